@@ -5,10 +5,12 @@
 //! cargo bench -p unspool-stub --bench soak -- --minutes 15
 //! ```
 //!
-//! One program (`tests/programs/spin.c`) runs all the time: threads that call a function, a signal handler that
-//! does, too, forks, short threads, a library that is loaded and unloaded. Servers come to it one after the other, put tracepoints and
-//! breakpoints where it runs, and leave in every way there is. In the end the program says whether all it counted was right.
-//! Apart from that, and on programs of its own, the tracer is killed where the program can lose: how often it does, is printed.
+//! One program (`tests/programs/spin.c`) runs all the time: threads that call a function, a signal
+//! handler that does, too, forks, short threads, a library that is loaded and unloaded. Servers
+//! come to it one after the other, put tracepoints and breakpoints where it runs, and leave in
+//! every way there is. In the end the program says whether all it counted was right. Apart from
+//! that, and on programs of its own, the tracer is killed where the program can lose: how often it
+//! does, is printed.
 
 #![allow(unreachable_pub, dead_code)]
 

@@ -65,14 +65,15 @@ pub(crate) fn register_set_of(number: usize) -> Option<usize> {
     register.map(|register| register.place.set)
 }
 
-/// Whether the kernel goes back to a system call that has this result, which no program ever sees: `ERESTARTSYS`, `ERESTARTNOINTR`,
-/// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
+/// Whether the kernel goes back to a system call that has this result, which no program ever sees:
+/// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
 fn will_be_gone_back_to(result: i64) -> bool {
     matches!(result, -514..=-512 | -516)
 }
 
-/// Whether a thread still has the general registers that it had. Of the processor's status the kernel changes bits as it likes (A64's
-/// SSBS is set where a thread goes on after another), and of the call that a thread was in last it keeps a note there.
+/// Whether a thread still has the general registers that it had. Of the processor's status the
+/// kernel changes bits as it likes (A64's SSBS is set where a thread goes on after another), and of
+/// the call that a thread was in last it keeps a note there.
 pub(crate) fn unmoved(now: &[u8], before: &[u8]) -> bool {
     let words = |set: &[u8]| -> Vec<Option<Word>> {
         let words = set.chunks(size_of::<Word>()).enumerate();

@@ -1,8 +1,9 @@
-//! Agent expressions: the bytecode in which gdb says what a tracepoint collects and when (GDB manual, appendix
-//! "The GDB Agent Expression Mechanism").
+//! Agent expressions: the bytecode in which gdb says what a tracepoint collects and when (GDB
+//! manual, appendix "The GDB Agent Expression Mechanism").
 //!
-//! [`Op`] is one decoded instruction. [`evaluate()`] executes them on a stack machine, and the planner of fast tracepoints
-//! follows them without executing them. Code from a client is not trusted: every operand is checked.
+//! [`Op`] is one decoded instruction. [`evaluate()`] executes them on a stack machine, and the
+//! planner of fast tracepoints follows them without executing them. Code from a client is not
+//! trusted: every operand is checked.
 
 mod evaluate;
 mod op;
@@ -16,7 +17,8 @@ pub(crate) use op::{Binary, Op};
 /// Why an expression has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// An instruction that we do not have, or that makes no sense here: floating point, `printf` of what is to be collected.
+    /// An instruction that we do not have, or that makes no sense here: floating point, `printf` of
+    /// what is to be collected.
     Unsupported(u8),
     /// The code ends or jumps where there is none.
     OutOfCode,

@@ -1,7 +1,9 @@
-//! One connection: its stream, its conversation, and what is still to be written and to be answered.
+//! One connection: its stream, its conversation, and what is still to be written and to be
+//! answered.
 //!
-//! Nothing here waits for the client. One that does not read is not answered further, and is dropped
-//! when it has not taken a byte for too long; whatever it is told without asking is bounded where it comes from.
+//! Nothing here waits for the client. One that does not read is not answered further, and is
+//! dropped when it has not taken a byte for too long; whatever it is told without asking is bounded
+//! where it comes from.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +12,14 @@ use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 
 /// A client that takes nothing of what is written to it for so long is gone for all we know.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A program waits no longer for a client that takes nothing.
 const PAUSE: Duration = Duration::from_secs(5);
-/// So seldom the program is looked after when half of its buffer is full and waits for something; the more seldom the less is left.
-const SELDOM: Duration = Duration::from_millis(20);
+/// So seldom the program is looked after when half of its buffer is full and waits for something;
+/// the more seldom the less is left.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// So often a client is told something before the program is looked after again.
-const TOLD_AT_ONCE: usize = 64;
+const MAX_BATCH_MESSAGES: usize = 64;
 
 /// A client.
 pub(crate) struct Client {
@@ -57,7 +60,7 @@ impl Client {
     /// When it is to be given up, or told something.
     pub(crate) fn due(&self, debuggee: &Debuggee) -> Option<Instant> {
         match self.stuck {
-            Some(since) => Some(since + PATIENCE),
+            Some(since) => Some(since + WRITE_TIMEOUT),
             None => {
                 let due = debuggee.notifications_due(self.session.role());
                 due.into_iter().chain(self.session.schedule_due()).min()
@@ -95,7 +98,7 @@ impl Client {
             return self.write();
         }
         // As much as it takes: hits come in while nothing is sent.
-        for _ in 0..TOLD_AT_ONCE {
+        for _ in 0..MAX_BATCH_MESSAGES {
             self.session.notify(debuggee, false);
             self.write();
             let due = debuggee.notifications_due(self.session.role());
@@ -107,8 +110,9 @@ impl Client {
         self.write();
     }
 
-    /// Whether the program is to wait for this client to read (docs/reference/protocol.md, "Draining"), or for a thread of which it must
-    /// be told before anything else: then the program is looked after the more seldom the less room there is.
+    /// Whether the program is to wait for this client to read (docs/reference/protocol.md,
+    /// "Draining"), or for a thread of which it must be told before anything else: then the program
+    /// is looked after the more seldom the less room there is.
     pub(crate) fn holds_up(&self, debuggee: &Debuggee, looked: Instant) -> bool {
         let role = self.session.role();
         let left = debuggee.family.processes();
@@ -121,7 +125,7 @@ impl Client {
         // It has read all that it was sent: first it is sent more.
         let due = debuggee.notifications_due(role);
         due.is_some_and(|due| due <= Instant::now())
-            || looked.elapsed() < SELDOM * 100 / left.clamp(2, 50)
+            || looked.elapsed() < POLL_INTERVAL * 100 / left.clamp(2, 50)
     }
 
     /// Writes what can be written.
@@ -139,7 +143,7 @@ impl Client {
             None => self.closed = true,
             Some(0) => {
                 let since = *self.stuck.get_or_insert_with(Instant::now);
-                if since.elapsed() >= PATIENCE {
+                if since.elapsed() >= WRITE_TIMEOUT {
                     self.session.give_up();
                 }
             }

@@ -176,8 +176,8 @@ fn serial(path: &Path) -> std::io::Result<File> {
     Ok(line)
 }
 
-/// The addresses of a host, which must be this one to listen there. The C library's resolver would be
-/// a third of a static binary, and could not load its modules there.
+/// The addresses of a host, which must be this one to listen there. The C library's resolver would
+/// be a third of a static binary, and could not load its modules there.
 fn addresses(host: &str) -> Vec<IpAddr> {
     if let Ok(address) = host.parse() {
         return vec![address];
@@ -226,7 +226,8 @@ impl Door {
         }
     }
 
-    /// The connection of a client that does not have to knock. To be asked for while there is no client.
+    /// The connection of a client that does not have to knock. To be asked for while there is no
+    /// client.
     pub(crate) fn standing(&mut self) -> Option<Stream> {
         match self {
             Door::Listener(..) | Door::Socket(..) => None,
@@ -297,7 +298,7 @@ pub(crate) struct Stream {
 }
 
 /// What a pipe or a line takes when it says that it takes anything (pipe(7), `PIPE_BUF`).
-const AT_ONCE: usize = 4096;
+const MAX_PIPE_WRITE: usize = 4096;
 
 impl Stream {
     fn tcp(stream: TcpStream) -> std::io::Result<Stream> {
@@ -334,7 +335,8 @@ impl Stream {
         }
     }
 
-    /// Writes as much as can be written without waiting; how much that was. `None`: the client is gone.
+    /// Writes as much as can be written without waiting; how much that was. `None`: the client is
+    /// gone.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut done = 0;
         while done < bytes.len() {
@@ -343,7 +345,7 @@ impl Stream {
                 if !self.has_room() {
                     break;
                 }
-                rest = &rest[..rest.len().min(AT_ONCE)];
+                rest = &rest[..rest.len().min(MAX_PIPE_WRITE)];
             }
             match self.output.write(rest) {
                 Ok(0) => return None,

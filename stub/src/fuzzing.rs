@@ -1,6 +1,8 @@
-//! One client's conversation from its first byte to its end, with a real program: all that comes in, without the sockets.
+//! One client's conversation from its first byte to its end, with a real program: all that comes
+//! in, without the sockets.
 //!
-//! Only with the feature `fuzzing`, for `stub/fuzz`: it is the one door through which a fuzzer gets at a session.
+//! Only with the feature `fuzzing`, for `stub/fuzz`: it is the one door through which a fuzzer gets
+//! at a session.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,10 +19,11 @@ use crate::session::debuggee::limits::Limits;
 use crate::session::disabled_packets::DisabledPackets;
 
 /// How long a program that goes on is waited for, in all.
-const PATIENCE: Duration = Duration::from_millis(3);
+const RUN_TIMEOUT: Duration = Duration::from_millis(3);
 
-/// Starts `program`, hands each of `parts` to a session in turn, kills what is left, and returns what the session wrote. Between
-/// two parts the program may report what it did. The session reaches files beneath `root` and attaches to nothing.
+/// Starts `program`, hands each of `parts` to a session in turn, kills what is left, and returns
+/// what the session wrote. Between two parts the program may report what it did. The session
+/// reaches files beneath `root` and attaches to nothing.
 pub fn converse<'a>(
     program: &Path,
     root: &Path,
@@ -50,7 +53,7 @@ pub fn converse<'a>(
         false,
     );
     let mut written = Vec::new();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RUN_TIMEOUT;
     for mut part in parts {
         while !part.is_empty() && !session.is_over() {
             let taken = session.feed(&mut debuggee, part);

@@ -1,16 +1,19 @@
 //! What makes our own death harmless to the program: two processes.
 //!
-//! The one that was started does nothing but wait, and passes on signals and the exit code. Its child, called
-//! `unspool-tracer` in process lists, is the server and the tracer.
+//! The one that was started does nothing but wait, and passes on signals and the exit code. Its
+//! child, called `unspool-tracer` in process lists, is the server and the tracer.
 //!
-//! - **The first is killed.** The kernel sends the child `SIGTERM`, and that one lets the program go in good order, as ever.
-//! - **The tracer is killed.** The first traces *it*, for one event: the kernel holds the dying process at the beginning of its exit,
-//!   while the program's threads are still under its control. A thread that runs into a trap now waits. The first takes all traps
-//!   out (`breakpoint::journal` says where they are), then lets the tracer die, which sets all threads free.
+//! - **The first is killed.** The kernel sends the child `SIGTERM`, and that one lets the program
+//!   go in good order, as ever.
+//! - **The tracer is killed.** The first traces *it*, for one event: the kernel holds the dying
+//!   process at the beginning of its exit, while the program's threads are still under its control.
+//!   A thread that runs into a trap now waits. The first takes all traps out (`breakpoint::journal`
+//!   says where they are), then lets the tracer die, which sets all threads free.
 //!
-//! What the second cannot mend: a thread that had run into a trap, and whose stop the tracer had not yet read, is given the
-//! `SIGTRAP` when the tracer dies, and the program with it; the kernel lets nobody else take it. Nor does it let anybody else end
-//! the stepping of a thread that has just made a step (`tracee::step_reset`). (docs/decisions/0004 has it all.) Slots keep their
+//! What the second cannot mend: a thread that had run into a trap, and whose stop the tracer had
+//! not yet read, is given the `SIGTRAP` when the tracer dies, and the program with it; the kernel
+//! lets nobody else take it. Nor does it let anybody else end the stepping of a thread that has
+//! just made a step (`tracee::step_reset`). (docs/decisions/0004 has it all.) Slots keep their
 //! instructions, as threads may be in them: they are in bytes that nothing uses.
 
 use std::process::ExitCode;
@@ -27,7 +30,8 @@ use crate::sys::{Tid, maps, ptrace};
 /// Becomes two processes. `None`: this is the tracer. Else it has ended, like this.
 pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
     journal::open()?;
-    // Where this is forbidden the tracer's own end cannot be held back; what can be mended after it, is.
+    // Where this is forbidden the tracer's own end cannot be held back; what can be mended after
+    // it, is.
     let hold = |tracer| {
         let _ = ptrace::seize(tracer, ptrace::UNTIL_EXIT);
     };
@@ -92,7 +96,8 @@ fn mend(tracer: Tid) {
     }
 }
 
-/// The processes that the tracer traces, each with a thread that still has its memory: the first may be gone.
+/// The processes that the tracer traces, each with a thread that still has its memory: the first
+/// may be gone.
 fn traced_by(tracer: Tid) -> Vec<(Tid, Tid)> {
     let line = format!("TracerPid:\t{tracer}");
     let numbers = |directory: &str| -> Vec<i32> {

@@ -1,10 +1,11 @@
 //! The GDB remote protocol server that runs beside the program on the target.
 //!
-//! From the outside in: [`cli`] reads the command line, [`guardian`] makes our death harmless, [`comm`] opens the
-//! connection, [`server`] waits for clients and for the program, and [`session`] talks to one client. [`tracee`] is the
-//! program: it composes [`subscription`] (what clients have asked for), [`ptrace`] (the process and its threads),
-//! [`tracepoint`] and [`breakpoint`] (what is planted in it). [`schedule`] reads when its threads run. Below them are
-//! [`bytecode`], [`arch`] (the machine) and [`sys`] (the kernel). Each uses only those below it
+//! From the outside in: [`cli`] reads the command line, [`guardian`] makes our death harmless,
+//! [`comm`] opens the connection, [`server`] waits for clients and for the program, and [`session`]
+//! talks to one client. [`tracee`] is the program: it composes [`subscription`] (what clients have
+//! asked for), [`ptrace`] (the process and its threads), [`tracepoint`] and [`breakpoint`] (what is
+//! planted in it). [`schedule`] reads when its threads run. Below them are [`bytecode`], [`arch`]
+//! (the machine) and [`sys`] (the kernel). Each uses only those below it
 //! (docs/decisions/0006-the-stub-by-subject.md).
 
 /// A line on standard error. A reader that has gone must not end us: `eprintln!` would panic.

@@ -1,7 +1,9 @@
-//! Standard output, as far as the stub itself writes there: what the commands of breakpoints print, among what the program prints.
+//! Standard output, as far as the stub itself writes there: what the commands of breakpoints print,
+//! among what the program prints.
 //!
-//! Whoever reads it may be slow, and is waited for, as by the program; but there are clients and threads to be served, so not for long.
-//! Text that is not taken in time is lost, and the next is not waited for until some is taken again.
+//! Whoever reads it may be slow, and is waited for, as by the program; but there are clients and
+//! threads to be served, so not for long. Text that is not taken in time is lost, and the next is
+//! not waited for until some is taken again.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +12,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::write;
 
 /// So long a reader is waited for.
-const PATIENCE_MS: u16 = 1000;
+const WRITE_TIMEOUT_MS: u16 = 1000;
 /// What a pipe takes when it says that it takes anything (pipe(7), `PIPE_BUF`).
-const AT_ONCE: usize = 4096;
+const MAX_PIPE_WRITE: usize = 4096;
 
 static IS_CONNECTION: AtomicBool = AtomicBool::new(false);
 static IS_LATE: AtomicBool = AtomicBool::new(false);
@@ -31,11 +33,11 @@ pub(crate) fn print(mut text: &[u8]) {
     };
     while !text.is_empty() {
         let late = IS_LATE.load(Ordering::Relaxed);
-        let patience = PollTimeout::from(if late { 0 } else { PATIENCE_MS });
+        let patience = PollTimeout::from(if late { 0 } else { WRITE_TIMEOUT_MS });
         let ready = poll(&mut [PollFd::new(to, PollFlags::POLLOUT)], patience);
         let taken = matches!(ready, Ok(1..));
         IS_LATE.store(!taken, Ordering::Relaxed);
-        match write(to, &text[..text.len().min(AT_ONCE)]) {
+        match write(to, &text[..text.len().min(MAX_PIPE_WRITE)]) {
             Ok(written) if taken => text = &text[written..],
             _ => return,
         }

@@ -1,7 +1,8 @@
-//! One traced process, through ptrace(2): threads, their stops and registers, the kernel's reports, and how threads go on.
+//! One traced process, through ptrace(2): threads, their stops and registers, the kernel's reports,
+//! and how threads go on.
 //!
-//! Reports become [`events`]; what an event means is decided above. Nothing here knows of clients, or of what is planted in
-//! the program's memory.
+//! Reports become [`events`]; what an event means is decided above. Nothing here knows of clients,
+//! or of what is planted in the program's memory.
 
 pub(crate) mod action;
 pub(crate) mod attach;

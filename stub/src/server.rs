@@ -1,5 +1,5 @@
-//! The event loop: one thread, which sleeps until a client, the program, or a signal to this process
-//! has something to say, and waits for nobody in particular.
+//! The event loop: one thread, which sleeps until a client, the program, or a signal to this
+//! process has something to say, and waits for nobody in particular.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ const HELD_UP: Duration = Duration::from_millis(20);
 /// How often the stub looks whether an untraced program has ended.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// So many clients at the same time.
-const MOST: usize = 8;
+const MAX_CLIENTS: usize = 8;
 
 /// Why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
@@ -192,8 +192,9 @@ impl Server {
         Ok(())
     }
 
-    /// A program that was started here and let go still has the terminal that this was started from, and whoever started this may
-    /// take its end for the program's. So it waits, as gdbserver does, until it is told to end.
+    /// A program that was started here and let go still has the terminal that this was started
+    /// from, and whoever started this may take its end for the program's. So it waits, as gdbserver
+    /// does, until it is told to end.
     fn outlast(&mut self) -> Result<(), Errno> {
         while !self.terminated {
             match wait::wait(None, false) {
@@ -264,7 +265,8 @@ impl Server {
         }
     }
 
-    /// Whether what has happened already is to be read before anything else is looked at: threads that have stopped stand meanwhile.
+    /// Whether what has happened already is to be read before anything else is looked at: threads
+    /// that have stopped stand meanwhile.
     fn is_held_up(&self) -> bool {
         let mut clients = self.clients.iter();
         clients.any(|client| client.holds_up(&self.debuggee, self.looked))
@@ -284,7 +286,8 @@ impl Server {
         }
     }
 
-    /// Talks to the client at the other end of a connection that is there without having been asked for.
+    /// Talks to the client at the other end of a connection that is there without having been asked
+    /// for.
     fn take_standing(&mut self) {
         if self.clients.is_empty()
             && let Some(stream) = self.door.standing()
@@ -306,9 +309,9 @@ impl Server {
             }
             None => format!("client {}", self.number),
         };
-        if self.clients.len() >= MOST {
+        if self.clients.len() >= MAX_CLIENTS {
             crate::say!(
-                "{}: {name} was refused: {MOST} clients are the most",
+                "{}: {name} was refused: {MAX_CLIENTS} clients are the most",
                 crate::NAME
             );
             return;
@@ -442,7 +445,8 @@ impl Server {
         done
     }
 
-    /// Who has given us our connection decides when it ends: what a whole process group is told, as by timeout(1), that one is told, too.
+    /// Who has given us our connection decides when it ends: what a whole process group is told, as
+    /// by timeout(1), that one is told, too.
     fn ends_with_its_client(&self) -> bool {
         self.begun_by == Some(getppid())
     }
@@ -459,8 +463,8 @@ impl Server {
         }
     }
 
-    /// A client that is gone can neither stop nor resume: the next one finds the program halted. But a trace may be
-    /// meant to go on (`QTDisconnected`), and the program with it.
+    /// A client that is gone can neither stop nor resume: the next one finds the program halted.
+    /// But a trace may be meant to go on (`QTDisconnected`), and the program with it.
     fn halt(&mut self) {
         self.debuggee.stop_all();
         let Some(tracee) = self.debuggee.family.current.as_mut() else {
@@ -519,7 +523,8 @@ impl Server {
             .clients
             .iter()
             .filter_map(|client| client.due(&self.debuggee));
-        // While the program is held up, nothing of it is due; but whoever holds it up may have stopped reading.
+        // While the program is held up, nothing of it is due; but whoever holds it up may have
+        // stopped reading.
         let held_up = self.is_held_up().then(|| Instant::now() + HELD_UP);
         let all = || self.debuggee.family.processes();
         let processes = || all().filter(|_| held_up.is_none());

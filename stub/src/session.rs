@@ -187,7 +187,8 @@ impl Session {
         self.extended
     }
 
-    /// Whether the program's end is the session's, because the client at a serial line cannot be seen to leave.
+    /// Whether the program's end is the session's, because the client at a serial line cannot be
+    /// seen to leave.
     pub(crate) fn is_over_with_program(&self) -> bool {
         self.on_line && !self.extended && self.knows_end()
     }
@@ -211,7 +212,8 @@ impl Session {
         }
     }
 
-    /// Takes what the client sent; of much that it asks for, only so much as it has room for. How many bytes were taken.
+    /// Takes what the client sent; of much that it asks for, only so much as it has room for. How
+    /// many bytes were taken.
     pub(crate) fn feed(&mut self, debuggee: &mut Debuggee, bytes: &[u8]) -> usize {
         for (index, byte) in bytes.iter().enumerate() {
             match self.framing.take(*byte) {

@@ -1,7 +1,8 @@
 //! What each client has asked for beside stops: its trace, a log of threads, and holds.
 //!
-//! Each client has its own tracepoints, buffer and log (docs/decisions/0003-one-controls-others-observe.md). In the program
-//! a place has one trap for all of them. Nothing here knows how the program is stopped or resumed.
+//! Each client has its own tracepoints, buffer and log
+//! (docs/decisions/0003-one-controls-others-observe.md). In the program a place has one trap for
+//! all of them. Nothing here knows how the program is stopped or resumed.
 
 pub(crate) mod hold;
 pub(crate) mod outbox;
@@ -148,8 +149,8 @@ impl Subscriptions {
         all.any(|tracepoint| tracepoint.enabled && tracepoint.steps > 0)
     }
 
-    /// What all need that have a tracepoint at this place, and the instructions that may be moved for it; `None`: it must have a
-    /// trap.
+    /// What all need that have a tracepoint at this place, and the instructions that may be moved
+    /// for it; `None`: it must have a trap.
     pub(crate) fn plan(
         &self,
         at: u64,
@@ -209,7 +210,8 @@ impl Subscriptions {
         self.clients.keys().any(|role| *role != Role::Control)
     }
 
-    /// The process has executed a file, in which nothing is planted. The observers whose traces ran.
+    /// The process has executed a file, in which nothing is planted. The observers whose traces
+    /// ran.
     pub(crate) fn execute_file(&mut self, path: &str) -> Vec<Role> {
         self.holds.clear();
         self.series.clear();

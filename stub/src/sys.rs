@@ -44,9 +44,11 @@ pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// The processor's clock: the time stamp counter, the virtual counter. On ARM only where [`ticks_can_be_read`].
+/// The processor's clock: the time stamp counter, the virtual counter. On ARM only where
+/// [`ticks_can_be_read`].
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: it reads a register, which every x86-64 processor has; Linux lets AArch64 programs read theirs, or reads it for them.
+    // SAFETY: it reads a register, which every x86-64 processor has; Linux lets AArch64 programs
+    // read theirs, or reads it for them.
     unsafe { crate::arch::ticks!() }
 }
 
@@ -112,8 +114,8 @@ pub(crate) fn printed(format: &str, value: i64, wide: bool) -> Vec<u8> {
     let format = std::ffi::CString::new(format).unwrap_or_default();
     let mut text = [0_u8; 256];
     let into = text.as_mut_ptr().cast();
-    // SAFETY: it writes no more than it is told there is room for, and the callers' formats have one directive for one integer of this
-    // size.
+    // SAFETY: it writes no more than it is told there is room for, and the callers' formats have
+    // one directive for one integer of this size.
     let length = unsafe {
         match wide {
             true => libc::snprintf(into, text.len(), format.as_ptr(), value),

@@ -1,11 +1,13 @@
-//! The traced program: a [`Process`], what is planted in its memory, and what clients have asked for.
+//! The traced program: a [`Process`], what is planted in its memory, and what clients have asked
+//! for.
 //!
-//! From outside it is in one of two states. *Halted*: every thread is stopped and can be looked at. *Going*: threads do what
-//! the last [`resume`](Tracee::resume) asked, until [`poll`](Tracee::poll) has a [`Stop`](crate::ptrace::stop::Stop) to
-//! report, and then it is halted again.
+//! From outside it is in one of two states. *Halted*: every thread is stopped and can be looked at.
+//! *Going*: threads do what the last [`resume`](Tracee::resume) asked, until [`poll`](Tracee::poll)
+//! has a [`Stop`](crate::ptrace::stop::Stop) to report, and then it is halted again.
 //!
-//! This is the only place where `ptrace`, `breakpoint`, `tracepoint` and `subscription` meet. Each of the files below it holds
-//! one sequence that needs several of them. Nothing here knows of packets.
+//! This is the only place where `ptrace`, `breakpoint`, `tracepoint` and `subscription` meet. Each
+//! of the files below it holds one sequence that needs several of them. Nothing here knows of
+//! packets.
 
 mod attach;
 mod budget;

@@ -1,7 +1,8 @@
-//! A client that says anything to a stub with a program of its own, started for each input: two threads at fixed addresses
-//! (`programs/spinning.c`). Input: the bytes as they come over the wire. Acknowledgements are off from the start, so that
-//! checksums, which no fuzzer guesses, may be wrong; an input that begins with `+` keeps them. A 0xff lets the program go on
-//! a little before what follows is read.
+//! A client that says anything to a stub with a program of its own, started for each input: two
+//! threads at fixed addresses (`programs/spinning.c`). Input: the bytes as they come over the wire.
+//! Acknowledgements are off from the start, so that checksums, which no fuzzer guesses, may be
+//! wrong; an input that begins with `+` keeps them. A 0xff lets the program go on a little before
+//! what follows is read.
 //!
 //! What the stub writes must be whole packets with right checksums.
 

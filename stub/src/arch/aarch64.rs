@@ -25,7 +25,8 @@ pub(crate) const NAME: &str = "aarch64";
 pub(crate) type Word = u64;
 /// The architecture as gdbstub_arch describes it.
 pub(crate) type Described = gdbstub_arch::aarch64::AArch64;
-/// The bytes of `Described`'s registers that begin a `g` packet: all up to v31. It swaps fpsr and fpcr, which follow.
+/// The bytes of `Described`'s registers that begin a `g` packet: all up to v31. It swaps fpsr and
+/// fpcr, which follow.
 pub(crate) const DESCRIBED: [Range<usize>; 1] = [Range { start: 0, end: 780 }];
 /// The register sets: general, floating point, thread pointer.
 pub(crate) const SETS: &[Set] = &[
@@ -46,7 +47,8 @@ pub(crate) const SETS: &[Set] = &[
 pub(crate) const PC: usize = 32;
 /// The number of the register that points to a thread's own data: tpidr.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
-/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant II).
+/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant
+/// II).
 pub(crate) const TLS_BELOW_POINTER: bool = false;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 31;
@@ -56,7 +58,8 @@ pub(crate) const KERNELS: &[usize] = &[33];
 pub(crate) const EXPEDITED: &[usize] = &[29, 30, 31, PC];
 /// How far the program counter is past a trap instruction when it reports.
 pub(crate) const TRAP_ADVANCE: u64 = 0;
-/// Whether a trap may take an instruction's place while others may execute that: only a few instructions allow it (DDI 0487, B2.2.5).
+/// Whether a trap may take an instruction's place while others may execute that: only a few
+/// instructions allow it (DDI 0487, B2.2.5).
 pub(crate) const TEXT_MAY_CHANGE: bool = false;
 /// Whether the kernel steps single instructions here.
 pub(crate) const CAN_STEP: bool = true;
@@ -81,7 +84,8 @@ pub(crate) fn goes_back(_general: &[u8]) -> bool {
     false
 }
 
-/// Whether a system call, behind which the thread is, has been interrupted and will be gone back to; its result is in x0.
+/// Whether a system call, behind which the thread is, has been interrupted and will be gone back
+/// to; its result is in x0.
 pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     let result = general
         .first_chunk()

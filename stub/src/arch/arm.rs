@@ -31,7 +31,8 @@ pub(crate) const NAME: &str = "arm";
 pub(crate) type Word = u32;
 /// The architecture as gdbstub_arch describes it.
 pub(crate) type Described = gdbstub_arch::arm::Armv4t;
-/// The bytes of `Described`'s registers that begin a `g` packet: r0 to pc, and cpsr behind the FPA registers, which target.xml lacks.
+/// The bytes of `Described`'s registers that begin a `g` packet: r0 to pc, and cpsr behind the FPA
+/// registers, which target.xml lacks.
 pub(crate) const DESCRIBED: [Range<usize>; 2] = [0..64, 164..168];
 /// The register sets: general, VFP, thread pointer.
 pub(crate) const SETS: &[Set] = &[
@@ -52,7 +53,8 @@ pub(crate) const SETS: &[Set] = &[
 pub(crate) const PC: usize = 15;
 /// The number of the register that points to a thread's own data: tpidruro.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
-/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant II).
+/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant
+/// II).
 pub(crate) const TLS_BELOW_POINTER: bool = false;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 13;
@@ -62,9 +64,10 @@ pub(crate) const KERNELS: &[usize] = &[16, 17];
 pub(crate) const EXPEDITED: &[usize] = &[7, 11, 13, 14, PC, 25];
 /// How far the program counter is past a trap instruction when it reports.
 pub(crate) const TRAP_ADVANCE: u64 = 0;
-/// Whether a trap may take an instruction's place while others may execute that: only a few instructions allow it (DDI 0406C, A3.5.4).
-/// Besides, the kernel reads the instruction anew to tell whether an undefined one is a trap (its `do_undefinstr`), and
-/// finds none if that has been taken out by then.
+/// Whether a trap may take an instruction's place while others may execute that: only a few
+/// instructions allow it (DDI 0406C, A3.5.4). Besides, the kernel reads the instruction anew to
+/// tell whether an undefined one is a trap (its `do_undefinstr`), and finds none if that has been
+/// taken out by then.
 pub(crate) const TEXT_MAY_CHANGE: bool = false;
 /// The kernel removed single-stepping in 2011.
 pub(crate) const CAN_STEP: bool = false;
@@ -102,7 +105,8 @@ pub(crate) fn goes_back(_general: &[u8]) -> bool {
     false
 }
 
-/// Whether a system call, behind which the thread is, has been interrupted and will be gone back to; its result is in r0.
+/// Whether a system call, behind which the thread is, has been interrupted and will be gone back
+/// to; its result is in r0.
 pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     let result = general
         .first_chunk()
@@ -138,8 +142,8 @@ fn registers(general: &[u8]) -> Option<flow::Registers> {
     Some(flow::Registers { r, cpsr: word(16)? })
 }
 
-/// Where a tracepoint's trap goes, and its breakpoint kind. An odd address is one of T32; of an even one the client does not say what it
-/// is.
+/// Where a tracepoint's trap goes, and its breakpoint kind. An odd address is one of T32; of an
+/// even one the client does not say what it is.
 pub(crate) fn place(
     address: u64,
     general: &[u8],
@@ -154,7 +158,8 @@ fn thumb(general: &[u8]) -> bool {
     registers(general).is_some_and(|registers| registers.thumb())
 }
 
-/// Whether text is T32; `None`: it may be either. Most words of A32 begin with the condition `1110`, always; halfwords of T32 rarely.
+/// Whether text is T32; `None`: it may be either. Most words of A32 begin with the condition
+/// `1110`, always; halfwords of T32 rarely.
 fn looks_like_t32(at: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Option<bool> {
     let mut words = [0; 16];
     if !read(at, &mut words) {
@@ -236,7 +241,8 @@ mod tests {
             0x3000, 0xe590, 0x3001, 0xe283, 0x3000, 0xe580, 0xff1e, 0xe12f,
         ];
         assert_eq!(kind(&a32), (0x1000, 4));
-        // ldr r3, [r0]; adds r3, #1; str r3, [r0]; bx lr; push {r4-r7, lr}; sub sp, #20; mov r7, r0; mov r3, r0
+        // ldr r3, [r0]; adds r3, #1; str r3, [r0]; bx lr; push {r4-r7, lr}; sub sp, #20; mov r7,
+        // r0; mov r3, r0
         let t16 = [
             0x6803, 0x3301, 0x6003, 0x4770, 0xb5f0, 0xb085, 0x4607, 0x4603,
         ];

@@ -1,8 +1,8 @@
-//! What the code that notes hits inside the program has in common on all architectures: what it is asked to note, where a thread in
-//! it stands, and what it reads and writes of the pool.
+//! What the code that notes hits inside the program has in common on all architectures: what it is
+//! asked to note, where a thread in it stands, and what it reads and writes of the pool.
 //!
-//! Each architecture has a file `collector.rs` with the same constants and functions: how it is generated, and how
-//! a thread is brought back out of it.
+//! Each architecture has a file `collector.rs` with the same constants and functions: how it is
+//! generated, and how a thread is brought back out of it.
 
 use super::collector;
 
@@ -14,19 +14,20 @@ pub(crate) const ALARM: u64 = 96;
 pub(crate) const GONE: u64 = 128;
 /// A word for each slot: 0, free; twice a ticket: being filled; that and one: to be drained.
 pub(crate) const STATES: u64 = 256;
-/// Threads: thread pointer, id, lowest address and end of the stack. An entry stands at the place of its hash, or beside it. The upper
-/// half of the id's word says how far from the thread pointer the kernel keeps the number of its processor; 0 if it does not.
+/// Threads: thread pointer, id, lowest address and end of the stack. An entry stands at the place
+/// of its hash, or beside it. The upper half of the id's word says how far from the thread pointer
+/// the kernel keeps the number of its processor; 0 if it does not.
 pub(crate) const TABLE: u64 = 16 << 10;
 pub(crate) const THREADS: u64 = 1024;
 pub(crate) const THREAD_SIZE: u64 = 32;
 /// The slots themselves.
 pub(crate) const SLOTS: u64 = TABLE + THREADS * THREAD_SIZE;
-pub(crate) const MOST_SLOTS: u64 = 1024;
+pub(crate) const MAX_SLOTS: u64 = 1024;
 /// As many blocks as their lengths have room for.
-pub(crate) const MOST_BLOCKS: usize = 8;
+pub(crate) const MAX_BLOCKS: usize = 8;
 
-/// A slot: which collector, which thread, its thread pointer, its stack's end and pointer, clocks, processor, lengths of blocks; then
-/// what the architecture has; then the blocks.
+/// A slot: which collector, which thread, its thread pointer, its stack's end and pointer, clocks,
+/// processor, lengths of blocks; then what the architecture has; then the blocks.
 pub(super) const ID: u8 = 0;
 pub(super) const THREAD: u8 = 8;
 pub(super) const POINTER: u8 = 16;
@@ -136,7 +137,8 @@ pub(crate) enum Standing {
     Dealt,
     /// The same; and the code has told the stub that there is much to be drained.
     Alarmed,
-    /// Some of the displaced instructions have been executed: its place is in the midst of the jump.
+    /// Some of the displaced instructions have been executed: its place is in the midst of the
+    /// jump.
     Inside,
     /// All have.
     After,
@@ -153,7 +155,8 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// `mine`: where the state is of the slot that a thread may have taken, and how that begins if it has.
+    /// `mine`: where the state is of the slot that a thread may have taken, and how that begins if
+    /// it has.
     pub(super) fn claiming(
         standing: Standing,
         (pool, slots): (u64, u64),

@@ -1,9 +1,10 @@
-//! Displaced and emulated instructions of A32, T32 and A64 against the processor: each is executed in its place and then the
-//! other way; registers, flags, vector registers, memory and the signal that ends it must be the same.
+//! Displaced and emulated instructions of A32, T32 and A64 against the processor: each is executed
+//! in its place and then the other way; registers, flags, vector registers, memory and the signal
+//! that ends it must be the same.
 //!
-//! The processor is not asked to step, as ARMv7's cannot: all text of the test process is filled with what is undefined, and it runs
-//! until it meets that. These run where the stub runs, on the boards (`tests/tests/board/instructions.rs`). x86-64's are in
-//! `x86_64/against_processor.rs`.
+//! The processor is not asked to step, as ARMv7's cannot: all text of the test process is filled
+//! with what is undefined, and it runs until it meets that. These run where the stub runs, on the
+//! boards (`tests/tests/board/instructions.rs`). x86-64's are in `x86_64/against_processor.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ const DATA: usize = 3 * 4096;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
 /// An instruction may lead back to itself; then it runs so long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Instead of the signal that ended it.
 const ENDLESS: i32 = 0;
 
@@ -110,7 +111,7 @@ impl TestProcess {
             match wait(Some(self.tid), false) {
                 Ok(Some((_, Status::Signal(signal)))) => break signal,
                 Ok(Some((_, Status::Held(_)))) => break ENDLESS,
-                Ok(None) if begin.elapsed() < PATIENCE => std::thread::yield_now(),
+                Ok(None) if begin.elapsed() < STOP_TIMEOUT => std::thread::yield_now(),
                 Ok(None) => ptrace::interrupt(self.tid).unwrap(),
                 other => panic!("{other:?}"),
             }
@@ -178,7 +179,8 @@ impl TestProcess {
             self.memory.write(self.slot, &displaced.code).unwrap();
             self.set(state, self.slot);
             let mut found = self.run();
-            // As a thread is shown that stops in a slot. (Linux on ARM leaves it behind what it does not align.)
+            // As a thread is shown that stops in a slot. (Linux on ARM leaves it behind what it
+            // does not align.)
             match get(&found.general, PC).checked_sub(self.slot) {
                 Some(0) => put(&mut found.general, PC, at),
                 Some(1..32) => put(&mut found.general, PC, at + displaced.length as u64),

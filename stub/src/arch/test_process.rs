@@ -1,4 +1,5 @@
-//! A traced program for trials on real processors: it stands at its first instruction, and trials execute code in it.
+//! A traced program for trials on real processors: it stands at its first instruction, and trials
+//! execute code in it.
 
 use std::ffi::CString;
 

@@ -14,7 +14,7 @@ pub(crate) enum Access {
 }
 
 /// More bytes than any machine's registers watch at once (AArch64: 16 of 8).
-pub(crate) const MOST_BYTES: u64 = 128;
+pub(crate) const MAX_WATCHED_BYTES: u64 = 128;
 
 /// Bytes that are watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,8 @@ impl Watch {
             .max(address.saturating_sub(last))
     }
 
-    /// The bytes as pieces of 1, 2, 4 or 8 bytes, each aligned to its length: what one debug register can hold.
+    /// The bytes as pieces of 1, 2, 4 or 8 bytes, each aligned to its length: what one debug
+    /// register can hold.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, u64)> {
         let end = self.at.saturating_add(self.length);
         let mut at = self.at;

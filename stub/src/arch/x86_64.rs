@@ -47,7 +47,8 @@ pub(crate) const SETS: &[Set] = &[
 pub(crate) const PC: usize = 16;
 /// The number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
-/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant II).
+/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant
+/// II).
 pub(crate) const TLS_BELOW_POINTER: bool = true;
 /// The stack pointer's number.
 pub(crate) const SP: usize = 7;
@@ -57,8 +58,8 @@ pub(crate) const KERNELS: &[usize] = &[15, 18];
 pub(crate) const EXPEDITED: &[usize] = &[6, 7, PC];
 /// How far the program counter is past a trap instruction when it reports.
 pub(crate) const TRAP_ADVANCE: u64 = 1;
-/// Whether a trap may take an instruction's place while others may execute that: it is one byte (Linux's own `text_poke_bp` relies
-/// on it).
+/// Whether a trap may take an instruction's place while others may execute that: it is one byte
+/// (Linux's own `text_poke_bp` relies on it).
 pub(crate) const TEXT_MAY_CHANGE: bool = true;
 /// Whether the kernel steps single instructions here.
 pub(crate) const CAN_STEP: bool = true;
@@ -86,8 +87,8 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
         .map(|b| u64::from_le_bytes(*b))
 }
 
-/// Whether the thread is in a system call that has been interrupted and that the kernel will go back to: it is behind
-/// the instruction only to look at; its result is in rax.
+/// Whether the thread is in a system call that has been interrupted and that the kernel will go
+/// back to: it is behind the instruction only to look at; its result is in rax.
 pub(crate) fn goes_back(general: &[u8]) -> bool {
     let word = |index: usize| {
         let bytes = general.get(8 * index..)?.first_chunk()?;
@@ -111,7 +112,8 @@ pub(crate) fn place(
     (address, 1)
 }
 
-/// How far a slot may be from the instruction: operands are reached with 32 bits, and part of that is theirs.
+/// How far a slot may be from the instruction: operands are reached with 32 bits, and part of that
+/// is theirs.
 pub(crate) const SLOT_REACH: u64 = 1 << 30;
 
 /// Any instruction can be displaced in any state.

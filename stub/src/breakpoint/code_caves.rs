@@ -1,9 +1,11 @@
-//! Bytes that can be executed and that nothing uses: what is left of the last page of a file's text.
+//! Bytes that can be executed and that nothing uses: what is left of the last page of a file's
+//! text.
 //!
-//! Memory is mapped in pages, and text rarely fills its last one. What is behind it up to the page's end is mapped
-//! and executable like the text, and no program has a use for it. Nothing has to be injected to get it, no
-//! mapping appears in the program, it is as near to the text as it can be, and code that we leave there by accident is
-//! in the way of nothing. (gdb uses the program's entry, which is one slot, and no slot before the program has started.)
+//! Memory is mapped in pages, and text rarely fills its last one. What is behind it up to the
+//! page's end is mapped and executable like the text, and no program has a use for it. Nothing has
+//! to be injected to get it, no mapping appears in the program, it is as near to the text as it can
+//! be, and code that we leave there by accident is in the way of nothing. (gdb uses the program's
+//! entry, which is one slot, and no slot before the program has started.)
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,7 +17,7 @@ use crate::sys::memory::Memory;
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
 /// More segments than any image has.
-const MOST_SEGMENTS: u64 = 64;
+const MAX_SEGMENTS: u64 = 64;
 
 /// All unused bytes behind text that is mapped as `maps` says.
 pub(super) fn find(maps: &str, memory: &Memory) -> Vec<Range<u64>> {
@@ -53,11 +55,12 @@ fn text_ends(memory: &Memory, head: u64) -> Vec<u64> {
         // Elf64_Ehdr: phoff 32, phnum 56; Elf32_Ehdr: phoff 28, phnum 44.
         let (offset_at, count_at) = if wide { (32, 56) } else { (28, 44) };
         let table = head.checked_add(field(head + offset_at, word)?)?;
-        let count = field(head + count_at, 2)?.min(MOST_SEGMENTS);
+        let count = field(head + count_at, 2)?.min(MAX_SEGMENTS);
         let mut bias = None;
         let mut ends = Vec::new();
         for index in 0..count {
-            // Elf64_Phdr: flags 4, offset 8, vaddr 16, memsz 40; Elf32_Phdr: offset 4, vaddr 8, memsz 20, flags 24.
+            // Elf64_Phdr: flags 4, offset 8, vaddr 16, memsz 40; Elf32_Phdr: offset 4, vaddr 8,
+            // memsz 20, flags 24.
             let [size, flags, offset, address, length] = if wide {
                 [56, 4, 8, 16, 40]
             } else {

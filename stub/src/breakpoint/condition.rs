@@ -1,4 +1,5 @@
-//! Conditions and commands of a client's breakpoint (GDB manual, `Z0`), and what they make of a hit.
+//! Conditions and commands of a client's breakpoint (GDB manual, `Z0`), and what they make of a
+//! hit.
 
 use crate::bytecode::{World, evaluate};
 
@@ -14,7 +15,8 @@ pub(crate) struct HitActions {
 }
 
 impl HitActions {
-    /// Evaluates the conditions, and executes the commands as far as that can be done. Whether the hit is to be reported.
+    /// Evaluates the conditions, and executes the commands as far as that can be done. Whether the
+    /// hit is to be reported.
     ///
     /// A condition that cannot be evaluated counts: the client can evaluate it better.
     pub(crate) fn hit(&self, world: &mut dyn World) -> bool {

@@ -1,9 +1,9 @@
 //! Where instructions are executed whose places are taken by traps.
 //!
-//! A slot belongs to a trap, not to a thread: it is code like any other, and any number of threads may be
-//! in it. It holds one instruction and the jump to the next, so a thread in it either has executed the instruction
-//! or has not; [`left`](DisplacedInstructions::left) says where it would be without us. What is
-//! in a slot is never changed while a thread might be in it.
+//! A slot belongs to a trap, not to a thread: it is code like any other, and any number of threads
+//! may be in it. It holds one instruction and the jump to the next, so a thread in it either has
+//! executed the instruction or has not; [`left`](DisplacedInstructions::left) says where it would
+//! be without us. What is in a slot is never changed while a thread might be in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -62,8 +62,8 @@ pub(crate) enum SlotExit {
 }
 
 impl DisplacedInstructions {
-    /// The slot for the instruction `code` at `at`, under a trap of this kind. `None`: it must be executed in its
-    /// place, or there is no room.
+    /// The slot for the instruction `code` at `at`, under a trap of this kind. `None`: it must be
+    /// executed in its place, or there is no room.
     pub(crate) fn slot(
         &mut self,
         process: Tid,
@@ -81,7 +81,8 @@ impl DisplacedInstructions {
                 if stands && slot.is_some_and(|slot| slot.source == code) {
                     return Some(*start);
                 }
-                // The program has changed its code, and a thread may still be in the old slot; or that is unmapped.
+                // The program has changed its code, and a thread may still be in the old slot; or
+                // that is unmapped.
                 if !stands {
                     self.slots.remove(start);
                 }

@@ -1,7 +1,9 @@
-//! Which traps are planted, in memory that outlives this process, so that the guardian can remove them.
+//! Which traps are planted, in memory that outlives this process, so that the guardian can remove
+//! them.
 //!
-//! An entry is written before its trap is, and erased after the trap is gone, so that it may speak of a trap that is not there,
-//! but no trap is missing. There is room for a fixed number: traps beyond it are not written down.
+//! An entry is written before its trap is, and erased after the trap is gone, so that it may speak
+//! of a trap that is not there, but no trap is missing. There is room for a fixed number: traps
+//! beyond it are not written down.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -16,8 +18,8 @@ use super::patch::Patch;
 
 /// No trap is longer.
 const LONGEST: usize = 4;
-/// Words of an entry: address; ours and the original, four bytes each; the process, and in the lowest byte how many
-/// of the bytes count, 0 if there is no entry.
+/// Words of an entry: address; ours and the original, four bytes each; the process, and in the
+/// lowest byte how many of the bytes count, 0 if there is no entry.
 const WORDS: usize = 3;
 const ENTRIES: usize = 8192;
 /// How many entries have ever been in use.

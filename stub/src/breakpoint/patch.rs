@@ -73,8 +73,9 @@ impl Patch {
         });
     }
 
-    /// The same; `executable` tells whether the place can be executed, and is asked only if nothing else tells whether
-    /// what looks like ours is the program's data, in memory that it has got where its text was: a trap may be one byte.
+    /// The same; `executable` tells whether the place can be executed, and is asked only if nothing
+    /// else tells whether what looks like ours is the program's data, in memory that it has got
+    /// where its text was: a trap may be one byte.
     pub(crate) fn lift_from(&self, memory: &Memory, at: u64, executable: impl FnOnce() -> bool) {
         let behind = self.behind.as_deref().unwrap_or_default();
         let mut now = vec![0; self.ours.len() + behind.len()];
@@ -88,7 +89,8 @@ impl Patch {
         }
     }
 
-    /// The inverse of [`lift`](Self::lift). It fails where the page is gone, and what is to be patched with it.
+    /// The inverse of [`lift`](Self::lift). It fails where the page is gone, and what is to be
+    /// patched with it.
     pub(crate) fn replant(&self, memory: &Memory, at: u64) -> Result<(), Errno> {
         memory.write_code(at, &self.ours)
     }
@@ -119,7 +121,8 @@ impl Patch {
         }
     }
 
-    /// Takes what is about to be written at `address` as the program's bytes, and leaves ours in `bytes`.
+    /// Takes what is about to be written at `address` as the program's bytes, and leaves ours in
+    /// `bytes`.
     pub(crate) fn absorb(&mut self, at: u64, address: u64, bytes: &mut [u8]) {
         for (index, original) in self.original.iter_mut().enumerate() {
             if let Some(byte) = byte_of(at, index, address, bytes) {

@@ -1,8 +1,8 @@
 //! Trap instructions in the program's text.
 //!
-//! The original bytes live here, and reads and writes of memory go through [`hide`](Breakpoints::hide)
-//! and [`absorb`](Breakpoints::absorb), so that a client never sees a trap and never loses one by
-//! writing over it.
+//! The original bytes live here, and reads and writes of memory go through
+//! [`hide`](Breakpoints::hide) and [`absorb`](Breakpoints::absorb), so that a client never sees a
+//! trap and never loses one by writing over it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -41,7 +41,8 @@ struct Trap {
 }
 
 impl Breakpoints {
-    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with the actions that came last.
+    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with
+    /// the actions that came last.
     pub(crate) fn plant(
         &mut self,
         memory: &Memory,
@@ -184,7 +185,8 @@ impl Breakpoints {
         }
     }
 
-    /// Takes out the trap of a tracepoint for a while, unless others want it. A thread may have run into it just before.
+    /// Takes out the trap of a tracepoint for a while, unless others want it. A thread may have run
+    /// into it just before.
     pub(crate) fn pause_probe(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at)
             && trap.planted.is_none()
@@ -315,7 +317,8 @@ impl Breakpoints {
         self.traps.get(&at).map(|trap| trap.kind)
     }
 
-    /// All traps, those too that are out for a while: a copy of the memory may have been made before.
+    /// All traps, those too that are out for a while: a copy of the memory may have been made
+    /// before.
     pub(crate) fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
         self.traps.iter().map(|(at, trap)| (*at, &trap.patch))
     }
@@ -348,8 +351,8 @@ impl Breakpoints {
         }
     }
 
-    /// Takes what is about to be written at `address` as the new original bytes, and leaves the traps
-    /// in `bytes`.
+    /// Takes what is about to be written at `address` as the new original bytes, and leaves the
+    /// traps in `bytes`.
     pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range_mut(address.saturating_sub(8)..end) {

@@ -1,4 +1,5 @@
-//! Executing: a stack machine on 64-bit words. The depth of the stack and the number of steps are bounded.
+//! Executing: a stack machine on 64-bit words. The depth of the stack and the number of steps are
+//! bounded.
 
 use super::{Binary, Fault, Op, printf};
 
@@ -151,7 +152,8 @@ impl Machine {
         Ok(None)
     }
 
-    /// The text that `printf` prints. Below the values stand the function and the channel that the program would print with.
+    /// The text that `printf` prints. Below the values stand the function and the channel that the
+    /// program would print with.
     fn formatted(
         &mut self,
         count: u64,
@@ -329,7 +331,8 @@ mod tests {
         assert_eq!(toy.collected, [(5, 5), (0x2000, 16), (0x2000, 256), (1, 0)]);
     }
 
-    /// As gdb 13 sends `dprintf foo,"At foo entry arg=%d g=%d\n", arg, g`: the last value first, then channel and function.
+    /// As gdb 13 sends `dprintf foo,"At foo entry arg=%d g=%d\n", arg, g`: the last value first,
+    /// then channel and function.
     #[test]
     fn printing() {
         let mut code = vec![0x22, 9, 0x26, 0, 1, 0x22, 0, 0x22, 0, 0x34, 2, 0, 27];
@@ -350,7 +353,8 @@ mod tests {
         }
         code[10] = 3;
         assert_eq!(evaluate(&code, &mut toy), Err(Fault::Stack));
-        // What a string's address does not lead to: 0x8000 is not readable, and before it is no zero.
+        // What a string's address does not lead to: 0x8000 is not readable, and before it is no
+        // zero.
         let mut toy = Toy {
             printed: Some(Vec::new()),
             ..Toy::default()

@@ -1,4 +1,5 @@
-//! Decoding: bytes to operations, with the names and the order of the GDB manual ("Bytecode Descriptions").
+//! Decoding: bytes to operations, with the names and the order of the GDB manual ("Bytecode
+//! Descriptions").
 
 use super::Fault;
 
@@ -81,7 +82,8 @@ impl<'a> Op<'a> {
     /// Decodes the instruction at offset `at`; the offset of the next one comes with it.
     ///
     /// # Errors
-    /// [`Fault::OutOfCode`] where the code ends, [`Fault::Unsupported`] for floating point and unknown codes.
+    /// [`Fault::OutOfCode`] where the code ends, [`Fault::Unsupported`] for floating point and
+    /// unknown codes.
     pub(crate) fn decode(code: &'a [u8], at: usize) -> Result<(Op<'a>, usize), Fault> {
         let mut operands = Operands { code, at };
         let op = match operands.number(1)? as u8 {

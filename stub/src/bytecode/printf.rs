@@ -1,13 +1,16 @@
-//! Format strings, as the agent expressions of gdb's `dprintf` have them: C's, with the escapes of C source.
+//! Format strings, as the agent expressions of gdb's `dprintf` have them: C's, with the escapes of
+//! C source.
 //!
-//! gdb has checked what it sends, but it is not trusted. Values are integers, addresses, and strings in the program.
+//! gdb has checked what it sends, but it is not trusted. Values are integers, addresses, and
+//! strings in the program.
 
 use crate::arch;
 
 /// Nothing is padded to more.
 const WIDEST: usize = 4096;
 
-/// The text, with a string's bytes taken from `string`. `None`: the format is not one, or there are not enough values for it.
+/// The text, with a string's bytes taken from `string`. `None`: the format is not one, or there are
+/// not enough values for it.
 pub(super) fn format(
     format: &[u8],
     values: &[i64],

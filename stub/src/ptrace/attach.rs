@@ -190,7 +190,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Seizes the first thread of a process that runs; see [`seize_new_threads`](Self::seize_new_threads) for the others.
+    /// Seizes the first thread of a process that runs; see
+    /// [`seize_new_threads`](Self::seize_new_threads) for the others.
     pub(crate) fn seize(pid: i32, reports: WaitQueue) -> Result<Process, Error> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(|_| Error::NoSuchProcess(pid))?;
@@ -221,7 +222,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Whether the kernel counts no more threads than are known. A directory that is read while threads end leaves others out.
+    /// Whether the kernel counts no more threads than are known. A directory that is read while
+    /// threads end leaves others out.
     pub(crate) fn has_all_threads(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let count = status
@@ -273,8 +275,8 @@ fn foreign_tracer(process: Tid, tid: Tid) -> Option<i32> {
     (tracer != 0 && tracer.cast_unsigned() != std::process::id()).then_some(tracer)
 }
 
-/// Finds the file for a program's name: as given if it contains a slash, else in `PATH`, else here, as
-/// gdbserver does.
+/// Finds the file for a program's name: as given if it contains a slash, else in `PATH`, else here,
+/// as gdbserver does.
 fn search(name: &OsStr, program: &Program) -> Option<PathBuf> {
     if name.is_empty() {
         return None;

@@ -1,4 +1,5 @@
-//! From a report of the kernel to an event. The thread's state is updated first; what the event means is up to the caller.
+//! From a report of the kernel to an event. The thread's state is updated first; what the event
+//! means is up to the caller.
 
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
@@ -23,7 +24,8 @@ pub(crate) enum Event {
     Made(Option<Tid>, Status),
     /// The child that ran in the thread's memory has left that.
     VForkDone,
-    /// The process has executed a file. It has one thread, with the first thread's id, and new memory.
+    /// The process has executed a file. It has one thread, with the first thread's id, and new
+    /// memory.
     Exec,
     /// The thread is past its last instruction.
     Exiting,

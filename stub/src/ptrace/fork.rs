@@ -1,7 +1,7 @@
 //! Processes that the traced one makes and that are not debugged.
 //!
-//! A child with a copy of the memory is let go once it is clean. A child that runs in the same memory (vfork(2)) stays traced
-//! until it executes a file: it may meet traps.
+//! A child with a copy of the memory is let go once it is clean. A child that runs in the same
+//! memory (vfork(2)) stays traced until it executes a file: it may meet traps.
 
 use std::collections::HashMap;
 
@@ -113,9 +113,9 @@ impl Process {
         }
     }
 
-    /// Whether a child that executed an illegal instruction may have met a trap while it came or went (see
-    /// `arch::TEXT_MAY_CHANGE`): nothing halts children for that. It executes the instruction again, and what is illegal is
-    /// illegal the second time, too.
+    /// Whether a child that executed an illegal instruction may have met a trap while it came or
+    /// went (see `arch::TEXT_MAY_CHANGE`): nothing halts children for that. It executes the
+    /// instruction again, and what is illegal is illegal the second time, too.
     pub(crate) fn is_misread(&mut self, tid: Tid) -> bool {
         let fault = ptrace::signal_info(tid).is_ok_and(|info| info.is_fault());
         let pc = Running::new(tid).stopped(At::Signal).pc().ok();

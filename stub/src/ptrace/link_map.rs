@@ -52,8 +52,8 @@ const PATH_MAX: usize = 4096;
 const LIMIT: usize = 65_536;
 
 impl Process {
-    /// Reads the list. `None`: where it is, the program's headers will never say, as where the dynamic linker
-    /// itself was started, with the program as its argument.
+    /// Reads the list. `None`: where it is, the program's headers will never say, as where the
+    /// dynamic linker itself was started, with the program as its argument.
     pub(crate) fn libraries(&self) -> Option<Libraries> {
         let mut libraries = Libraries::default();
         let mut debug = match self.r_debug() {
@@ -84,7 +84,8 @@ impl Process {
         let rest = match start.previous {
             0 => start.entry,
             previous => {
-                // The client knows the program already; what is not linked to what it knows is no entry.
+                // The client knows the program already; what is not linked to what it knows is no
+                // entry.
                 libraries.main = Some(previous);
                 let next = self.read_number(previous + 3 * WORD, WORD as usize);
                 if next == Some(start.entry) {
@@ -158,7 +159,8 @@ impl Process {
     fn dynamic_section(&self) -> Option<(Option<u64>, u64)> {
         let headers = self.auxv_entry(AT_PHDR)?;
         let count = self.auxv_entry(AT_PHNUM)?;
-        // Elf64_Phdr: type 0, vaddr 16, memsz 40, size 56; Elf32_Phdr: type 0, vaddr 8, memsz 20, size 32.
+        // Elf64_Phdr: type 0, vaddr 16, memsz 40, size 56; Elf32_Phdr: type 0, vaddr 8, memsz 20,
+        // size 32.
         let (vaddr, memsz, size) = if WORD == 8 { (16, 40, 56) } else { (8, 20, 32) };
         let mut bias = None;
         let mut dynamic = None;

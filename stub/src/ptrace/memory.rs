@@ -1,4 +1,5 @@
-//! Numbers and strings in the program's memory, for what the kernel and the dynamic linker keep there.
+//! Numbers and strings in the program's memory, for what the kernel and the dynamic linker keep
+//! there.
 //!
 //! These are data, in which no trap is ever planted: they are read as they are.
 

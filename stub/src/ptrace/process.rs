@@ -1,4 +1,5 @@
-//! One traced process: what can be asked about it, and its threads' stops in the order of their reports.
+//! One traced process: what can be asked about it, and its threads' stops in the order of their
+//! reports.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -92,8 +93,8 @@ impl Process {
         self.end.as_ref()
     }
 
-    /// Whether it has ended and that has been reported. If another process's stop is reported first, its end waits for the
-    /// next resume.
+    /// Whether it has ended and that has been reported. If another process's stop is reported
+    /// first, its end waits for the next resume.
     pub(crate) fn is_past(&self) -> bool {
         self.end.is_some() && !self.run.has_event()
     }
@@ -236,7 +237,8 @@ impl Process {
         thread.is_some_and(|thread| !thread.pending.is_empty())
     }
 
-    /// Takes the stop that is reported next. A step comes first: the client that asked for it waits for it.
+    /// Takes the stop that is reported next. A step comes first: the client that asked for it waits
+    /// for it.
     pub(crate) fn take_pending(&mut self) -> Option<Stop> {
         let has_step = |thread: &Thread| matches!(thread.pending.front(), Some(Pending::Step));
         let due =
@@ -254,8 +256,8 @@ impl Process {
         Some(Stop::Thread(tid, cause))
     }
 
-    /// Whether no thread is left to run, but some are held. Threads that the process's exit is about to end look held, but
-    /// are no longer stopped.
+    /// Whether no thread is left to run, but some are held. Threads that the process's exit is
+    /// about to end look held, but are no longer stopped.
     pub(crate) fn nothing_runs(&self) -> bool {
         let alive = |thread: &Thread| !matches!(thread.state, State::Exiting);
         !self
@@ -268,7 +270,8 @@ impl Process {
                 .any(|(tid, thread)| alive(thread) && ptrace::event_message(*tid).is_ok())
     }
 
-    /// Whether every thread is stopped that can stop. `but_in_vfork`: threads that wait for a child count as stopped.
+    /// Whether every thread is stopped that can stop. `but_in_vfork`: threads that wait for a child
+    /// count as stopped.
     pub(crate) fn all_stopped(&self, but_in_vfork: bool) -> bool {
         self.threads.iter().all(|(tid, thread)| match thread.state {
             State::Stopped(_) => true,
@@ -311,7 +314,8 @@ impl Process {
         }
     }
 
-    /// Asks a thread to stop if it runs and can stop. `false`: it does not, or it waits in vfork(2) for its child.
+    /// Asks a thread to stop if it runs and can stop. `false`: it does not, or it waits in vfork(2)
+    /// for its child.
     pub(crate) fn interrupt(&self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get(&tid) else {
             return false;

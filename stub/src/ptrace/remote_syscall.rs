@@ -1,7 +1,7 @@
 //! Whether a thread can make a system call for the stub, and the call itself.
 //!
-//! The thread executes one system call instruction and has its registers back afterwards. The system call in which it was
-//! interrupted is among them, and the kernel then makes that again.
+//! The thread executes one system call instruction and has its registers back afterwards. The
+//! system call in which it was interrupted is among them, and the kernel then makes that again.
 
 use crate::arch::{self, call};
 use crate::sys::{Tid, ptrace, status_field};
@@ -17,8 +17,8 @@ impl Process {
         filter.is_none_or(|mode: String| mode == "0")
     }
 
-    /// Keeps a stopped thread from a call that its filter may not allow: the kernel ends a sleep that
-    /// it interrupted by `restart_syscall`, which programs do not list among their own calls.
+    /// Keeps a stopped thread from a call that its filter may not allow: the kernel ends a sleep
+    /// that it interrupted by `restart_syscall`, which programs do not list among their own calls.
     pub(super) fn avoid_restart_call(&mut self, tid: Tid) {
         let stopped = self.stopped(tid);
         let changed =
@@ -37,7 +37,8 @@ impl Process {
         tids.into_iter().find(|tid| self.can_call(*tid))
     }
 
-    /// Whether a thread's registers are all that there is to its state: it is about to take a signal, or was interrupted.
+    /// Whether a thread's registers are all that there is to its state: it is about to take a
+    /// signal, or was interrupted.
     fn can_call(&mut self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
@@ -65,7 +66,8 @@ impl Process {
     }
 }
 
-/// How a thread executes the instruction of a system call. Where the kernel makes no steps a trap stands after it.
+/// How a thread executes the instruction of a system call. Where the kernel makes no steps a trap
+/// stands after it.
 pub(crate) const MOTION: Motion = if arch::CAN_STEP {
     Motion::Step
 } else {

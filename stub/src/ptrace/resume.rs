@@ -78,7 +78,8 @@ impl Process {
         }
     }
 
-    /// Lets a stopped thread go, delivering `signal` unless it is zero; with others if starts are being collected.
+    /// Lets a stopped thread go, delivering `signal` unless it is zero; with others if starts are
+    /// being collected.
     pub(crate) fn start_thread(&mut self, tid: Tid, motion: Motion, signal: i32) {
         if motion == Motion::Continue
             && let Some(thread) = self.threads.get_mut(&tid)

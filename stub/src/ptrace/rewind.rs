@@ -1,8 +1,9 @@
 //! Reports of trap instructions, read so that the stub's death is harmless.
 //!
-//! Where a trap instruction leaves the program counter after itself, a thread that reports one is put back first. Until a
-//! report is reaped the kernel keeps its signal, and delivers it if the tracer dies. After that the thread goes on where it
-//! stands, and that must not be inside an instruction.
+//! Where a trap instruction leaves the program counter after itself, a thread that reports one is
+//! put back first. Until a report is reaped the kernel keeps its signal, and delivers it if the
+//! tracer dies. After that the thread goes on where it stands, and that must not be inside an
+//! instruction.
 
 use nix::errno::Errno;
 
@@ -10,7 +11,8 @@ use crate::arch;
 use crate::sys::wait::{Status, peek, wait};
 use crate::sys::{Tid, ptrace};
 
-/// Reaps one report as [`wait`] does, after [`rewind`] where it is needed; [`is_rewound`] tells so later.
+/// Reaps one report as [`wait`] does, after [`rewind`] where it is needed; [`is_rewound`] tells so
+/// later.
 pub(super) fn wait_rewinding(
     only: Option<Tid>,
     block: bool,

@@ -1,9 +1,10 @@
 //! Has the kernel forget that threads made steps, in a program that has been halted for a while.
 //!
-//! A thread that has made a step by the kernel's means would make another one if its tracer were killed, and the report of
-//! that would kill it. The kernel forgets steps only when a thread goes on otherwise. So the thread goes on, as far as the
-//! kernel's door. That costs as much as a step, and a client that steps on at once must not pay for it: software
-//! watchpoints are thousands of steps.
+//! A thread that has made a step by the kernel's means would make another one if its tracer were
+//! killed, and the report of that would kill it. The kernel forgets steps only when a thread goes
+//! on otherwise. So the thread goes on, as far as the kernel's door. That costs as much as a step,
+//! and a client that steps on at once must not pay for it: software watchpoints are thousands of
+//! steps.
 
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,8 @@ impl Process {
         self.step_reset_at.filter(|_| self.end.is_none())
     }
 
-    /// Has the kernel forget the steps of threads that are stopped. Other reports that came meanwhile are for the caller: the
-    /// thread is being killed, or its process stopped.
+    /// Has the kernel forget the steps of threads that are stopped. Other reports that came
+    /// meanwhile are for the caller: the thread is being killed, or its process stopped.
     #[must_use]
     pub(crate) fn reset_steps(&mut self) -> Vec<(Tid, Status)> {
         let threads = self.threads.iter();

@@ -27,7 +27,8 @@ pub(crate) struct Stopped {
     tid: Tid,
     at: At,
     sets: Vec<Option<Vec<u8>>>,
-    /// The kernel has the program counter at the trap instruction that it has executed; it is shown behind that.
+    /// The kernel has the program counter at the trap instruction that it has executed; it is shown
+    /// behind that.
     rewound: bool,
 }
 
@@ -45,7 +46,8 @@ pub(crate) enum At {
 }
 
 impl At {
-    /// Where a thread is that is held ([`Status::Held`](crate::sys::wait::Status::Held)) with this signal.
+    /// Where a thread is that is held ([`Status::Held`](crate::sys::wait::Status::Held)) with this
+    /// signal.
     pub(crate) fn held(signal: i32) -> At {
         if signal == libc::SIGTRAP {
             At::Event
@@ -220,8 +222,8 @@ impl Stopped {
         arch::emulate(code, set, memory) && self.store(0).is_ok()
     }
 
-    /// Where the thread's own data is (TLS ABI: `fs_base`, `TPIDR_EL0`); `ENODEV` if the kernel's register
-    /// sets do not show it.
+    /// Where the thread's own data is (TLS ABI: `fs_base`, `TPIDR_EL0`); `ENODEV` if the kernel's
+    /// register sets do not show it.
     pub(crate) fn thread_pointer(&mut self) -> Result<u64, Errno> {
         self.address(arch::THREAD_POINTER)
     }
@@ -239,7 +241,8 @@ impl Stopped {
         }
     }
 
-    /// Lets it go. If it was killed meanwhile, its end will be reported, as a running thread's would.
+    /// Lets it go. If it was killed meanwhile, its end will be reported, as a running thread's
+    /// would.
     pub(crate) fn resume(mut self, motion: Motion, signal: i32) -> Running {
         self.write_shown_pc();
         let _ = match motion {
@@ -333,7 +336,8 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     /// What the last resume asked of it.
     pub(crate) action: Action,
-    /// The address of the tracepoint after whose hit it executes instructions one by one, to have them recorded.
+    /// The address of the tracepoint after whose hit it executes instructions one by one, to have
+    /// them recorded.
     pub(crate) records_steps_from: Option<u64>,
     /// Where the client saw it stop last: a trap there has been answered for and is stepped over.
     pub(crate) shown_at: Option<u64>,
@@ -356,7 +360,8 @@ pub(crate) struct Thread {
     pub(crate) awaited: Option<Awaited>,
     /// The slot in which it executes its next instruction when it goes.
     pub(crate) through: Option<u64>,
-    /// Hits that have been dealt with although the instruction was not executed: where, and the stack pointer then.
+    /// Hits that have been dealt with although the instruction was not executed: where, and the
+    /// stack pointer then.
     pub(crate) dealt_with: Vec<(u64, u64)>,
     /// It is at the kernel's door, and will leave the system call in one of these places.
     pub(crate) after_call: Option<Vec<(u64, usize)>>,

@@ -1,8 +1,9 @@
 //! Which threads stop once more when they end.
 //!
-//! The kernel reports the end of each thread, but of the first thread only when all others have ended, and the memory goes
-//! with the last. So the first thread stops once more when it ends (`PTRACE_O_TRACEEXIT`), and when it has ended the others
-//! do. For others that stop would tell nothing new, and a thread that joins them would wait for it.
+//! The kernel reports the end of each thread, but of the first thread only when all others have
+//! ended, and the memory goes with the last. So the first thread stops once more when it ends
+//! (`PTRACE_O_TRACEEXIT`), and when it has ended the others do. For others that stop would tell
+//! nothing new, and a thread that joins them would wait for it.
 
 use crate::sys::Tid;
 use crate::sys::ptrace;
@@ -11,7 +12,8 @@ use super::process::Process;
 use super::thread::{Motion, State};
 
 impl Process {
-    /// Has a stopped thread stop once more when it ends, if the stub would hear of its end too late otherwise.
+    /// Has a stopped thread stop once more when it ends, if the stub would hear of its end too late
+    /// otherwise.
     pub(crate) fn set_exit_stop(&mut self, tid: Tid) {
         let stops = tid == self.pid() || self.first_has_ended();
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -30,7 +32,8 @@ impl Process {
         first.is_none_or(|first| matches!(first.state, State::Exiting))
     }
 
-    /// Lets a thread go that is past its last instruction. It is never held: an exec elsewhere may wait for its end.
+    /// Lets a thread go that is past its last instruction. It is never held: an exec elsewhere may
+    /// wait for its end.
     pub(crate) fn let_end(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.go(Motion::Continue, 0);

@@ -1,5 +1,6 @@
-//! Reports that are not about the process that waited for them: of threads and children whose maker has not reported
-//! them yet, and of other processes that are debugged, too. waitpid(2) hands out all of them to any caller.
+//! Reports that are not about the process that waited for them: of threads and children whose maker
+//! has not reported them yet, and of other processes that are debugged, too. waitpid(2) hands out
+//! all of them to any caller.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,7 +12,8 @@ use crate::sys::wait::Status;
 
 use super::rewind::wait_rewinding;
 
-/// Reports that no process has claimed yet, oldest first. All processes that are debugged together share one list.
+/// Reports that no process has claimed yet, oldest first. All processes that are debugged together
+/// share one list.
 #[derive(Clone, Default)]
 pub(crate) struct WaitQueue(Rc<RefCell<List>>);
 
@@ -66,11 +68,11 @@ impl WaitQueue {
         }
     }
 
-    /// The next report about a task that this process `knows`, in the order in which reports were read. `None`: there is
-    /// none now, or, if it may `block`, nothing is traced any more.
+    /// The next report about a task that this process `knows`, in the order in which reports were
+    /// read. `None`: there is none now, or, if it may `block`, nothing is traced any more.
     ///
-    /// The kernel hands out reports of the same threads first. So all that are there are read before one is returned: a
-    /// thread that stops again and again must not hide the others.
+    /// The kernel hands out reports of the same threads first. So all that are there are read
+    /// before one is returned: a thread that stops again and again must not hide the others.
     pub(crate) fn next(
         &self,
         process: Tid,
@@ -93,7 +95,8 @@ impl WaitQueue {
         }
     }
 
-    /// Lets threads of `process` end that were killed before their creator was reported: the process cannot end before.
+    /// Lets threads of `process` end that were killed before their creator was reported: the
+    /// process cannot end before.
     fn let_strangers_end(&self, process: Tid, knows: &impl Fn(Tid) -> bool) {
         let is_stranger = |tid: Tid| !knows(tid) && ptrace::is_thread_of(process, tid);
         self.0.borrow_mut().reports.retain(|(tid, status)| {
@@ -114,7 +117,8 @@ impl WaitQueue {
             if let Some((_, status)) = wait_rewinding(Some(tid), false).ok()? {
                 return Some(status);
             }
-            // The kernel reports the end of a process's first thread only to a tracer that has read the ends of all others.
+            // The kernel reports the end of a process's first thread only to a tracer that has read
+            // the ends of all others.
             match wait_rewinding(None, true).ok()?? {
                 (known, status) if known == tid => return Some(status),
                 (other, status) => self.leave(other, status),
@@ -144,7 +148,8 @@ impl WaitQueue {
         taken
     }
 
-    /// Drops reports about tasks that have ended and that no process knew: their ids will be reused.
+    /// Drops reports about tasks that have ended and that no process knew: their ids will be
+    /// reused.
     pub(crate) fn forget_ended(&self, known: impl Fn(Tid) -> bool) {
         let mut list = self.0.borrow_mut();
         let ended =

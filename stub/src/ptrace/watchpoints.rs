@@ -16,8 +16,8 @@ impl Process {
         &self.watches
     }
 
-    /// Watches this in addition; all threads must be stopped. `false`: there are too few debug registers, or this machine
-    /// cannot watch that.
+    /// Watches this in addition; all threads must be stopped. `false`: there are too few debug
+    /// registers, or this machine cannot watch that.
     pub(crate) fn add_watch(&mut self, watch: Watch) -> Result<bool, Errno> {
         let mut wanted = self.watches.clone();
         wanted.push(watch);

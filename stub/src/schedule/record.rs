@@ -20,7 +20,8 @@ pub(super) const HEADER: usize = 8;
 /// TID (8), TIME (8), CPU (8) at the end of a record that is no sample.
 const SAMPLE_ID: usize = 24;
 
-/// Flags of a trace entry: it was made in an interrupt (`TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ`).
+/// Flags of a trace entry: it was made in an interrupt (`TRACE_FLAG_HARDIRQ`,
+/// `TRACE_FLAG_SOFTIRQ`).
 const IN_INTERRUPT: u8 = 0x08 | 0x10;
 
 /// Something that happened to a thread.

@@ -1,5 +1,5 @@
-//! Which role a client takes, by the first packet it sends: control, if it is free, or an observer's, if it asks for that
-//! (docs/decisions/0003-one-controls-others-observe.md).
+//! Which role a client takes, by the first packet it sends: control, if it is free, or an
+//! observer's, if it asks for that (docs/decisions/0003-one-controls-others-observe.md).
 
 use crate::subscription::role::Role;
 

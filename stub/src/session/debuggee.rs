@@ -234,7 +234,8 @@ impl Debuggee {
         }
     }
 
-    /// The client in control lets all go. A program that is observed stays traced, and so does one with commands that are to persist.
+    /// The client in control lets all go. A program that is observed stays traced, and so does one
+    /// with commands that are to persist.
     pub(crate) fn let_go(&mut self) {
         self.stop_members();
         let kept = |tracee: &Tracee| {

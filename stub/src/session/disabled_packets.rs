@@ -1,4 +1,5 @@
-//! Packets that the stub does not answer (`--disable-packet`), so that clients can be tested without them.
+//! Packets that the stub does not answer (`--disable-packet`), so that clients can be tested
+//! without them.
 
 /// The disabled parts of the protocol.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

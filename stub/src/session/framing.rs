@@ -1,8 +1,8 @@
 //! Bytes to packets and back (GDB manual, "Overview" of the remote protocol): `$body#checksum`,
 //! acknowledgements until they are switched off, and the lone interrupt byte.
 //!
-//! Nothing a peer sends is fatal here: garbage between packets is skipped, a bad checksum is answered with `-`,
-//! an endless packet is dropped.
+//! Nothing a peer sends is fatal here: garbage between packets is skipped, a bad checksum is
+//! answered with `-`, an endless packet is dropped.
 
 /// The longest packet we take, and what `PacketSize` announces.
 pub(crate) const PACKET_SIZE: usize = 0x20000;
@@ -138,7 +138,8 @@ fn sum(body: &[u8]) -> u8 {
 pub(crate) fn escape(bytes: &[u8], into: &mut Vec<u8>) {
     let special = |byte: &u8| matches!(byte, b'#' | b'$' | b'}' | b'*');
     let mut plain = 0;
-    // Most of what is sent is memory, in which few bytes are special: many are looked at at once, which takes no branches.
+    // Most of what is sent is memory, in which few bytes are special: many are looked at at once,
+    // which takes no branches.
     for (number, chunk) in bytes.chunks(CHUNK).enumerate() {
         if !chunk.iter().fold(false, |any, byte| any | special(byte)) {
             continue;

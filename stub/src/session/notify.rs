@@ -1,5 +1,5 @@
-//! What a client is told without asking: threads that came and went, trace frames, and to observers what became of the
-//! program and of its control (docs/reference/protocol.md, "Several clients").
+//! What a client is told without asking: threads that came and went, trace frames, and to observers
+//! what became of the program and of its control (docs/reference/protocol.md, "Several clients").
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -18,8 +18,9 @@ use super::framing::{PACKET_SIZE, escape, hex};
 use super::signal::to_gdb;
 use super::{Outcome, Session, trace_notification};
 
-/// Threads that came and went and of which a client has not heard. One that lets more wait does not read.
-const PATIENCE: usize = 50_000;
+/// Threads that came and went and of which a client has not heard. One that lets more wait does not
+/// read.
+const MAX_PENDING_EVENTS: usize = 50_000;
 
 /// What an observer has been told.
 #[derive(Default)]
@@ -33,7 +34,8 @@ pub(super) struct Notified {
 }
 
 impl Session {
-    /// Makes the process that this client observes the one that packets are about, if it is another. The one that was.
+    /// Makes the process that this client observes the one that packets are about, if it is
+    /// another. The one that was.
     pub(super) fn look_at_own(&mut self, debuggee: &mut Debuggee) -> Option<Tid> {
         if !matches!(self.role, Some(Role::Observer(_))) {
             return None;
@@ -58,8 +60,8 @@ impl Session {
         (self.notified.process, self.notified.end) = (Some(pid), false);
     }
 
-    /// Sends what there is to tell, if the client wants to hear it. Unless `all` is wanted, a client that drains the
-    /// trace buffer is told only when it is worth waking it.
+    /// Sends what there is to tell, if the client wants to hear it. Unless `all` is wanted, a
+    /// client that drains the trace buffer is told only when it is worth waking it.
     pub(crate) fn notify(&mut self, debuggee: &mut Debuggee, all: bool) {
         let Some(role) = self.role else {
             return;
@@ -78,7 +80,8 @@ impl Session {
                 // A thread's creation is not told of before the call that made it.
                 tracee.drain_jump_pads();
                 let missed = tracee.newly_missed(role, all);
-                // Before the frames, for a pause that is over; behind them, for one that began among them.
+                // Before the frames, for a pause that is over; behind them, for one that began
+                // among them.
                 self.notify_missed(&missed);
                 self.notify_stalls(tracee.subscriptions.of(role));
                 self.notify_in_order(tracee.subscriptions.of(role), all);
@@ -114,7 +117,7 @@ impl Session {
             let subscription = tracee.subscriptions.get(role)?;
             subscription.log.as_ref().map(ThreadLog::len)
         });
-        if logs.sum::<usize>() > PATIENCE {
+        if logs.sum::<usize>() > MAX_PENDING_EVENTS {
             self.outcome = Some(Outcome::Deaf);
         }
     }
@@ -212,8 +215,8 @@ impl Session {
         self.framing.notify(body);
     }
 
-    /// The end of what was observed, if the client has not heard of it: as stop replies have it, or `D` if the program was
-    /// let go.
+    /// The end of what was observed, if the client has not heard of it: as stop replies have it, or
+    /// `D` if the program was let go.
     fn end_to_notify(&mut self, debuggee: &mut Debuggee) -> Option<Vec<u8>> {
         if self.notified.end || !matches!(self.role, Some(Role::Observer(_))) {
             return None;

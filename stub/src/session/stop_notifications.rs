@@ -1,5 +1,5 @@
-//! Stops as notifications (GDB manual, "Notification Packets"): one is sent, the client asks for the others with
-//! `vStopped`, and nothing more is sent before it has seen them all.
+//! Stops as notifications (GDB manual, "Notification Packets"): one is sent, the client asks for
+//! the others with `vStopped`, and nothing more is sent before it has seen them all.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,8 @@ impl StopNotifications {
         self.queue.front().map(|(_, reply)| reply.clone())
     }
 
-    /// Whether a stop of this thread is among them, or the making of its process: it is not the client's yet to resume.
+    /// Whether a stop of this thread is among them, or the making of its process: it is not the
+    /// client's yet to resume.
     pub(super) fn hold(&self, tid: Tid) -> bool {
         self.queue.iter().any(|(stop, _)| match stop {
             Stop::Thread(other, Cause::Fork(child) | Cause::VFork(child)) => {

@@ -1,8 +1,8 @@
 //! gdbstub, fed whole packets: it answers what it knows about a halted program.
 //!
 //! Its connection is a buffer. It stays in its idle state for good: resuming and stop replies are
-//! answered in front of it (`docs/decisions/0001-packets-in-front-of-gdbstub.md`). A packet that it cannot
-//! parse makes it give up; then it is made anew, and the client gets an error.
+//! answered in front of it (`docs/decisions/0001-packets-in-front-of-gdbstub.md`). A packet that it
+//! cannot parse makes it give up; then it is made anew, and the client gets an error.
 
 use std::convert::Infallible;
 
@@ -52,7 +52,8 @@ impl Stub {
         }
     }
 
-    /// The bodies of the packets with which gdbstub answers `packet`: its console output, then the reply.
+    /// The bodies of the packets with which gdbstub answers `packet`: its console output, then the
+    /// reply.
     pub(super) fn answer(&mut self, debuggee: &mut Debuggee, packet: &[u8]) -> Vec<Vec<u8>> {
         if packet.starts_with(b"qSupported") {
             self.greeting = packet.to_vec();

@@ -1,7 +1,8 @@
 //! Where a thread's own data is, as libc's own description of its layout says.
 //!
-//! glibc exports a descriptor `{bits, count, offset}` (each an int) for every field that `libthread_db` reads
-//! (`nptl_db/structs.def`), also when it is stripped. The client knows symbols; it is asked for their addresses.
+//! glibc exports a descriptor `{bits, count, offset}` (each an int) for every field that
+//! `libthread_db` reads (`nptl_db/structs.def`), also when it is stripped. The client knows
+//! symbols; it is asked for their addresses.
 
 use crate::arch;
 use crate::sys::Tid;
@@ -35,7 +36,8 @@ impl ThreadDb {
         SYMBOLS[0]
     }
 
-    /// The client's answer; returns what to ask for next. If the first symbol is where it was known to be, so are the others.
+    /// The client's answer; returns what to ask for next. If the first symbol is where it was known
+    /// to be, so are the others.
     pub(crate) fn answered(&mut self, name: &[u8], address: Option<u64>) -> Option<&'static str> {
         let index = SYMBOLS
             .iter()
@@ -51,8 +53,8 @@ impl ThreadDb {
             .map(|index| SYMBOLS[index])
     }
 
-    /// Where the thread-local block of the module with this `link_map` is, in this thread; `None` if it has not been
-    /// allocated there yet, or nothing is known.
+    /// Where the thread-local block of the module with this `link_map` is, in this thread; `None`
+    /// if it has not been allocated there yet, or nothing is known.
     pub(crate) fn block(&self, tracee: &mut Tracee, tid: Tid, link_map: u64) -> Option<u64> {
         let pointer = tracee.process.stopped(tid)?.thread_pointer().ok()?;
         let vector_at = if arch::TLS_BELOW_POINTER {
@@ -122,7 +124,8 @@ impl Field {
     }
 }
 
-/// `l_tls_offset` says so of blocks that are allocated on first use: 0, or -1 (also -2 where 0 is an offset).
+/// `l_tls_offset` says so of blocks that are allocated on first use: 0, or -1 (also -2 where 0 is
+/// an offset).
 fn is_dynamic(offset: u64) -> bool {
     let max = arch::wide(arch::Word::MAX);
     offset == 0 || offset >= max - 1

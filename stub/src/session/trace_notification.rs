@@ -1,5 +1,5 @@
-//! The `UnspoolTrace` notification: trace frames, how many were dropped, how many missed, and when threads stood
-//! (docs/reference/protocol.md).
+//! The `UnspoolTrace` notification: trace frames, how many were dropped, how many missed, and when
+//! threads stood (docs/reference/protocol.md).
 
 use std::fmt::Write;
 
@@ -12,7 +12,8 @@ use super::framing::escape;
 /// A notification ends behind the frame that makes it longer than this, before escaping.
 const LONG: usize = 16 * 1024;
 
-/// `UnspoolTrace:NOW;` and frames as trace files have them, escaped; in as many notifications as it takes.
+/// `UnspoolTrace:NOW;` and frames as trace files have them, escaped; in as many notifications as it
+/// takes.
 pub(super) fn frames(frames: &[Frame]) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let mut bytes = Vec::new();

@@ -1,9 +1,10 @@
 //! Threads that wait for an observer while all others run.
 //!
-//! An observer must act before some hits are passed: it plants tracepoints in a library that has just been loaded, or reads a
-//! stack that is too long to be noted. No stop is reported for that. The thread stands where it trapped until the observer
-//! lets it go, or until a timeout: no client may hold up the program. Every packet of the observer extends the timeout. After
-//! an observer has let it pass in silence, the timeout is short until the observer is in time again.
+//! An observer must act before some hits are passed: it plants tracepoints in a library that has
+//! just been loaded, or reads a stack that is too long to be noted. No stop is reported for that.
+//! The thread stands where it trapped until the observer lets it go, or until a timeout: no client
+//! may hold up the program. Every packet of the observer extends the timeout. After an observer has
+//! let it pass in silence, the timeout is short until the observer is in time again.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,8 @@ pub(crate) struct Hold {
 }
 
 impl Subscriptions {
-    /// Has a stopped thread wait for this observer, and tells the observer. `at`: the trap at which it stands.
+    /// Has a stopped thread wait for this observer, and tells the observer. `at`: the trap at which
+    /// it stands.
     pub(crate) fn hold(&mut self, tid: Tid, role: Role, at: Option<u64>) {
         let held = &mut self.of(role).held;
         held.push((tid, at.unwrap_or(0), Instant::now()));
@@ -74,7 +76,8 @@ impl Subscriptions {
         self.holds.keys().copied().collect()
     }
 
-    /// An observer lets a thread go: whether it was held for that observer, and the hold if it waits for no other.
+    /// An observer lets a thread go: whether it was held for that observer, and the hold if it
+    /// waits for no other.
     pub(crate) fn release(&mut self, tid: Tid, role: Role) -> (bool, Option<Hold>) {
         let Some(hold) = self.holds.get_mut(&tid) else {
             return (false, None);

@@ -1,5 +1,5 @@
-//! What a client is told that drains the trace buffer: threads that came and went, and frames, in the order in which it all
-//! happened.
+//! What a client is told that drains the trace buffer: threads that came and went, and frames, in
+//! the order in which it all happened.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,8 @@ impl Subscription {
         Some(if urgent { since } else { since + LATEST })
     }
 
-    /// What can be told now, in its order; of frames not much more than [`ENOUGH`], unless `all` are wanted.
+    /// What can be told now, in its order; of frames not much more than [`ENOUGH`], unless `all`
+    /// are wanted.
     pub(crate) fn take_notifications(&mut self, all: bool) -> Vec<Notification> {
         let ready = self.log.as_mut().map(ThreadLog::take).unwrap_or_default();
         let mut entries = ready.into_iter().peekable();

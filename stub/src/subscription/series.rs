@@ -1,4 +1,5 @@
-//! Threads that execute instructions one by one after a hit, for these to be recorded (gdb's `while-stepping`).
+//! Threads that execute instructions one by one after a hit, for these to be recorded (gdb's
+//! `while-stepping`).
 
 use crate::arch;
 use crate::sys::Tid;
@@ -7,7 +8,8 @@ use crate::tracepoint::experiment::{HitContext, StepSeries};
 use super::Subscriptions;
 use super::role::Role;
 
-/// The most series of one thread. A tracepoint in a loop is hit again before its earlier hits are over.
+/// The most series of one thread. A tracepoint in a loop is hit again before its earlier hits are
+/// over.
 const MAX_SERIES: usize = 1000;
 
 impl Subscriptions {

@@ -93,7 +93,8 @@ impl Subscriptions {
         self.stall_clock.stopped = true;
     }
 
-    /// A turn of the event loop ends that lasted from one moment to the other; `halted`: all threads are halted for a client.
+    /// A turn of the event loop ends that lasted from one moment to the other; `halted`: all
+    /// threads are halted for a client.
     pub(crate) fn turn_ends(&mut self, (from, to): (u64, u64), halted: bool) {
         if std::mem::take(&mut self.stall_clock.stopped) {
             match to.saturating_sub(from) {

@@ -31,8 +31,8 @@ fn awaited() -> SigSet {
     set
 }
 
-/// Makes the second process, called `name` in process lists. To be called before anything has been opened or started. It waits until the
-/// parent has done what it does when it is `made`.
+/// Makes the second process, called `name` in process lists. To be called before anything has been
+/// opened or started. It waits until the parent has done what it does when it is `made`.
 ///
 /// The parent has its signals blocked, and no descriptors but the first three.
 pub(crate) fn fork(name: &std::ffi::CStr, made: impl FnOnce(Tid)) -> Result<Side, Errno> {

@@ -1,8 +1,9 @@
 //! Starting a program under trace.
 //!
 //! The child waits on a pipe until it is seized, then executes the program, which stops it. A
-//! failing exec sends its errno through a second pipe, so that the cause is exact. The child stays in our process
-//! group and session: the terminal's keys and job control reach it as they would without us.
+//! failing exec sends its errno through a second pipe, so that the cause is exact. The child stays
+//! in our process group and session: the terminal's keys and job control reach it as they would
+//! without us.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -61,8 +62,8 @@ impl From<Errno> for Failure {
 const AT_DIRECTORY: u8 = 1;
 const AT_EXEC: u8 = 2;
 
-/// Starts the program and returns when it is stopped before its first instruction; with the signal of that stop, as
-/// [`Status::Held`] has it.
+/// Starts the program and returns when it is stopped before its first instruction; with the signal
+/// of that stop, as [`Status::Held`] has it.
 pub(crate) fn launch(launch: &Launch) -> Result<(Tid, i32), Failure> {
     let (hold_read, hold_write) = pipe2(OFlag::O_CLOEXEC)?;
     let (error_read, error_write) = pipe2(OFlag::O_CLOEXEC)?;
@@ -110,8 +111,8 @@ fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<(Tid, i32), F
     let mut executed = false;
     loop {
         match wait(Some(tid), true)? {
-            // Past the end of the system call, so that its result stands in the registers. (ARM does not
-            // report the end of a call whose beginning it has not reported.)
+            // Past the end of the system call, so that its result stands in the registers. (ARM
+            // does not report the end of a call whose beginning it has not reported.)
             Some((_, Status::Exec)) if extra == 0 && !executed => {
                 executed = true;
                 ptrace::interrupt(tid)?;

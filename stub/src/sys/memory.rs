@@ -65,7 +65,8 @@ impl Memory {
         if done == 0 { Err(Errno::EIO) } else { Ok(done) }
     }
 
-    /// Reads `size` bytes at each of these addresses, one behind the other; `false` if not all can be read.
+    /// Reads `size` bytes at each of these addresses, one behind the other; `false` if not all can
+    /// be read.
     pub(crate) fn read_many(&self, addresses: &[u64], size: usize, into: &mut [u8]) -> bool {
         let remote: Vec<RemoteIoVec> = addresses
             .iter()
@@ -85,8 +86,8 @@ impl Memory {
         })
     }
 
-    /// Writes a word at each of these addresses, all of it at once; who sees it sees all that was written before, and nothing that was
-    /// read before is read later.
+    /// Writes a word at each of these addresses, all of it at once; who sees it sees all that was
+    /// written before, and nothing that was read before is read later.
     pub(crate) fn write_words(&self, addresses: &[u64], word: u64) {
         fence(Ordering::SeqCst);
         let bytes = word.to_le_bytes();
@@ -118,8 +119,8 @@ impl Memory {
         })
     }
 
-    /// Writes code that other threads may be executing: up to a word they see all of or nothing. The kernel
-    /// copies whole aligned words at once, and less byte by byte.
+    /// Writes code that other threads may be executing: up to a word they see all of or nothing.
+    /// The kernel copies whole aligned words at once, and less byte by byte.
     pub(crate) fn write_code(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         let aligned = address & !3;
         let offset = (address - aligned) as usize;

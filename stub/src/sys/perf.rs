@@ -213,7 +213,8 @@ impl Ring {
         let start = (position % self.size as u64) as usize;
         let first = length.min(self.size - start);
         // SAFETY: both parts are inside the mapping, and `bytes` is ours. The kernel does not write
-        // between the reader's position and its own; if a caller asks for more, it gets stale bytes.
+        // between the reader's position and its own; if a caller asks for more, it gets stale
+        // bytes.
         unsafe {
             let data = self.base.as_ptr().add(self.page);
             ptr::copy_nonoverlapping(data.add(start), bytes.as_mut_ptr(), first);

@@ -21,7 +21,8 @@ pub(crate) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
 /// The same for a thread that is to stop once more when it ends.
 pub(crate) const WITH_END: i32 = OPTIONS | libc::PTRACE_O_TRACEEXIT;
 
-/// In addition, for programs that we start, until they are resumed: they are killed if we die unawares.
+/// In addition, for programs that we start, until they are resumed: they are killed if we die
+/// unawares.
 pub(crate) const KILL_WITH_US: i32 = libc::PTRACE_O_EXITKILL;
 
 /// For a process that is only to be held back when it ends.
@@ -149,7 +150,8 @@ pub(crate) fn signal_info(tid: Tid) -> Result<SignalInfo, Errno> {
     Ok(SignalInfo(Box::new(info)))
 }
 
-/// AArch64 raises that of a system call it stepped through with `SI_USER`, and nobody as its sender.
+/// AArch64 raises that of a system call it stepped through with `SI_USER`, and nobody as its
+/// sender.
 fn is_raised_trap(info: &libc::siginfo_t) -> bool {
     // SAFETY: a number is read out of plain data; it is the sender's where the code is `SI_USER`.
     let nobody = || unsafe { info.si_pid() } == 0;
@@ -216,8 +218,8 @@ pub(crate) fn set_signal_info(tid: Tid, info: &SignalInfo) -> Result<(), Errno> 
     request(libc::PTRACE_SETSIGINFO, tid, 0, &raw const *info.0 as usize)
 }
 
-/// In place of a note type: an armv7 thread's pointer to its own data, which the kernel shows, and does not take, by a
-/// request of its own.
+/// In place of a note type: an armv7 thread's pointer to its own data, which the kernel shows, and
+/// does not take, by a request of its own.
 pub(crate) const THREAD_AREA: u32 = u32::MAX;
 
 /// `PTRACE_GET_THREAD_AREA` on ARM.
@@ -266,8 +268,8 @@ pub(crate) fn set_register_set(tid: Tid, note: u32, bytes: &[u8]) -> Result<(), 
     )
 }
 
-/// Whether a thread at a system call stop is about to enter the kernel, or has left it. An error before
-/// Linux 5.3.
+/// Whether a thread at a system call stop is about to enter the kernel, or has left it. An error
+/// before Linux 5.3.
 pub(crate) fn at_call_entry(tid: Tid) -> Result<bool, Errno> {
     const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
     const ENTRY: u8 = 1;
@@ -305,8 +307,8 @@ pub(crate) fn poke_user(tid: Tid, offset: usize, word: usize) -> Result<(), Errn
     request(libc::PTRACE_POKEUSER, tid, offset, word)
 }
 
-/// Where the kernel keeps the number of the processor that a thread runs on, if the thread has asked for that (rseq(2), which C
-/// libraries do; `cpu_id` of `struct rseq` is its second word).
+/// Where the kernel keeps the number of the processor that a thread runs on, if the thread has
+/// asked for that (rseq(2), which C libraries do; `cpu_id` of `struct rseq` is its second word).
 pub(crate) fn processor_word(tid: Tid) -> Option<u64> {
     const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
     const CPU_ID: u64 = 4;
@@ -373,7 +375,8 @@ pub(crate) fn send_signal(process: Tid, tid: Tid, signal: i32) -> Result<(), Err
     Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, process.0, tid.0, signal) }).map(drop)
 }
 
-/// Whether this is a thread of that process, one that has ended and has not been waited for among them.
+/// Whether this is a thread of that process, one that has ended and has not been waited for among
+/// them.
 pub(crate) fn is_thread_of(process: Tid, tid: Tid) -> bool {
     // Signal 0 is not sent, but the kernel looks who would get it, and whether that may be.
     send_signal(process, tid, 0) != Err(Errno::ESRCH)

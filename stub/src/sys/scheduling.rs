@@ -1,8 +1,9 @@
 //! One turn of the event loop: since when something may have waited for it.
 //!
-//! A thread that traps stands until this process runs, and on a machine with much to do it is not this process's turn at once. When it
-//! became ready to run nobody tells it, but how long it has waited for processors altogether the kernel does: in the second number of
-//! `schedstat` (Documentation/scheduler/sched-stats), where it keeps that.
+//! A thread that traps stands until this process runs, and on a machine with much to do it is not
+//! this process's turn at once. When it became ready to run nobody tells it, but how long it has
+//! waited for processors altogether the kernel does: in the second number of `schedstat`
+//! (Documentation/scheduler/sched-stats), where it keeps that.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -60,7 +60,8 @@ impl Signals {
 
     /// Takes all that have come.
     pub(crate) fn take(&self) -> Vec<Told> {
-        // Of each there is one at most, and all are read at once: most of the time it is `SIGCHLD` alone.
+        // Of each there is one at most, and all are read at once: most of the time it is `SIGCHLD`
+        // alone.
         let mut bytes = [0; SIGNALS.len() * SIZE];
         let got = nix::unistd::read(&self.descriptor, &mut bytes).unwrap_or(0);
         let signals = bytes[..got].chunks_exact(SIZE);
@@ -75,7 +76,8 @@ impl Signals {
     }
 }
 
-/// Has the descriptor say once more that traced threads have something to report: not all that came was read.
+/// Has the descriptor say once more that traced threads have something to report: not all that came
+/// was read.
 pub(crate) fn raise_again() {
     let _ = nix::sys::signal::raise(Signal::SIGCHLD);
 }

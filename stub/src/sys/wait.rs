@@ -41,7 +41,8 @@ pub(crate) enum Status {
 /// # Errors
 /// `ECHILD` when no traced thread is left.
 pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status)>, Errno> {
-    // What is traced belongs to the thread that traces it: another thread's reports are not ours to take.
+    // What is traced belongs to the thread that traces it: another thread's reports are not ours to
+    // take.
     let flags = libc::__WALL | libc::__WNOTHREAD | if block { 0 } else { libc::WNOHANG };
     let mut word = 0;
     loop {
@@ -56,7 +57,8 @@ pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status
     }
 }
 
-/// The next thread that has a report, and its signal if it stopped for one. The report is not reaped.
+/// The next thread that has a report, and its signal if it stopped for one. The report is not
+/// reaped.
 ///
 /// # Errors
 /// `ECHILD` when no traced thread is left.

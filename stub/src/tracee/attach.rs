@@ -20,7 +20,8 @@ impl Tracee {
     /// Attaches to a process that runs, and halts it.
     pub(crate) fn attach(pid: i32, reports: WaitQueue) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(Process::seize(pid, reports)?);
-        // Threads appear meanwhile. Those made by a thread that is traced are traced from their beginning.
+        // Threads appear meanwhile. Those made by a thread that is traced are traced from their
+        // beginning.
         let deadline = Instant::now() + TRACER_TIMEOUT;
         loop {
             let found = tracee.process.seize_new_threads();

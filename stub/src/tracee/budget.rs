@@ -1,4 +1,5 @@
-//! The budget of the tracepoints: what each hit has cost, and which traps are out because their tracepoints are paused.
+//! The budget of the tracepoints: what each hit has cost, and which traps are out because their
+//! tracepoints are paused.
 //!
 //! A trap is taken out and put back while the program runs, where the architecture allows that.
 //! A thread that ran into it just before has hit it, and goes on as from any other hit.
@@ -12,7 +13,8 @@ use crate::tracepoint::frame_buffer::Mark;
 use super::Tracee;
 use crate::subscription::role::Role;
 
-/// A thread is not held for longer to drain what waits; if it seems so, the stub had to wait for a processor.
+/// A thread is not held for longer to drain what waits; if it seems so, the stub had to wait for a
+/// processor.
 const LONGEST_DRAIN: u64 = 1_000_000;
 
 impl Tracee {

@@ -1,8 +1,8 @@
 //! Processes that the traced one makes and that the client does not debug.
 //!
-//! They run on as if they were not traced. But a forked child has a copy of our traps, which must be removed before it runs.
-//! A vforked child runs in the very memory the traps are in: it stays traced until it executes a file, and is taken past the
-//! traps it meets.
+//! They run on as if they were not traced. But a forked child has a copy of our traps, which must
+//! be removed before it runs. A vforked child runs in the very memory the traps are in: it stays
+//! traced until it executes a file, and is taken past the traps it meets.
 
 use crate::arch;
 use crate::breakpoint::patch::Patch;
@@ -64,7 +64,8 @@ impl Tracee {
         }
     }
 
-    /// A process that was debugged, and that runs in this memory, is a child like others from now on.
+    /// A process that was debugged, and that runs in this memory, is a child like others from now
+    /// on.
     pub(super) fn adopt_shared(&mut self, tid: Tid, thread: &mut Thread) {
         self.process.children.add(tid, ChildMemory::Shared);
         release(tid, thread);
@@ -226,8 +227,8 @@ impl Tracee {
         }
     }
 
-    /// Lets go what stopped for the first time and whose parent ended before saying what it is: a copy of memory with these
-    /// patches in it.
+    /// Lets go what stopped for the first time and whose parent ended before saying what it is: a
+    /// copy of memory with these patches in it.
     pub(super) fn release_early(&mut self, planted: &[(u64, Patch)]) {
         if !self.process.reports.is_own() {
             // It may be another process's that is debugged.

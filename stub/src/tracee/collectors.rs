@@ -1,7 +1,7 @@
 //! Threads in collectors, and what collectors leave to the stub.
 //!
-//! A thread that stops in a collector is put where it would be without it. If that is inside the jump, the jump must be
-//! removed before the thread goes on.
+//! A thread that stops in a collector is put where it would be without it. If that is inside the
+//! jump, the jump must be removed before the thread goes on.
 
 use crate::arch;
 use crate::arch::fast::Standing;
@@ -13,7 +13,8 @@ use crate::tracepoint::fast::Registration;
 use super::Tracee;
 
 impl Tracee {
-    /// Puts a thread that has stopped in a collector where it would be without it. `None`: it has not.
+    /// Puts a thread that has stopped in a collector where it would be without it. `None`: it has
+    /// not.
     pub(super) fn leave_collector(&mut self, tid: Tid, held: bool) -> Option<(u64, Standing)> {
         if self.tracepoints.fast.jump_pads.is_unused() {
             return None;
@@ -48,7 +49,8 @@ impl Tracee {
         }
         match standing {
             Standing::Dealt | Standing::Alarmed => {
-                // This hit is to be told from the one that is noted if it comes there again for the same execution.
+                // This hit is to be told from the one that is noted if it comes there again for the
+                // same execution.
                 self.drain_jump_pads();
                 self.remember_hit(tid, at);
             }
@@ -60,7 +62,8 @@ impl Tracee {
         Some((at, standing))
     }
 
-    /// A thread has stopped in a collector by a signal, and has left it. Whether that was the collector's affair.
+    /// A thread has stopped in a collector by a signal, and has left it. Whether that was the
+    /// collector's affair.
     pub(super) fn collector_stop(
         &mut self,
         tid: Tid,
@@ -147,13 +150,14 @@ impl Tracee {
         fast.register(&self.process.memory, tid, &thread);
     }
 
-    /// A thread is about to end, or has ended; `others_remain`: the ends of other threads will be reported, too.
+    /// A thread is about to end, or has ended; `others_remain`: the ends of other threads will be
+    /// reported, too.
     pub(super) fn leave_collectors(&mut self, tid: Tid, others_remain: bool) {
         if self.tracepoints.fast.jump_pads.is_unused() {
             return;
         }
-        // Of threads that are not registered, collectors have noted nothing. But a thread that remembers a hit may have noted
-        // the hit twice, and collectors may not know it any more.
+        // Of threads that are not registered, collectors have noted nothing. But a thread that
+        // remembers a hit may have noted the hit twice, and collectors may not know it any more.
         let thread = self.process.threads.get(&tid);
         let remembers = thread.is_some_and(|thread| !thread.dealt_with.is_empty());
         if remembers || self.tracepoints.fast.is_registered(tid) || !others_remain {

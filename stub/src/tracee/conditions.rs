@@ -1,7 +1,7 @@
 //! Hits of breakpoints that have conditions and commands.
 //!
-//! A hit for which all conditions are false is not reported, and neither is one for which there are commands: the thread goes
-//! on past the trap while all others run, as from a tracepoint's.
+//! A hit for which all conditions are false is not reported, and neither is one for which there are
+//! commands: the thread goes on past the trap while all others run, as from a tracepoint's.
 
 use crate::bytecode::World;
 use crate::output;
@@ -14,7 +14,8 @@ use super::Tracee;
 use super::live_hit::LiveHit;
 
 impl Tracee {
-    /// Whether a hit of the client's breakpoint at `at`, where the thread stands, is to be reported.
+    /// Whether a hit of the client's breakpoint at `at`, where the thread stands, is to be
+    /// reported.
     pub(super) fn breaks(&mut self, tid: Tid, at: u64) -> bool {
         let Some((hit, subscriptions)) = self.live_hit(tid) else {
             return true;

@@ -14,8 +14,9 @@ use crate::ptrace::thread::{Pending, State};
 use crate::subscription::stop_policy::{SignalSet, StopPolicy};
 
 impl Tracee {
-    /// No client controls the program any more, but it is observed, or commands of breakpoints persist. All else that was planted for control
-    /// goes, and the program goes on as if it had been detached from. The end, if that has come.
+    /// No client controls the program any more, but it is observed, or commands of breakpoints
+    /// persist. All else that was planted for control goes, and the program goes on as if it had
+    /// been detached from. The end, if that has come.
     pub(crate) fn set_free(&mut self) -> Option<Stop> {
         if self.process.end.is_some() {
             return None;
@@ -34,12 +35,14 @@ impl Tracee {
         self.breakpoints.persist()
     }
 
-    /// A client controls the program again, and it is halted: what an earlier one has left behind goes.
+    /// A client controls the program again, and it is halted: what an earlier one has left behind
+    /// goes.
     pub(crate) fn taken(&mut self) {
         self.breakpoints.remove_planted(&self.process.memory, true);
     }
 
-    /// Goes on without a controlling client: every thread, each with the signal that the client has seen it stop with.
+    /// Goes on without a controlling client: every thread, each with the signal that the client has
+    /// seen it stop with.
     pub(crate) fn go_on(&mut self) -> Option<Stop> {
         let allowed = self.stop_policy.deliver;
         self.stop_policy = StopPolicy {

@@ -10,7 +10,8 @@ use crate::tracepoint::fast::recorded_hit::RecordedHit;
 
 use super::Tracee;
 
-/// The most that one hit is said to cost, in nanoseconds. If the clock says more, its thread waited for a processor.
+/// The most that one hit is said to cost, in nanoseconds. If the clock says more, its thread waited
+/// for a processor.
 const MAX_COST: u64 = 10_000;
 /// The cost of a hit before and after its own two looks at the clock.
 const UNTIMED_COST: u64 = 100;

@@ -1,7 +1,7 @@
 //! What is to be done about an event of a thread: queue it for the client, or let the thread go on.
 //!
-//! Events come in any order: a new thread's first stop before its creator's event, a thread's end at any moment, an exec that
-//! takes another thread's id.
+//! Events come in any order: a new thread's first stop before its creator's event, a thread's end
+//! at any moment, an exec that takes another thread's id.
 
 use crate::arch;
 use crate::ptrace::action::Action;
@@ -153,8 +153,8 @@ impl Tracee {
         }
     }
 
-    /// Whether a thread came to a breakpoint in memory that cannot be executed. Functions that a debugger calls return to one
-    /// on the stack.
+    /// Whether a thread came to a breakpoint in memory that cannot be executed. Functions that a
+    /// debugger calls return to one on the stack.
     fn is_breakpoint_fault(&mut self, tid: Tid, signal: i32) -> bool {
         let stopped = self.process.stopped(tid);
         matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGBUS)
@@ -248,8 +248,8 @@ impl Tracee {
         true
     }
 
-    /// The process has executed a file: nothing is planted in its memory any more. Observers whose traces ran begin anew before
-    /// the program does.
+    /// The process has executed a file: nothing is planted in its memory any more. Observers whose
+    /// traces ran begin anew before the program does.
     fn executed(&mut self, tid: Tid) {
         self.leave_memory();
         self.breakpoints.forget();

@@ -1,7 +1,8 @@
-//! Processes that are debugged together: the one that packets are about, and others, most of them made by it.
+//! Processes that are debugged together: the one that packets are about, and others, most of them
+//! made by it.
 //!
-//! Stopping all means all of all processes: when one has something to report, the others are halted, too, and what they have
-//! to report waits for its turn.
+//! Stopping all means all of all processes: when one has something to report, the others are
+//! halted, too, and what they have to report waits for its turn.
 
 use crate::sys::Tid;
 use crate::sys::signals;
@@ -49,7 +50,8 @@ impl Family {
         self.current.iter().chain(&self.others)
     }
 
-    /// A turn of the event loop ends: threads that had something to report stood no longer than that.
+    /// A turn of the event loop ends: threads that had something to report stood no longer than
+    /// that.
     pub(crate) fn turn_ends(&mut self, turn: (u64, u64)) {
         for tracee in self.members() {
             let halted = !tracee.process.is_going() && tracee.process.end().is_none();
@@ -101,8 +103,8 @@ impl Family {
         self.members().any(|tracee| tracee.process.is_going())
     }
 
-    /// Takes the reports that have come. If one of them is for the client, halts all; the current process is the one
-    /// it is about.
+    /// Takes the reports that have come. If one of them is for the client, halts all; the current
+    /// process is the one it is about.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
         if self.current.is_none() {
             self.wait_queue.collect();
@@ -128,8 +130,8 @@ impl Family {
         found
     }
 
-    /// Stops what goes, for the client's sake. It is shown the process that it asked for last, not whichever had something to
-    /// report that the client's user may not have been told.
+    /// Stops what goes, for the client's sake. It is shown the process that it asked for last, not
+    /// whichever had something to report that the client's user may not have been told.
     pub(crate) fn interrupt(&mut self) -> Option<Stop> {
         if let Some(pid) = self.asked_for {
             self.select(pid);
@@ -139,8 +141,8 @@ impl Family {
         Some(stop)
     }
 
-    /// The client's interrupt. If it is told something else now, or nothing goes, this is due until it is told, as a `SIGINT` waits in
-    /// the kernel that gdbserver sends.
+    /// The client's interrupt. If it is told something else now, or nothing goes, this is due until
+    /// it is told, as a `SIGINT` waits in the kernel that gdbserver sends.
     pub(crate) fn interrupt_for_client(&mut self) -> Option<Stop> {
         let stop = if self.is_going() {
             self.interrupt()
@@ -156,7 +158,8 @@ impl Family {
         stop
     }
 
-    /// The same in non-stop mode: one thread of all that run, or the next that is resumed, is told to have been interrupted.
+    /// The same in non-stop mode: one thread of all that run, or the next that is resumed, is told
+    /// to have been interrupted.
     pub(crate) fn interrupt_one(&mut self) {
         let goes = self
             .processes()
@@ -166,8 +169,8 @@ impl Family {
         }
     }
 
-    /// An interrupt that is due to a process that stays where it is is another's that goes on. Not one's that only steps: that is how
-    /// gdb gets threads past breakpoints.
+    /// An interrupt that is due to a process that stays where it is is another's that goes on. Not
+    /// one's that only steps: that is how gdb gets threads past breakpoints.
     fn pass_on_interrupt(&mut self, action: &impl Fn(Tid, Option<Tid>) -> Action) {
         let goes = |tracee: &Tracee, how: fn(Action) -> bool| {
             let pid = tracee.process.pid();
@@ -243,7 +246,8 @@ impl Family {
         self.take_over();
     }
 
-    /// Takes over the processes that members made, and what they planted in memory that is not theirs.
+    /// Takes over the processes that members made, and what they planted in memory that is not
+    /// theirs.
     pub(crate) fn take_over(&mut self) {
         let made: Vec<Tracee> = self
             .members()
@@ -262,7 +266,8 @@ impl Family {
         }
     }
 
-    /// Forgets those that have ended and been told of, but the current one, whose end may still be asked for.
+    /// Forgets those that have ended and been told of, but the current one, whose end may still be
+    /// asked for.
     pub(crate) fn forget_ended(&mut self) {
         self.others.retain(|tracee| !tracee.process.is_past());
         if self

@@ -1,9 +1,10 @@
 //! Where tracepoints have jumps to collectors instead of traps.
 //!
-//! A place has a jump if a client asked for it and if everything that is to be done there can be done later with what the
-//! collector notes. That is decided anew when something has changed and every thread is stopped. There are no jumps while a
-//! thread steps, or is to have its steps recorded after a hit; while watchpoints, system calls or non-stop mode need stops.
-//! Otherwise there is a trap, and only the clock shows the difference.
+//! A place has a jump if a client asked for it and if everything that is to be done there can be
+//! done later with what the collector notes. That is decided anew when something has changed and
+//! every thread is stopped. There are no jumps while a thread steps, or is to have its steps
+//! recorded after a hit; while watchpoints, system calls or non-stop mode need stops. Otherwise
+//! there is a trap, and only the clock shows the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -29,7 +30,8 @@ const NEAR: u64 = 256;
 const MAX_STACK: u64 = 64 << 20;
 
 impl Tracee {
-    /// Plants jumps where they can be, and removes all others; no trap takes their place yet. Every thread must be stopped.
+    /// Plants jumps where they can be, and removes all others; no trap takes their place yet. Every
+    /// thread must be stopped.
     pub(super) fn place_jumps(&mut self, wanted: &BTreeMap<u64, usize>) {
         if self.tracepoints.fast.jump_pads.is_empty() && !self.subscriptions.want_fast() {
             return;
@@ -157,7 +159,8 @@ impl Tracee {
             let Some((plan, source)) = self.subscriptions.plan(at, &arch::register_set_of) else {
                 continue;
             };
-            // What is near is looked at in many places, and there are many of these: it is read at once.
+            // What is near is looked at in many places, and there are many of these: it is read at
+            // once.
             let near = at.saturating_sub(NEAR);
             let mut around = vec![0; 2 * NEAR as usize];
             let known = self.read_memory(near, &mut around).unwrap_or(0);
@@ -219,7 +222,8 @@ impl Tracee {
         })
     }
 
-    /// Those of these instructions (where and how many bytes) that some thread is in the midst of, or will return into.
+    /// Those of these instructions (where and how many bytes) that some thread is in the midst of,
+    /// or will return into.
     fn busy(&mut self, places: &[(u64, u64)]) -> BTreeSet<u64> {
         if collector::IN_PLACE_OF_ONE {
             return BTreeSet::new();

@@ -2,8 +2,8 @@
 //! delivered.
 //!
 //! The default action of most signals ends the process. What the process handles or ignores the
-//! kernel says (`SigCgt` and `SigIgn` in proc(5)). The client in control gets a stop, even if it asked
-//! for the signal to be passed; an observer has the thread wait, as at a tracepoint (`hold`).
+//! kernel says (`SigCgt` and `SigIgn` in proc(5)). The client in control gets a stop, even if it
+//! asked for the signal to be passed; an observer has the thread wait, as at a tracepoint (`hold`).
 
 use crate::sys::{Tid, status_field};
 

@@ -1,4 +1,5 @@
-//! Processes that the traced one makes and that the client debugs, too, and memory that two processes share (vfork(2)).
+//! Processes that the traced one makes and that the client debugs, too, and memory that two
+//! processes share (vfork(2)).
 
 use std::collections::HashMap;
 
@@ -129,7 +130,8 @@ impl Tracee {
         }
     }
 
-    /// This process leaves borrowed memory. What the client planted there, it planted for both processes.
+    /// This process leaves borrowed memory. What the client planted there, it planted for both
+    /// processes.
     pub(super) fn leave_memory(&mut self) {
         if let Some((owner, memory)) = self.forks.borrowed.take() {
             let planted = std::mem::take(&mut self.breakpoints);

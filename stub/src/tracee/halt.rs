@@ -1,7 +1,8 @@
-//! From going to halted: taking the kernel's reports, stopping all threads, and the stop that is reported.
+//! From going to halted: taking the kernel's reports, stopping all threads, and the stop that is
+//! reported.
 //!
-//! What the client may want to know is queued on its thread ([`Pending`]). One stop is reported, and the others wait for the
-//! next [`resume`](Tracee::resume).
+//! What the client may want to know is queued on its thread ([`Pending`]). One stop is reported,
+//! and the others wait for the next [`resume`](Tracee::resume).
 //!
 //! [`Pending`]: crate::ptrace::thread::Pending
 
@@ -19,7 +20,8 @@ use super::Tracee;
 const MAX_BATCH_REPORTS: u32 = 128;
 
 impl Tracee {
-    /// Handles the reports that have come. If one of them is for the client, halts the program and returns the stop.
+    /// Handles the reports that have come. If one of them is for the client, halts the program and
+    /// returns the stop.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
         // First of all: no observer is heard while the rest is done.
         self.release_overdue();
@@ -61,7 +63,8 @@ impl Tracee {
         stop
     }
 
-    /// Stops a program that goes, for the client's sake. Reports a stop that is there already instead of the interrupt.
+    /// Stops a program that goes, for the client's sake. Reports a stop that is there already
+    /// instead of the interrupt.
     pub(crate) fn interrupt(&mut self) -> Option<Stop> {
         if !self.process.is_going() {
             return None;
@@ -75,8 +78,8 @@ impl Tracee {
         Some(stop)
     }
 
-    /// The stop to report, if there is one; the program is halted then. If what happened is no longer true, because its
-    /// thread died, the program goes on.
+    /// The stop to report, if there is one; the program is halted then. If what happened is no
+    /// longer true, because its thread died, the program goes on.
     pub(super) fn take_stop(&mut self) -> Option<Stop> {
         if !self.process.is_going() {
             return None;
@@ -122,8 +125,8 @@ impl Tracee {
         }
     }
 
-    /// Stops every thread, and takes children past the traps they wait at. A thread in vfork(2) stops only when its child has
-    /// gone on, so children come first.
+    /// Stops every thread, and takes children past the traps they wait at. A thread in vfork(2)
+    /// stops only when its child has gone on, so children come first.
     pub(super) fn halt(&mut self) {
         self.process.run.block_starts();
         self.process.interrupt_all();
@@ -155,7 +158,8 @@ impl Tracee {
         self.drain_jump_pads();
     }
 
-    /// Runs `change` while every thread is stopped; those that ran go on, unless one of them has something to report.
+    /// Runs `change` while every thread is stopped; those that ran go on, unless one of them has
+    /// something to report.
     pub(super) fn while_halted<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
         if !self.process.run.may_start() {
             return change(self);
@@ -169,7 +173,8 @@ impl Tracee {
         done
     }
 
-    /// Runs `change`, which plants or removes traps: while every thread is stopped, unless the architecture lets them run.
+    /// Runs `change`, which plants or removes traps: while every thread is stopped, unless the
+    /// architecture lets them run.
     pub(super) fn changing_text<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
         if arch::TEXT_MAY_CHANGE {
             change(self)

@@ -43,7 +43,8 @@ impl Tracee {
         let free = self.process.run.may_start() && thread.pending.is_empty();
         let pc = thread.stopped().and_then(|stopped| stopped.pc().ok());
         match hold.at {
-            // If it is halted, it traps there once more when it is resumed, and that is handled then.
+            // If it is halted, it traps there once more when it is resumed, and that is handled
+            // then.
             Some(at) if free && pc == Some(at) => {
                 if self.forget_hit(tid, at) {
                     self.pass(tid, at);

@@ -1,4 +1,5 @@
-//! A thread that stands at a tracepoint or a breakpoint: its registers and memory, as expressions and frames see them.
+//! A thread that stands at a tracepoint or a breakpoint: its registers and memory, as expressions
+//! and frames see them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -88,8 +89,8 @@ impl HitContext for LiveHit<'_> {
 }
 
 impl LiveHit<'_> {
-    /// Bytes from the stack pointer to the end of the mapping it points into. That end stays where it is as long as
-    /// the thread does.
+    /// Bytes from the stack pointer to the end of the mapping it points into. That end stays where
+    /// it is as long as the thread does.
     fn stack_left(&mut self) -> Option<u64> {
         let sp = self.stopped.sp().ok()?;
         if let Some((low, end)) = self.stacks.get_mut(&self.tid)

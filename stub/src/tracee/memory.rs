@@ -50,7 +50,8 @@ impl Tracee {
         })
     }
 
-    /// Removes a breakpoint. An error: it is gone already, with the memory that it was in, which the client may want to know.
+    /// Removes a breakpoint. An error: it is gone already, with the memory that it was in, which
+    /// the client may want to know.
     pub(crate) fn unplant(&mut self, at: u64) -> Result<(), Errno> {
         let planted = self.breakpoints.planted(at);
         self.changing_text(|tracee| tracee.breakpoints.remove(&tracee.process.memory, at));

@@ -1,8 +1,9 @@
-//! Non-stop mode: each thread is stopped and resumed by itself, and its stops are reported while the others run (GDB manual,
-//! "Non-Stop Mode").
+//! Non-stop mode: each thread is stopped and resumed by itself, and its stops are reported while
+//! the others run (GDB manual, "Non-Stop Mode").
 //!
-//! The process goes all the time. A thread with something to report stays where it is; [`take_stops`](Tracee::take_stops)
-//! reports and holds it. A step over a trap halts all threads, and starts those again that ran.
+//! The process goes all the time. A thread with something to report stays where it is;
+//! [`take_stops`](Tracee::take_stops) reports and holds it. A step over a trap halts all threads,
+//! and starts those again that ran.
 
 use crate::sys::{Tid, monotonic_ns};
 
@@ -13,7 +14,8 @@ use crate::ptrace::stop::{Cause, Stop};
 use crate::ptrace::thread::{Pending, State, Thread};
 
 impl Tracee {
-    /// Enters or leaves non-stop mode. Entered, every thread is held; left, every thread is stopped.
+    /// Enters or leaves non-stop mode. Entered, every thread is held; left, every thread is
+    /// stopped.
     pub(crate) fn set_non_stop(&mut self, on: bool) {
         if on == self.process.run.is_non_stop() || self.process.end.is_some() {
             return;
@@ -41,8 +43,8 @@ impl Tracee {
         self.process.run.set(RunState::NonStop);
     }
 
-    /// Does to each thread what `action` says, unless that is nothing. Only threads that are held can be
-    /// resumed, and only those that are not can be held; `others` is what new threads do.
+    /// Does to each thread what `action` says, unless that is nothing. Only threads that are held
+    /// can be resumed, and only those that are not can be held; `others` is what new threads do.
     pub(crate) fn resume_some(
         &mut self,
         action: impl Fn(Tid) -> Option<Action>,
@@ -93,14 +95,15 @@ impl Tracee {
         self.step_over_queued();
     }
 
-    /// Asks one thread that runs to stop, as if by the terminal's interrupt key; if none does, the next that is resumed.
+    /// Asks one thread that runs to stop, as if by the terminal's interrupt key; if none does, the
+    /// next that is resumed.
     pub(crate) fn interrupt_one(&mut self) {
         self.interrupt_due = true;
         self.choose_interrupted();
     }
 
-    /// Has a thread stop for the interrupt that is due, unless one has been chosen and has neither ended nor had something else to
-    /// report. Who is about to go goes nowhere.
+    /// Has a thread stop for the interrupt that is due, unless one has been chosen and has neither
+    /// ended nor had something else to report. Who is about to go goes nowhere.
     fn choose_interrupted(&mut self) {
         if !self.interrupt_due {
             return;

@@ -12,8 +12,8 @@ pub(crate) struct PausedThreads {
 }
 
 impl Tracee {
-    /// Stops those of the threads that run; [`unpause_threads`](Self::unpause_threads) must follow. A thread that cannot stop
-    /// now, because it has ended or waits in vfork(2), is left out.
+    /// Stops those of the threads that run; [`unpause_threads`](Self::unpause_threads) must follow.
+    /// A thread that cannot stop now, because it has ended or waits in vfork(2), is left out.
     pub(crate) fn pause_threads(&mut self, tids: &[Tid]) -> PausedThreads {
         let mut ran = tids.to_vec();
         ran.retain(|tid| self.process.interrupt(*tid));
@@ -38,9 +38,9 @@ impl Tracee {
         }
     }
 
-    /// Handles the reports that are there of threads that were asked to stop. Each is asked for by itself, because the kernel
-    /// looks at all that stopped before to find any. They cannot be waited for like that: an exec by another thread may end
-    /// one without a report.
+    /// Handles the reports that are there of threads that were asked to stop. Each is asked for by
+    /// itself, because the kernel looks at all that stopped before to find any. They cannot be
+    /// waited for like that: an exec by another thread may end one without a report.
     pub(super) fn read_stops(&mut self, tids: &[Tid]) {
         for tid in tids {
             if self.process.runs_and_can_stop(*tid)

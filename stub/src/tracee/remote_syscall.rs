@@ -1,4 +1,5 @@
-//! System calls that a thread of the program makes for the stub: to map memory near its text, and to unmap it.
+//! System calls that a thread of the program makes for the stub: to map memory near its text, and
+//! to unmap it.
 //!
 //! The instruction stands for that moment in bytes that nothing uses. Every thread is stopped.
 
@@ -90,7 +91,8 @@ impl Tracee {
     }
 }
 
-/// A program in which memory is mapped for jumps. Every thread is stopped, so that the mappings are known until one is added.
+/// A program in which memory is mapped for jumps. Every thread is stopped, so that the mappings are
+/// known until one is added.
 pub(super) struct Room<'a> {
     pub(super) tracee: &'a mut Tracee,
     maps: String,

@@ -1,4 +1,5 @@
-//! From halted to going: each thread gets its action, passes the traps that have been answered for, and starts.
+//! From halted to going: each thread gets its action, passes the traps that have been answered for,
+//! and starts.
 
 use crate::ptrace::action::Action;
 use crate::ptrace::run_state::RunState;
@@ -11,8 +12,8 @@ use crate::sys::{Tid, monotonic_ns};
 use super::Tracee;
 
 impl Tracee {
-    /// Resumes in all-stop mode; `action` says what each thread does, `others` what new threads do. Returns a stop at once if
-    /// one waits to be reported; then nothing has moved.
+    /// Resumes in all-stop mode; `action` says what each thread does, `others` what new threads do.
+    /// Returns a stop at once if one waits to be reported; then nothing has moved.
     pub(crate) fn resume(
         &mut self,
         action: impl Fn(Tid) -> Action,
@@ -56,7 +57,8 @@ impl Tracee {
         None
     }
 
-    /// The client's interrupt, if it is due to one of the threads that are to go. No thread moves, and signals are kept.
+    /// The client's interrupt, if it is due to one of the threads that are to go. No thread moves,
+    /// and signals are kept.
     fn due_interrupt(&mut self) -> Option<Stop> {
         if !self.interrupt_due {
             return None;
@@ -77,7 +79,8 @@ impl Tracee {
         Some(stop)
     }
 
-    /// Drops what is no longer true: hits of traps that have been removed, and steps that no client waits for.
+    /// Drops what is no longer true: hits of traps that have been removed, and steps that no client
+    /// waits for.
     pub(super) fn drop_stale(&mut self) {
         for thread in self.process.threads.values_mut() {
             if thread.action == Action::Hold {
@@ -107,7 +110,8 @@ impl Tracee {
         }
     }
 
-    /// Starts every thread that is to run. If one is to step, all start together: its traps must be planted before.
+    /// Starts every thread that is to run. If one is to step, all start together: its traps must be
+    /// planted before.
     pub(super) fn start_all(&mut self) {
         if self.process.no_thread_runs() {
             self.enter_interrupted_calls();
@@ -184,8 +188,8 @@ impl Tracee {
         self.process.requeue_signals(tid);
     }
 
-    /// Lets a stopped thread go, delivering `signal` unless it is zero. A thread that is to step may have to wait until all are
-    /// stopped.
+    /// Lets a stopped thread go, delivering `signal` unless it is zero. A thread that is to step
+    /// may have to wait until all are stopped.
     pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
         let motion = match motion {
             Motion::Step if signal == 0 && self.steps_into_call(tid) => Motion::ToSystemCall,

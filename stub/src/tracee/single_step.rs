@@ -1,9 +1,10 @@
-//! Single steps where the kernel makes none, or would make too small ones: a thread runs into traps at
-//! all places where its next instruction can lead.
+//! Single steps where the kernel makes none, or would make too small ones: a thread runs into traps
+//! at all places where its next instruction can lead.
 //!
-//! While one thread steps in this way the others may run, and run into its traps; they are taken past
-//! them while every thread is stopped. Such traps come and go only while all are halted: ARM allows nothing else (`arch::TEXT_MAY_CHANGE`).
-//! So all that are to go are let go together, and the traps of steps that are made stand until the next halt.
+//! While one thread steps in this way the others may run, and run into its traps; they are taken
+//! past them while every thread is stopped. Such traps come and go only while all are halted: ARM
+//! allows nothing else (`arch::TEXT_MAY_CHANGE`). So all that are to go are let go together, and
+//! the traps of steps that are made stand until the next halt.
 
 use std::sync::OnceLock;
 
@@ -15,7 +16,7 @@ use super::Tracee;
 use crate::ptrace::thread::{At, Awaited, Motion, Thread};
 
 /// The most steps that are made for a thread before others have their turn.
-const MAX_STEPS_AT_ONCE: usize = 16;
+const MAX_BATCH_STEPS: usize = 16;
 
 /// A thread that is to be taken past a trap while every other thread is stopped.
 pub(super) struct StepOverRequest {
@@ -53,7 +54,8 @@ impl Tracee {
         let pc = stopped.pc().unwrap_or(0);
         let delivers = signal != 0 && stopped.at() == At::Signal;
         if delivers {
-            // The kernel stops it again when it has set the handler up, and before it executes anything.
+            // The kernel stops it again when it has set the handler up, and before it executes
+            // anything.
             let before = stopped.general().map(<[u8]>::to_vec).unwrap_or_default();
             thread.awaited = Some(Awaited::Handler(before));
             let _ = ptrace::interrupt(tid);
@@ -93,7 +95,8 @@ impl Tracee {
         })
     }
 
-    /// Plants traps that end a step, and returns where. Where nothing can be planted nothing can be executed either.
+    /// Plants traps that end a step, and returns where. Where nothing can be planted nothing can be
+    /// executed either.
     pub(super) fn plant_all(&mut self, places: &[(u64, usize)]) -> Vec<u64> {
         let (breakpoints, memory) = (&mut self.breakpoints, &self.process.memory);
         let mut plant = |at, kind| breakpoints.plant_step(memory, at, kind).ok();
@@ -119,8 +122,8 @@ impl Tracee {
         self.breakpoints.remove_retired_steps(&self.process.memory);
     }
 
-    /// A trap at `at` was executed by `tid`, and no client planted it there for this thread. Whether that
-    /// explains the report.
+    /// A trap at `at` was executed by `tid`, and no client planted it there for this thread.
+    /// Whether that explains the report.
     pub(super) fn step_trap(&mut self, tid: Tid, at: u64) -> bool {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return true;
@@ -141,7 +144,8 @@ impl Tracee {
             });
             return true;
         }
-        // Taken out between the trap and its report: the thread has the instruction before it still.
+        // Taken out between the trap and its report: the thread has the instruction before it
+        // still.
         if arch::TRAP_ADVANCE == 0 && !self.is_trap(at) {
             self.continue_unreported(tid);
             return true;
@@ -149,7 +153,8 @@ impl Tracee {
         false
     }
 
-    /// The stop of a thread that [`step_motion`](Self::step_motion) asked to stop. Whether it was one.
+    /// The stop of a thread that [`step_motion`](Self::step_motion) asked to stop. Whether it was
+    /// one.
     pub(super) fn awaited_stop(&mut self, tid: Tid) -> bool {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;
@@ -174,7 +179,7 @@ impl Tracee {
 
     fn step_made(&mut self, tid: Tid) {
         self.stepped(tid);
-        for _ in 0..MAX_STEPS_AT_ONCE {
+        for _ in 0..MAX_BATCH_STEPS {
             if !self.step_by_hand(tid) {
                 break;
             }
@@ -220,8 +225,8 @@ impl Tracee {
         false
     }
 
-    /// Takes those who ran into others' traps past them, and has those step that have waited for a halt. If nothing else has
-    /// happened, all go on.
+    /// Takes those who ran into others' traps past them, and has those step that have waited for a
+    /// halt. If nothing else has happened, all go on.
     pub(super) fn step_over_queued(&mut self) {
         if self.step_queue.requests.is_empty() && !self.step_queue.needs_halt {
             return;

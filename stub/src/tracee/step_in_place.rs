@@ -1,11 +1,14 @@
-//! Executing the instruction under a trap in its place, with the trap removed and every other thread stopped.
+//! Executing the instruction under a trap in its place, with the trap removed and every other
+//! thread stopped.
 //!
-//! **When a trap is stepped over.** The client has seen a thread stop at an address, and the thread is still there: that trap
-//! has been answered for. If a breakpoint is planted there, resuming executes the instruction under it. A thread that was
-//! merely stopped there has not been seen. It traps, or a hit would be lost.
+//! **When a trap is stepped over.** The client has seen a thread stop at an address, and the thread
+//! is still there: that trap has been answered for. If a breakpoint is planted there, resuming
+//! executes the instruction under it. A thread that was merely stopped there has not been seen. It
+//! traps, or a hit would be lost.
 //!
-//! An instruction that enters the kernel may wait there for a thread that is stopped. So the thread is taken only as far as
-//! the kernel's door, and the trap is put back behind it. Most instructions need none of this: see `step_over`.
+//! An instruction that enters the kernel may wait there for a thread that is stopped. So the thread
+//! is taken only as far as the kernel's door, and the trap is put back behind it. Most instructions
+//! need none of this: see `step_over`.
 
 use crate::arch;
 use crate::ptrace::action::Action;
@@ -76,8 +79,8 @@ impl Tracee {
         }
         let thread = self.process.threads.get_mut(&tid)?;
         let at = thread.shown_at?;
-        // A handler for the instruction's own fault comes before its next attempt; so does one that a step is to
-        // lead to.
+        // A handler for the instruction's own fault comes before its next attempt; so does one that
+        // a step is to lead to.
         let first = |info: &SignalInfo| info.is_fault() || thread.action.is_step();
         let due = thread.action != Action::Hold
             && !thread.deliver.front().is_some_and(first)
@@ -109,8 +112,9 @@ impl Tracee {
         }
     }
 
-    /// Takes threads back into the system calls under traps in which a halt has interrupted them. Otherwise each would execute
-    /// the call again, and taking it past the trap would interrupt all others. Every thread must be stopped.
+    /// Takes threads back into the system calls under traps in which a halt has interrupted them.
+    /// Otherwise each would execute the call again, and taking it past the trap would interrupt all
+    /// others. Every thread must be stopped.
     pub(super) fn enter_interrupted_calls(&mut self) {
         for (tid, at) in self.process.interrupted_calls() {
             if self.breakpoints.stands(at) && self.step_over(tid, at) == Over::Stuck {
@@ -119,7 +123,8 @@ impl Tracee {
         }
     }
 
-    /// Executes the instruction under the trap at `at` in its place. Every other thread must be stopped.
+    /// Executes the instruction under the trap at `at` in its place. Every other thread must be
+    /// stopped.
     pub(super) fn step_over(&mut self, tid: Tid, at: u64) -> Over {
         if self.emulate(tid, at) {
             return Over::Stepped;
@@ -179,8 +184,8 @@ impl Tracee {
                 Executed::Gone => return Over::Stuck,
                 Executed::Report(status) => status,
             };
-            // A signal is kept for later, so that the instruction is executed before a handler runs. A fault is the
-            // instruction's own.
+            // A signal is kept for later, so that the instruction is executed before a handler
+            // runs. A fault is the instruction's own.
             let goes_on = match status {
                 Status::Signal(_) => !ptrace::signal_info(tid).is_ok_and(|info| info.is_fault()),
                 Status::Held(_) => true,

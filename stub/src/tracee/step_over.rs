@@ -1,14 +1,16 @@
 //! Getting a thread past a trap that stays, while all others run.
 //!
-//! Three ways. The instruction is *emulated*, if functions begin with it or if its place matters to it: nothing
-//! in the program changes. Else a copy of it is executed in a *slot*, which jumps back. What can
-//! be neither is *stepped in its place*, with the trap removed and every thread stopped: system calls (they may wait for
-//! another thread), traps of the program's own, far calls and the few that remember their address in other ways (x86-64:
-//! `xbegin`; AArch64: SIMD literals, `blraa`; ARM: SIMD and doubleword literals, stores of the pc, IT blocks).
+//! Three ways. The instruction is *emulated*, if functions begin with it or if its place matters to
+//! it: nothing in the program changes. Else a copy of it is executed in a *slot*, which jumps back.
+//! What can be neither is *stepped in its place*, with the trap removed and every thread stopped:
+//! system calls (they may wait for another thread), traps of the program's own, far calls and the
+//! few that remember their address in other ways (x86-64: `xbegin`; AArch64: SIMD literals,
+//! `blraa`; ARM: SIMD and doubleword literals, stores of the pc, IT blocks).
 //!
-//! A thread in a slot is never reported there: whenever it stops, it is put where it would be without us. If it has
-//! not executed the instruction yet, that is at the trap once more, and what the trap led to has been dealt
-//! with: the next time it traps there with the same stack pointer, it is only taken on.
+//! A thread in a slot is never reported there: whenever it stops, it is put where it would be
+//! without us. If it has not executed the instruction yet, that is at the trap once more, and what
+//! the trap led to has been dealt with: the next time it traps there with the same stack pointer,
+//! it is only taken on.
 
 use crate::arch;
 use crate::breakpoint::displaced::SlotExit;
@@ -34,7 +36,8 @@ impl Tracee {
         }
         if self.tracepoints.fast.jump_pads.is_planted(at) {
             if !self.displace(tid, at) {
-                // A handler comes first; when it returns the collector notes the same hit again, and that is dropped.
+                // A handler comes first; when it returns the collector notes the same hit again,
+                // and that is dropped.
                 self.remember_hit(tid, at);
             }
             self.continue_unreported(tid);
@@ -73,7 +76,8 @@ impl Tracee {
             .is_some_and(|(hit, _)| hit.stopped.emulate(&code, &hit.memory))
     }
 
-    /// Has a thread that stands at the trap at `at` go on by a slot, when it goes. `false`: it cannot.
+    /// Has a thread that stands at the trap at `at` go on by a slot, when it goes. `false`: it
+    /// cannot.
     pub(super) fn displace(&mut self, tid: Tid, at: u64) -> bool {
         let jump = self.tracepoints.fast.jump_pads.copy(at);
         let kind = self.breakpoints.kind(at);

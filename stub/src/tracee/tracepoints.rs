@@ -1,8 +1,9 @@
 //! Tracepoints in the program: their traps, and what a thread that runs into one leaves behind.
 //!
-//! A hit is the affair of one thread: it is looked at where it stopped, all others run on, and it goes on by itself
-//! (`step_over`). When tracing ends by itself, because of a full buffer or a count, the traps come out at the next
-//! opportunity, while every thread is stopped; until then threads are taken past them.
+//! A hit is the affair of one thread: it is looked at where it stopped, all others run on, and it
+//! goes on by itself (`step_over`). When tracing ends by itself, because of a full buffer or a
+//! count, the traps come out at the next opportunity, while every thread is stopped; until then
+//! threads are taken past them.
 
 use nix::errno::Errno;
 
@@ -15,8 +16,8 @@ use super::Tracee;
 use crate::subscription::role::Role;
 
 impl Tracee {
-    /// Where the trap of a tracepoint at `address` goes, and its breakpoint kind. On ARM an odd address means Thumb, and
-    /// of an even one the text tells, or what the current thread executes.
+    /// Where the trap of a tracepoint at `address` goes, and its breakpoint kind. On ARM an odd
+    /// address means Thumb, and of an even one the text tells, or what the current thread executes.
     pub(crate) fn place(&mut self, address: u64) -> (u64, usize) {
         let tid = self.process.current();
         let general = self.process.stopped(tid).and_then(|s| s.general().ok());
@@ -44,8 +45,9 @@ impl Tracee {
         self.retire_probes();
     }
 
-    /// A client has changed one of its tracepoints at a place: it has a trap, or none any more. Whether it gets a jump is decided when the
-    /// program goes on, or when it has gone on for a moment (`jump_placement`).
+    /// A client has changed one of its tracepoints at a place: it has a trap, or none any more.
+    /// Whether it gets a jump is decided when the program goes on, or when it has gone on for a
+    /// moment (`jump_placement`).
     pub(crate) fn tracepoint_changed(&mut self, role: Role, at: u64) -> Result<(), Errno> {
         if !self.trace(role).running {
             return Ok(());
@@ -97,8 +99,8 @@ impl Tracee {
         self.place_probes(false)
     }
 
-    /// Has jumps be where they can be, and traps where they cannot be any more. Where a trap or jump has gone by itself, the program has
-    /// put something else in its place, which may be data.
+    /// Has jumps be where they can be, and traps where they cannot be any more. Where a trap or
+    /// jump has gone by itself, the program has put something else in its place, which may be data.
     pub(super) fn complete_probes(&mut self) -> Result<(), Errno> {
         self.place_probes(true)
     }
@@ -142,8 +144,8 @@ impl Tracee {
         })
     }
 
-    /// The end of the memory around `address` that does not change: the client says so, or it cannot be written. (gdb
-    /// says so with the addresses of a file that is loaded elsewhere.)
+    /// The end of the memory around `address` that does not change: the client says so, or it
+    /// cannot be written. (gdb says so with the addresses of a file that is loaded elsewhere.)
     pub(crate) fn constant_until(&self, role: Role, address: u64) -> Option<u64> {
         let told = self.subscriptions.get(role)?.trace.read_only.iter();
         if let Some(range) = told.clone().find(|range| range.contains(&address)) {
@@ -169,8 +171,9 @@ impl Tracee {
         }
     }
 
-    /// A thread stands at a tracepoint, for the first time with this execution of the instruction. Every trace that
-    /// runs takes it. Whether it is to stop there for the client that controls it; it may also be held for an observer.
+    /// A thread stands at a tracepoint, for the first time with this execution of the instruction.
+    /// Every trace that runs takes it. Whether it is to stop there for the client that controls it;
+    /// it may also be held for an observer.
     pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
         let since = monotonic_ns();
         self.drain_jump_pads();
@@ -198,7 +201,8 @@ impl Tracee {
         }
         self.begin_series(tid, series);
         if !stops.is_empty() {
-            // It is to wait for a client, and is no hit that a recorder could do without: a pause might be all it misses.
+            // It is to wait for a client, and is no hit that a recorder could do without: a pause
+            // might be all it misses.
             self.tracepoints.hit_cost = None;
         }
         let for_control = stops.contains(&Role::Control);

@@ -1,7 +1,9 @@
-//! The handler for `SIGTRAP` in the program, which takes the place of the stub if all of its processes are killed at once.
+//! The handler for `SIGTRAP` in the program, which takes the place of the stub if all of its
+//! processes are killed at once.
 //!
-//! It comes with the first tracepoint and goes when the program is let go. Where a thread hits a trap with `SIGTRAP`
-//! blocked, the kernel resets the handler (Linux `force_sig_info_to_task`), and it is installed again at that hit.
+//! It comes with the first tracepoint and goes when the program is let go. Where a thread hits a
+//! trap with `SIGTRAP` blocked, the kernel resets the handler (Linux `force_sig_info_to_task`), and
+//! it is installed again at that hit.
 
 use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@ use crate::arch::watch::Watch;
 use super::Tracee;
 
 impl Tracee {
-    /// Watches something in addition. Asking twice is asking once. `false`: there are too few debug registers, or this machine
-    /// cannot watch that.
+    /// Watches something in addition. Asking twice is asking once. `false`: there are too few debug
+    /// registers, or this machine cannot watch that.
     pub(crate) fn watch(&mut self, watch: Watch) -> Result<bool, Errno> {
         if self.process.watches().contains(&watch) {
             return Ok(true);

@@ -1,9 +1,10 @@
-//! Threads that execute instructions one by one after a hit of a tracepoint (gdb's `while-stepping`).
+//! Threads that execute instructions one by one after a hit of a tracepoint (gdb's
+//! `while-stepping`).
 //!
-//! Other threads run on, and the thread itself behaves as always: it runs into traps, gets signals and may end. To the client
-//! it continues. The instruction under the trap is the first; a step executes it if it is displaced. A system call is not
-//! stepped over but followed to its end, which may be far: a step that waits in the kernel would kill the program if the stub
-//! were killed.
+//! Other threads run on, and the thread itself behaves as always: it runs into traps, gets signals
+//! and may end. To the client it continues. The instruction under the trap is the first; a step
+//! executes it if it is displaced. A system call is not stepped over but followed to its end, which
+//! may be far: a step that waits in the kernel would kill the program if the stub were killed.
 
 use crate::arch;
 use crate::ptrace::thread::At;

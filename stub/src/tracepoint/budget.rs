@@ -1,11 +1,12 @@
 //! What tracing may cost the program, and which probe is paused when it costs more.
 //!
-//! A hit costs what the stub can measure: the time for which the thread was held, and the processor time that the stub used
-//! for it. What is spent is taken from a bucket that fills with four fifths of the budget and holds the
-//! remaining fifth of one second: no second can then cost more than the budget. When the bucket is empty, the
-//! probe that has cost most of late is *paused*: its trap comes out. When it is half full again, the paused
-//! probes come back. Hits during a pause are not seen; how many they were is told from how much processor time the
-//! program used in the pause, and how much it used from hit to hit before.
+//! A hit costs what the stub can measure: the time for which the thread was held, and the processor
+//! time that the stub used for it. What is spent is taken from a bucket that fills with four fifths
+//! of the budget and holds the remaining fifth of one second: no second can then cost more than the
+//! budget. When the bucket is empty, the probe that has cost most of late is *paused*: its trap
+//! comes out. When it is half full again, the paused probes come back. Hits during a pause are not
+//! seen; how many they were is told from how much processor time the program used in the pause, and
+//! how much it used from hit to hit before.
 //!
 //! A client may say of probes that it *needs* them: creations of threads, for one, which nothing
 //! that comes later can tell. The budget does not touch them: they are never paused, and what they
@@ -24,7 +25,8 @@ const SECOND: u64 = 1_000_000_000;
 /// How finely the cost of any second is known.
 const TICK: u64 = SECOND / 20;
 
-/// So few hits are no reason to pause a probe beside others, however long the stub itself had to wait in one.
+/// So few hits are no reason to pause a probe beside others, however long the stub itself had to
+/// wait in one.
 const FEW: u64 = 8;
 
 /// A hit whose cost is not counted yet.
@@ -68,7 +70,8 @@ pub(crate) struct Budget {
     tick: u64,
     /// What the dearest second cost.
     pub(crate) worst: u64,
-    /// By how much a single hit has exceeded what was left: the stub itself may have to wait for a processor.
+    /// By how much a single hit has exceeded what was left: the stub itself may have to wait for a
+    /// processor.
     pub(crate) overrun: i64,
     /// What it all cost.
     pub(crate) spent: u64,
@@ -104,7 +107,8 @@ impl Budget {
     pub(crate) fn hit(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
         if now.saturating_sub(account.since.0) > SECOND {
-            // Hits come in batches, each noted some time ago: what the program used for them is used already.
+            // Hits come in batches, each noted some time ago: what the program used for them is
+            // used already.
             let before = self.program.last;
             self.program.now();
             account.restart(now, before);
@@ -142,7 +146,8 @@ impl Budget {
         self.spend(now, held);
     }
 
-    /// The stub has used so much processor time by now, all in all. What it used for hits is part of what they cost.
+    /// The stub has used so much processor time by now, all in all. What it used for hits is part
+    /// of what they cost.
     pub(crate) fn settle(&mut self, now: u64, cpu: u64) {
         let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
         let hits = std::mem::take(&mut self.hits);

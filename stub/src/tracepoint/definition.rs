@@ -34,7 +34,8 @@ pub(crate) struct Tracepoint {
     pub(crate) at: u64,
     pub(crate) kind: usize,
     pub(crate) enabled: bool,
-    /// The client wants hits noted without a stop; these bytes of the program may be moved for it, as they were when it said so.
+    /// The client wants hits noted without a stop; these bytes of the program may be moved for it,
+    /// as they were when it said so.
     pub(crate) fast: Option<Vec<u8>>,
     /// That is so now, or was when it was decided last.
     pub(crate) has_jump: bool,
@@ -46,7 +47,8 @@ pub(crate) struct Tracepoint {
     pub(crate) steps: u64,
     /// What is done after each of these.
     pub(crate) step_actions: Vec<Action>,
-    /// The actions as they came, each with the letter that it is uploaded with: `A`, or `S` for those after steps.
+    /// The actions as they came, each with the letter that it is uploaded with: `A`, or `S` for
+    /// those after steps.
     pub(crate) action_texts: Vec<(char, Vec<u8>)>,
     pub(crate) sources: Vec<Source>,
     pub(crate) hits: u64,

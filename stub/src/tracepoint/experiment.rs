@@ -1,4 +1,5 @@
-//! A trace experiment: the tracepoints, the variables, whether it runs and why not, and what a hit does.
+//! A trace experiment: the tracepoints, the variables, whether it runs and why not, and what a hit
+//! does.
 
 mod frame_builder;
 
@@ -79,7 +80,8 @@ pub(crate) struct Experiment {
     pub(crate) stopped_us: u64,
     /// It has ended, and its traps are still to be taken out.
     pub(crate) to_retire: bool,
-    /// Frames are taken out by a client as they come; if there is no room they are dropped, and it goes on.
+    /// Frames are taken out by a client as they come; if there is no room they are dropped, and it
+    /// goes on.
     pub(crate) drained: bool,
     /// The program waits for who drains it, rather than that anything is dropped.
     pub(crate) waits: bool,
@@ -203,7 +205,8 @@ impl Experiment {
         (jumps.len(), traps.iter().map(|t| t.number).collect())
     }
 
-    /// Hits that were not noted, of each tracepoint that has more of them than when this was asked last.
+    /// Hits that were not noted, of each tracepoint that has more of them than when this was asked
+    /// last.
     pub(crate) fn newly_dropped(&mut self) -> Vec<(u32, u64)> {
         let more = self.tracepoints.values_mut();
         more.filter(|tracepoint| tracepoint.dropped > tracepoint.told)
@@ -214,8 +217,8 @@ impl Experiment {
             .collect()
     }
 
-    /// What has been missed at each tracepoint at which that is more than when this was asked last, or, unless `all` is wanted, at
-    /// which another pause has begun since.
+    /// What has been missed at each tracepoint at which that is more than when this was asked last,
+    /// or, unless `all` is wanted, at which another pause has begun since.
     pub(crate) fn newly_missed(&mut self, budget: &mut Budget, all: bool) -> Vec<(u32, Missed)> {
         let now = monotonic_ns();
         let mut news = Vec::new();
@@ -310,7 +313,8 @@ impl Experiment {
         asked
     }
 
-    /// A thread has executed one more instruction after a hit, and is at `pc` now. Whether it is to be followed further.
+    /// A thread has executed one more instruction after a hit, and is at `pc` now. Whether it is to
+    /// be followed further.
     pub(crate) fn step(
         &mut self,
         one_series: &mut StepSeries,
@@ -336,7 +340,8 @@ impl Experiment {
         self.running && one_series.left > 0
     }
 
-    /// Nothing more is noted of it: so many instructions have been executed, or the thread has ended.
+    /// Nothing more is noted of it: so many instructions have been executed, or the thread has
+    /// ended.
     pub(crate) fn end_series(&mut self, one_series: &StepSeries) {
         if one_series.last && self.is_for(one_series) {
             self.stop(Ended::Passes(one_series.tracepoint.0));

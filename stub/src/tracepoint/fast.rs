@@ -1,7 +1,9 @@
-//! Fast tracepoints: a jump in the program's text leads to code that notes the hit in memory of the program's.
+//! Fast tracepoints: a jump in the program's text leads to code that notes the hit in memory of the
+//! program's.
 //!
-//! The [`planner`] decides what a hit notes. A [`jump_pad`] is the jump and the code. The [`pool`] keeps hits until they are
-//! drained, and [`recorded_hit`] reads one. [`placement`] says when jumps are planted.
+//! The [`planner`] decides what a hit notes. A [`jump_pad`] is the jump and the code. The [`pool`]
+//! keeps hits until they are drained, and [`recorded_hit`] reads one. [`placement`] says when jumps
+//! are planted.
 
 pub(crate) mod jump_pad;
 pub(crate) mod placement;
@@ -24,7 +26,8 @@ pub(crate) struct FastTracepoints {
     pub(crate) placement: JumpPlacement,
     /// The thread pointers of the threads that collectors know.
     registered: HashMap<Tid, u64>,
-    /// Threads whose program counter is inside a jump, and that jump's address. They must not go on.
+    /// Threads whose program counter is inside a jump, and that jump's address. They must not go
+    /// on.
     inside_jumps: Vec<(Tid, u64)>,
 }
 
@@ -56,8 +59,8 @@ impl FastTracepoints {
         self.registered.contains_key(&tid)
     }
 
-    /// Whether collectors know this thread as it is, with this thread pointer and on a stack that contains `sp`. Then it
-    /// stopped because there was no free slot for its hit.
+    /// Whether collectors know this thread as it is, with this thread pointer and on a stack that
+    /// contains `sp`. Then it stopped because there was no free slot for its hit.
     pub(crate) fn is_known(&self, memory: &Memory, tid: Tid, pointer: u64, sp: u64) -> bool {
         let pool = self.jump_pads.pool();
         self.registered.get(&tid) == Some(&pointer)
@@ -76,8 +79,8 @@ impl FastTracepoints {
         }
     }
 
-    /// A thread begins that has this thread pointer. Its former owner has ended, even if that was not reported yet, or shares
-    /// it and is registered again later.
+    /// A thread begins that has this thread pointer. Its former owner has ended, even if that was
+    /// not reported yet, or shares it and is registered again later.
     pub(crate) fn unregister_pointer(&mut self, memory: &Memory, pointer: u64) {
         let known = self.registered.iter().find(|(_, known)| **known == pointer);
         if let Some(former) = known.map(|(tid, _)| *tid) {

@@ -1,7 +1,8 @@
 //! The trace buffer: frames in the order of the hits, of bounded size.
 //!
-//! A frame is kept as gdb's trace files have it (GDB manual, "Experiment File Format"), so that it can be handed
-//! out as it is: the tracepoint's number in two bytes, the length in four, then blocks.
+//! A frame is kept as gdb's trace files have it (GDB manual, "Experiment File Format"), so that it
+//! can be handed out as it is: the tracepoint's number in two bytes, the length in four, then
+//! blocks.
 //!
 //! ```text
 //! R registers as in the g packet
@@ -40,7 +41,8 @@ pub(crate) struct Frame {
     blocks: Vec<u8>,
 }
 
-/// The variable of frames that are no hits: a place in the order of the hits behind which some are missing (docs/reference/protocol.md).
+/// The variable of frames that are no hits: a place in the order of the hits behind which some are
+/// missing (docs/reference/protocol.md).
 const MARK: u32 = u32::MAX;
 
 /// Why hits are missing behind a mark.

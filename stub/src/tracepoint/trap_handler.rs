@@ -1,8 +1,8 @@
-//! The memory of the handler for `SIGTRAP` that the program keeps if the stub dies (`arch/*/trap_handler.rs`).
-//! The layout is in `arch/handler_layout.rs`.
+//! The memory of the handler for `SIGTRAP` that the program keeps if the stub dies
+//! (`arch/*/trap_handler.rs`). The layout is in `arch/handler_layout.rs`.
 //!
-//! Entries are written before their traps, and stay when those are taken out: the handler may run for a trap that a thread met
-//! before. Further regions hold copies only, near other text.
+//! Entries are written before their traps, and stay when those are taken out: the handler may run
+//! for a trap that a thread met before. Further regions hold copies only, near other text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,6 +1,7 @@
 //! Experiment state variables: numbers that tracepoints count, compare and note.
 //!
-//! A few are not stored but seen at the hit; a client has them by defining a variable with that name.
+//! A few are not stored but seen at the hit; a client has them by defining a variable with that
+//! name.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ pub(crate) enum Computed {
     Thread,
     /// `trace_cpu`: the processor.
     Cpu,
-    /// `trace_stop`: set by an expression to something else than zero, the hit is not noted but reported to the client
-    /// as a breakpoint's.
+    /// `trace_stop`: set by an expression to something else than zero, the hit is not noted but
+    /// reported to the client as a breakpoint's.
     Stop,
     /// `trace_needed`: set by an expression to something else than zero, the budget never pauses
     /// the tracepoint, and its frames are not dropped.

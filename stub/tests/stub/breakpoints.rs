@@ -167,8 +167,8 @@ fn nothing_stays_planted_after_detach() {
     assert_eq!(server.output(), "total 24000\n");
 }
 
-/// A thread may be stopped between executing a trap and reporting it. Whatever the moment, a removed
-/// breakpoint is never heard of again and nobody stands behind it.
+/// A thread may be stopped between executing a trap and reporting it. Whatever the moment, a
+/// removed breakpoint is never heard of again and nobody stands behind it.
 #[test]
 fn planted_and_removed_under_fire() {
     let program = build("hits", &["-no-pie"]);
@@ -187,8 +187,8 @@ fn planted_and_removed_under_fire() {
     client.send(b"k");
 }
 
-/// A breakpoint that comes after the stop has not been dealt with (gdb sets one where a thread stands, and delivers a
-/// signal to it, to be told when the handler has returned).
+/// A breakpoint that comes after the stop has not been dealt with (gdb sets one where a thread
+/// stands, and delivers a signal to it, to be told when the handler has returned).
 #[test]
 fn planted_where_a_thread_stands() {
     let program = build("loop", &["-no-pie"]);

@@ -6,8 +6,8 @@ use super::server::{Server, eventually};
 use super::target::PC;
 use super::tracepoints::define;
 
-/// What the server says about a tracepoint, and the hundredths of a percent that the dearest second cost, and by how many
-/// microseconds a single hit cost more than was left.
+/// What the server says about a tracepoint, and the hundredths of a percent that the dearest second
+/// cost, and by how many microseconds a single hit cost more than was left.
 #[derive(Debug)]
 struct Told {
     worst: u64,
@@ -48,7 +48,8 @@ fn notes(client: &mut Client) -> String {
     String::from_utf8(unhex(notes.trim_end_matches(':'))).unwrap()
 }
 
-/// Runs `paced` with tracepoints at `hit` (1) and `rare` (2) to its end, draining the buffer. The frames of 1 that were sent.
+/// Runs `paced` with tracepoints at `hit` (1) and `rare` (2) to its end, draining the buffer. The
+/// frames of 1 that were sent.
 fn trace(server: &Server, client: &mut Client, program: &std::path::Path) -> u64 {
     let _ = server;
     assert_eq!(client.ask("QTBuffer:size:1000000"), "OK");
@@ -112,12 +113,15 @@ fn the_hottest_is_paused_and_every_hit_accounted_for() {
         let notes = notes(&mut client);
         assert!(notes.starts_with("hits are missing"), "{notes}");
         assert!(hot.pauses > 0 && hot.paused_ms > 0, "{hot:?}");
-        // 5 %, and what single hits exceed it by: the server may be made to wait for a processor in the middle of one.
+        // 5 %, and what single hits exceed it by: the server may be made to wait for a processor in
+        // the middle of one.
         assert!(hot.worst <= 500 + 2 * hot.overrun_us / 100, "{hot:?}");
         let truth: u64 = rounds.parse::<u64>().unwrap() * threads.parse::<u64>().unwrap();
-        // How near the truth this is depends on what else the machine does; the simulation in `budget.rs` says it.
+        // How near the truth this is depends on what else the machine does; the simulation in
+        // `budget.rs` says it.
         assert!(hot.hits < truth && hot.missed > 0, "{hot:?} of {truth}");
-        // What comes rarely is not made to pay for it, unless the server itself had to wait in just such a hit.
+        // What comes rarely is not made to pay for it, unless the server itself had to wait in just
+        // such a hit.
         let rare = told(&mut client, 2);
         assert!(rare.pauses <= hot.pauses, "{rare:?} {hot:?}");
         assert!(
@@ -188,7 +192,8 @@ fn an_observer_has_the_program_wait_only_without_a_budget() {
     }
 }
 
-/// A client says what tracing may cost: at most what the stub was started with, and until it leaves.
+/// A client says what tracing may cost: at most what the stub was started with, and until it
+/// leaves.
 #[test]
 fn a_client_says_what_tracing_may_cost() {
     let program = build("paced", &["-no-pie"]);
@@ -230,7 +235,8 @@ fn a_client_says_what_tracing_may_cost() {
     });
 }
 
-/// The traps of paused probes are not seen, not lost, and gone in the end; nor do breakpoints at the same place mind.
+/// The traps of paused probes are not seen, not lost, and gone in the end; nor do breakpoints at
+/// the same place mind.
 #[test]
 fn a_breakpoint_where_a_probe_is_paused() {
     let program = build("paced", &["-no-pie"]);

@@ -1,4 +1,5 @@
-//! Traps in text that the program changes, unloads, and puts data in the place of: it must run as if there were none.
+//! Traps in text that the program changes, unloads, and puts data in the place of: it must run as
+//! if there were none.
 
 use super::client::{Client, field, little_endian, stopped};
 use super::programs::{address, build};
@@ -106,7 +107,8 @@ fn an_instruction_that_is_changed_behind_its_trap() {
 #[test]
 fn a_library_that_comes_and_goes() {
     let library = build("there", &["-shared", "-fPIC"]);
-    // When a trap is taken back: when the library is gone, when data is in its place, or with all others in the end.
+    // When a trap is taken back: when the library is gone, when data is in its place, or with all
+    // others in the end.
     for (when, movable) in [1, 2, 3]
         .into_iter()
         .flat_map(|when| [(when, 0), (when, 5)])

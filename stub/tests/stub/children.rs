@@ -53,7 +53,8 @@ fn all_at_once() {
     run("fvs", 30, 90);
 }
 
-/// A child ends while its parent's stop is being told, with which it goes on at the same moment: that is told next.
+/// A child ends while its parent's stop is being told, with which it goes on at the same moment:
+/// that is told next.
 #[test]
 fn an_end_beside_another_stop_is_told() {
     let program = build("family", &["-no-pie"]);
@@ -94,8 +95,8 @@ fn exec_from_another_thread() {
     }
 }
 
-/// Resumes, and interrupts sooner or later; now and then not at all: on a busy machine the interrupt may come before
-/// any instruction is executed.
+/// Resumes, and interrupts sooner or later; now and then not at all: on a busy machine the
+/// interrupt may come before any instruction is executed.
 fn go_for_a_while(client: &mut Client, round: u64) -> String {
     if round % 16 == 15 {
         return client.go();
@@ -106,7 +107,8 @@ fn go_for_a_while(client: &mut Client, round: u64) -> String {
     client.text()
 }
 
-/// Halting in the middle of everything, again and again: no hit is lost to an interrupt in front of a trap.
+/// Halting in the middle of everything, again and again: no hit is lost to an interrupt in front of
+/// a trap.
 #[test]
 fn interrupted_all_the_while() {
     let program = build("children", &["-no-pie"]);

@@ -1,4 +1,5 @@
-//! Several clients of one server: one controls, others observe and leave no trace in what that one sees.
+//! Several clients of one server: one controls, others observe and leave no trace in what that one
+//! sees.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -325,7 +326,8 @@ fn wait_at(observer: &mut Client, hit: u64) {
     assert_eq!(observer.ask("QTStart"), "OK");
 }
 
-/// A thread that sets `trace_stop` waits for its observer, and nobody else; however little tracing may cost, each does.
+/// A thread that sets `trace_stop` waits for its observer, and nobody else; however little tracing
+/// may cost, each does.
 #[test]
 fn a_thread_is_held_for_an_observer_a_moment_at_most() {
     let program = build("hits", &["-no-pie"]);

@@ -1,4 +1,5 @@
-//! Breakpoints with conditions: only hits for which one is true stop anybody, and the program loses nothing.
+//! Breakpoints with conditions: only hits for which one is true stop anybody, and the program loses
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -89,8 +90,8 @@ fn the_list_that_came_last_counts() {
     assert!(client.go().starts_with("W00"));
 }
 
-/// A step onto a breakpoint is a step, whatever its condition; one from it executes the instruction there; within a
-/// range only true ones end it.
+/// A step onto a breakpoint is a step, whatever its condition; one from it executes the instruction
+/// there; within a range only true ones end it.
 #[test]
 fn steps() {
     let program = build("hits", &["-no-pie"]);
@@ -188,7 +189,8 @@ fn gdb_leaves_them_to_the_server() {
     assert!(!text.contains("does not support"), "{text}");
 }
 
-/// Children that gdb debugs have their parent's breakpoints with their conditions; others are not stopped by them.
+/// Children that gdb debugs have their parent's breakpoints with their conditions; others are not
+/// stopped by them.
 #[test]
 fn gdb_follows_children_with_them() {
     let program = build("family", &["-O0"]);

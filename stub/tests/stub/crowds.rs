@@ -1,4 +1,5 @@
-//! More of everything than is reasonable: threads, processes, attachments. The program's own results tell whether it noticed.
+//! More of everything than is reasonable: threads, processes, attachments. The program's own
+//! results tell whether it noticed.
 
 use super::client::Client;
 use super::programs::{address, build};
@@ -7,7 +8,8 @@ use super::spinning::Spinning;
 use super::target::{EXIT_GROUP, SP, is_emulated, many};
 use super::tracepoints::{define, hits};
 
-/// Runs to the program's end with a tracepoint at `function`; how often that was hit, and what the program wrote.
+/// Runs to the program's end with a tracepoint at `function`; how often that was hit, and what the
+/// program wrote.
 fn traced(name: &str, arguments: &[&str], function: &str) -> (u64, String) {
     let program = build(name, &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, arguments);
@@ -49,7 +51,8 @@ fn a_thousand_threads_at_one_probe() {
     assert_eq!((hits, output.as_str()), (1000, "all gone\n"));
 }
 
-/// Who is taken past the trap at such a call halts all others, which interrupts their calls: each is the same call still.
+/// Who is taken past the trap at such a call halts all others, which interrupts their calls: each
+/// is the same call still.
 #[test]
 fn threads_that_wait_in_a_probed_system_call() {
     let (hits, output) = traced("waiters", &["20"], "call");

@@ -274,8 +274,9 @@ fn attach_by_number_and_errors_of_run() {
     sleep.wait().unwrap();
 }
 
-/// In non-stop mode a process runs on when gdb attaches to it, until gdb stops it: before it has read which registers there are, it cannot
-/// read a stop. The mode is the connection's: what is run when all has been let go is in it, too.
+/// In non-stop mode a process runs on when gdb attaches to it, until gdb stops it: before it has
+/// read which registers there are, it cannot read a stop. The mode is the connection's: what is run
+/// when all has been let go is in it, too.
 #[test]
 fn targets_that_are_always_non_stop() {
     let program = build("source", &["-O0"]);

@@ -75,7 +75,8 @@ fn is_raw(line: &impl AsFd) -> bool {
     !settings.local_flags.contains(LocalFlags::ICANON)
 }
 
-/// A pseudoterminal is as serial as it gets without a cable: slow line discipline, special characters.
+/// A pseudoterminal is as serial as it gets without a cable: slow line discipline, special
+/// characters.
 #[test]
 fn a_serial_line_carries_every_byte() {
     let program = build("source", &["-no-pie"]);

@@ -47,7 +47,8 @@ fn a_started_program_can_be_looked_at_any_number_of_times() {
     for round in 0..4 {
         look(&server, pid, round % 2 == 0);
     }
-    // A debugger finds it halted, as the program that the stub has started; what it leaves, others find.
+    // A debugger finds it halted, as the program that the stub has started; what it leaves, others
+    // find.
     let mut control = Client::connect(server.port);
     assert_eq!(stopped(&control.ask("?")).0, pid);
     assert_eq!(control.ask("qAttached"), "0");

@@ -152,7 +152,8 @@ fn frames_are_those_of_a_trap() {
     }
 }
 
-/// As fast as it can: every hit of eight threads comes to a client that drains, in the order of each thread.
+/// As fast as it can: every hit of eight threads comes to a client that drains, in the order of
+/// each thread.
 #[test]
 fn nothing_is_lost_when_the_buffer_is_drained() {
     let program = build("hits", &["-no-pie"]);
@@ -196,7 +197,8 @@ fn set_going(client: &mut Client) {
     }
 }
 
-/// Signals to threads in collectors, handlers that are hit, forks, short threads, unloading; and every way to leave.
+/// Signals to threads in collectors, handlers that are hit, forks, short threads, unloading; and
+/// every way to leave.
 #[test]
 fn under_fire() {
     let mut spinning = Spinning::start("sftu");
@@ -326,7 +328,8 @@ fn an_exec_forgets_it() {
     }
 }
 
-/// Breakpoints where the jump is, or on what it displaces, and steps over it: it is a trap as long as that is so.
+/// Breakpoints where the jump is, or on what it displaces, and steps over it: it is a trap as long
+/// as that is so.
 #[test]
 fn beside_breakpoints_and_steps() {
     let program = build("hits", &["-no-pie"]);
@@ -384,7 +387,8 @@ fn beside_breakpoints_and_steps() {
     assert_eq!(server.output(), "total 80000\n");
 }
 
-/// What an observer changes while the program goes counts at once, by a trap; a jump comes when it has done.
+/// What an observer changes while the program goes counts at once, by a trap; a jump comes when it
+/// has done.
 #[test]
 fn changed_while_the_program_goes() {
     let spinning = Spinning::start("");
@@ -451,7 +455,8 @@ fn changed_while_the_program_goes() {
 #[test]
 fn within_the_budget() {
     let spinning = Spinning::start("");
-    // Where others have the processors, what the stub waits for them counts as well: one round of some is enough.
+    // Where others have the processors, what the stub waits for them counts as well: one round of
+    // some is enough.
     let dearest = (0..5).map(|_| dearest_second(&spinning));
     let kept = dearest.filter(|dearest| *dearest < 12.0).take(1);
     assert_eq!(kept.count(), 1);

@@ -17,7 +17,8 @@ fn falls_asleep(pid: u32) {
     });
 }
 
-/// The client in control gets a stop, although all signals are to be passed; not for one that is handled.
+/// The client in control gets a stop, although all signals are to be passed; not for one that is
+/// handled.
 #[test]
 fn the_client_in_control_gets_a_stop() {
     let program = build("asleep", &["-no-pie"]);

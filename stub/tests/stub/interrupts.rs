@@ -1,5 +1,5 @@
-//! Interrupts (`0x03`, `vCtrlC`) that come when something else has happened, or when nothing runs: they are told later, once. gdbserver,
-//! sent the same bytes, answers as is expected here.
+//! Interrupts (`0x03`, `vCtrlC`) that come when something else has happened, or when nothing runs:
+//! they are told later, once. gdbserver, sent the same bytes, answers as is expected here.
 
 use super::client::{Client, stopped};
 use super::gdb::gdb;

@@ -51,7 +51,8 @@ fn an_attached_program_goes_on_with_its_own_text() {
                 "stepped" => {
                     let stop = client.ask("vCont;s");
                     assert!(stop.starts_with("T05"), "{stop}");
-                    // A client that steps on at once is not waited for. What is due is done behind a question that comes when it is.
+                    // A client that steps on at once is not waited for. What is due is done behind
+                    // a question that comes when it is.
                     std::thread::sleep(std::time::Duration::from_millis(50));
                     client.ask("?");
                     client.ask("?");
@@ -84,7 +85,8 @@ fn an_attached_program_goes_on_with_its_own_text() {
     }
 }
 
-/// Threads in slots, threads that have just trapped, signals, forks and short threads, whenever it comes.
+/// Threads in slots, threads that have just trapped, signals, forks and short threads, whenever it
+/// comes.
 #[test]
 fn under_fire_of_tracepoints() {
     let mut spinning = Spinning::start("sft");
@@ -129,7 +131,8 @@ fn a_started_program_outlives_the_server_once_it_has_run() {
     }
 }
 
-/// As a container's end or the kernel does, when memory runs out: the program goes on with traps and jumps in its text.
+/// As a container's end or the kernel does, when memory runs out: the program goes on with traps
+/// and jumps in its text.
 #[test]
 fn both_processes_are_killed_at_once() {
     if !HANDLES_TRAPS {

@@ -14,7 +14,8 @@ pub fn sleeper() -> Child {
     Command::new("sleep").arg("100").spawn().unwrap()
 }
 
-/// Compiles `programs/NAME.c` with `flags`, unless that was done before, and returns the executable.
+/// Compiles `programs/NAME.c` with `flags`, unless that was done before, and returns the
+/// executable.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
     let file = format!("{name}{}", flags.concat());
@@ -50,7 +51,8 @@ pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// The address of a symbol in a program linked at fixed addresses (`-no-pie`); without the bit that says T32.
+/// The address of a symbol in a program linked at fixed addresses (`-no-pie`); without the bit that
+/// says T32.
 pub fn address(program: &Path, symbol: &str) -> u64 {
     let bytes = std::fs::read(program).unwrap();
     let file = object::File::parse(&*bytes).unwrap();

@@ -60,8 +60,8 @@ fn as_gdbserver_says() {
         "target remote | gdbserver --once - {}\n{show}kill\n",
         program.display()
     );
-    // The initial stack differs by environment only if the two are started differently: rsp is left out,
-    // and so are random bytes.
+    // The initial stack differs by environment only if the two are started differently: rsp is left
+    // out, and so are random bytes.
     let keep = |text: String| -> Vec<String> {
         text.lines()
             .filter(|line| {

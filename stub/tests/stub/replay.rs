@@ -1,5 +1,5 @@
-//! The inputs that fuzzing kept (`tests/inputs/session`), each as what a client sends to a whole server: what was found once
-//! is not let in again.
+//! The inputs that fuzzing kept (`tests/inputs/session`), each as what a client sends to a whole
+//! server: what was found once is not let in again.
 
 use std::io::Write;
 use std::path::Path;

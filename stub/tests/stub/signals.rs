@@ -41,7 +41,8 @@ fn passed_without_a_stop() {
     assert_eq!(server.output(), RESULT);
 }
 
-/// As by the terminal's key, between its process's beginning and its first instruction: there it stands when it has been continued.
+/// As by the terminal's key, between its process's beginning and its first instruction: there it
+/// stands when it has been continued.
 #[test]
 fn stopped_while_it_is_started() {
     let program = build("signals", &["-no-pie"]);
@@ -59,7 +60,8 @@ fn stopped_while_it_is_started() {
     assert_eq!(server.output(), format!("continued\n{RESULT}"));
 }
 
-/// In front of an instruction with a trap, in a system call that goes on: a step there would never end.
+/// In front of an instruction with a trap, in a system call that goes on: a step there would never
+/// end.
 #[test]
 fn in_the_midst_of_a_system_call() {
     let (mut server, mut client) = Server::run(Path::new("/bin/sleep"), &["1000"]);

@@ -1,4 +1,5 @@
-//! A program that does many things at once, without end, and knows in the end whether all of it was right.
+//! A program that does many things at once, without end, and knows in the end whether all of it was
+//! right.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! What differs between the machines these trials run on. They run where they were built, and on boards without a compiler:
-//! there the environment says where the server and the programs are.
+//! What differs between the machines these trials run on. They run where they were built, and on
+//! boards without a compiler: there the environment says where the server and the programs are.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +41,8 @@ pub const STATE: Option<u32> = if cfg!(target_arch = "arm") {
     None
 };
 
-/// A thread makes the system call that it was interrupted in by its instruction again; others go on in the kernel.
+/// A thread makes the system call that it was interrupted in by its instruction again; others go on
+/// in the kernel.
 pub const CALLS_AGAIN: bool = cfg!(target_arch = "aarch64");
 
 /// The return address is at the stack pointer when a function begins.
@@ -108,8 +109,8 @@ pub fn many(count: u32) -> u32 {
     if is_emulated() { count / 10 } else { count }
 }
 
-/// How long to wait for what ought to come: ten thousand threads, on a machine with much else to do; one that is emulated takes
-/// longer.
+/// How long to wait for what ought to come: ten thousand threads, on a machine with much else to
+/// do; one that is emulated takes longer.
 pub fn patience() -> Duration {
     Duration::from_secs(if is_emulated() { 200 } else { 100 })
 }

@@ -119,7 +119,8 @@ fn one_is_held() {
     server.wait();
 }
 
-/// Who makes threads all the time has always something to report itself, which must not take the place of what the client asked for.
+/// Who makes threads all the time has always something to report itself, which must not take the
+/// place of what the client asked for.
 #[test]
 fn those_that_make_threads_are_held() {
     let program = build("churn", &["-no-pie"]);
@@ -320,7 +321,8 @@ fn waiting_costs_nothing() {
     client.send(b"k");
 }
 
-/// Every thread is told of once when it begins and once when it ends, in order, with no stop for it.
+/// Every thread is told of once when it begins and once when it ends, in order, with no stop for
+/// it.
 #[test]
 fn a_log_of_threads() {
     let program = build("churn", &["-no-pie"]);

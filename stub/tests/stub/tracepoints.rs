@@ -253,7 +253,8 @@ fn disconnected_tracing_goes_on() {
     assert_eq!(server.output(), "total 8000\n");
 }
 
-/// The frames that were sent, as (tracepoint, thread, blocks), and the threads that were told of before each.
+/// The frames that were sent, as (tracepoint, thread, blocks), and the threads that were told of
+/// before each.
 pub fn frames(client: &Client) -> Vec<(u16, i64, Vec<u32>)> {
     let mut known = Vec::new();
     let mut frames = Vec::new();

@@ -1,4 +1,5 @@
-//! Threads that are followed step by step after a hit (gdb's `while-stepping`): each instruction is noted, and the program loses nothing.
+//! Threads that are followed step by step after a hit (gdb's `while-stepping`): each instruction is
+//! noted, and the program loses nothing.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +16,8 @@ use super::tracepoints::{hits, instructions, status};
 const THREAD: &str = "QTDV:5:0:0:74726163655f746872656164";
 const NOTED: &str = "R1X4,2e000527";
 
-/// A tracepoint after whose hits so many steps are made; noted are general registers and the thread.
+/// A tracepoint after whose hits so many steps are made; noted are general registers and the
+/// thread.
 fn define(client: &mut Client, number: u32, at: u64, steps: u32, passes: u32) {
     let definition = format!("QTDP:{number:x}:{at:x}:E:{steps:x}:{passes:x}-");
     for packet in [
@@ -181,7 +183,8 @@ fn a_walk_from_every_instruction() {
     assert_eq!(server.output(), String::from_utf8_lossy(&expected.stdout));
 }
 
-/// From the beginning to the end, or for a while where steps are slow: threads come and go, processes are made, signals come, and they are handled.
+/// From the beginning to the end, or for a while where steps are slow: threads come and go,
+/// processes are made, signals come, and they are handled.
 #[test]
 fn long_walks() {
     let steps = if is_emulated() { 400 } else { 1_000_000_000 };

@@ -1,4 +1,5 @@
-//! Debug registers: what is watched is told, by whichever thread, and the program's results are right.
+//! Debug registers: what is watched is told, by whichever thread, and the program's results are
+//! right.
 
 use super::client::{Client, stopped};
 use super::programs::{address, build};
@@ -79,7 +80,8 @@ fn bytes_in_the_midst_of_a_word() {
     for (offset, length) in [(1, 1), (2, 2), (3, 1), (1, 3), (2, 1)] {
         let what = format!("2,{:x},{length}", counts + offset);
         assert_eq!(client.ask(&format!("Z{what}")), "OK", "{what}");
-        // The lowest byte alone is written so early; on a machine that writes words, these bytes are with it.
+        // The lowest byte alone is written so early; on a machine that writes words, these bytes
+        // are with it.
         let stop = client.go();
         assert!(
             stop.contains("watch:") || stop.contains("hwbreak:;"),
@@ -105,7 +107,8 @@ fn what_is_executed() {
     ends_well(server, client);
 }
 
-/// More than there are registers for: those that are there stay, and the program goes on when they are gone.
+/// More than there are registers for: those that are there stay, and the program goes on when they
+/// are gone.
 #[test]
 fn too_many() {
     let (server, mut client, _, counts) = start();

@@ -1,7 +1,8 @@
-//! As much of an A64 assembler as the collector needs (Arm ARM DDI 0487, C6.2). What each method makes is checked against objdump.
+//! As much of an A64 assembler as the collector needs (Arm ARM DDI 0487, C6.2). What each method
+//! makes is checked against objdump.
 //!
-//! Registers are numbers; 31 is the stack pointer or zero, as the instruction has it. Immediate operands are constants of ours, which
-//! fit.
+//! Registers are numbers; 31 is the stack pointer or zero, as the instruction has it. Immediate
+//! operands are constants of ours, which fit.
 
 /// A register.
 pub(super) type R = u8;

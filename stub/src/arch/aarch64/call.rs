@@ -1,4 +1,5 @@
-//! A system call that a thread of the program makes for us (Linux: `svc #0`, the number in x8, arguments in x0 to x5).
+//! A system call that a thread of the program makes for us (Linux: `svc #0`, the number in x8,
+//! arguments in x0 to x5).
 
 use super::user_regs::{COUNT, PC, set_word, word};
 
@@ -23,13 +24,14 @@ pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
     INSTRUCTION.to_vec()
 }
 
-/// This kernel has chosen `restart_syscall` before a tracer sees the thread, so nothing can be changed.
+/// This kernel has chosen `restart_syscall` before a tracer sees the thread, so nothing can be
+/// changed.
 pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether a thread that is about to execute `code` may make another call first. The kernel remembers how long a sleep has still
-/// to last only as long as nothing else is executed.
+/// Whether a thread that is about to execute `code` may make another call first. The kernel
+/// remembers how long a sleep has still to last only as long as nothing else is executed.
 pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
     let argument = |index| word(general, index);
     !code.starts_with(INSTRUCTION)
@@ -43,7 +45,8 @@ pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
         }
 }
 
-/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it does not execute 64-bit code.
+/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it
+/// does not execute 64-bit code.
 pub(crate) fn prepare(
     general: &[u8],
     at: u64,

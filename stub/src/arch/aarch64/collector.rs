@@ -1,4 +1,5 @@
-//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps back (docs/decisions/0005).
+//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps
+//! back (docs/decisions/0005).
 //!
 //! ```text
 //! switch: nop; while it is off: b copy
@@ -8,12 +9,14 @@
 //! copy:   the displaced instruction, or what does the same here, and a jump behind it
 //! slow:   brk
 //! ```
-//! It calls nothing, makes no system call, and touches no vector register. Whatever it cannot do, it leaves to the stub by the `brk`
-//! at `slow`. Wherever a thread stands in it, [`Collector::back`] tells what its registers would be without it: as they are before the
-//! frame is full, and from the frame as long as that is on the stack.
+//! It calls nothing, makes no system call, and touches no vector register. Whatever it cannot do,
+//! it leaves to the stub by the `brk` at `slow`. Wherever a thread stands in it,
+//! [`Collector::back`] tells what its registers would be without it: as they are before the frame
+//! is full, and from the frame as long as that is on the stack.
 //!
-//! The switch changes while threads execute it, from one to the other of two instructions for which the architecture allows that
-//! (DDI 0487, B2.2.5). The jump takes the place of one instruction: nobody stands in its midst.
+//! The switch changes while threads execute it, from one to the other of two instructions for which
+//! the architecture allows that (DDI 0487, B2.2.5). The jump takes the place of one instruction:
+//! nobody stands in its midst.
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
@@ -79,7 +82,8 @@ pub(crate) struct Collector {
     done: usize,
     alarm: usize,
     copy: usize,
-    /// In the copy behind its first instruction: where the thread is without us, and a register with its value.
+    /// In the copy behind its first instruction: where the thread is without us, and a register
+    /// with its value.
     copied: Vec<Copied>,
     slow: usize,
 }
@@ -103,7 +107,8 @@ pub(crate) fn displaceable(site: &Site) -> Option<usize> {
         Place::Fixed | Place::Literal { .. } | Place::Register { link: true, .. } => return None,
         _ => {}
     }
-    // An indirect branch may lead here, and may not lead to a jump where the memory is guarded (D8.4.5).
+    // An indirect branch may lead here, and may not lead to a jump where the memory is guarded
+    // (D8.4.5).
     let guards = is_landing(code) && site.capabilities[1] & BRANCH_TARGETS != 0;
     (!guards && !in_exclusive_sequence(site)).then_some(4)
 }
@@ -114,7 +119,8 @@ fn is_landing(code: u32) -> bool {
     code & 0xffff_f01f == NOP & 0xffff_f01f && matches!(hint, 25 | 27 | 32 | 34 | 36 | 38)
 }
 
-/// Whether between a load-exclusive and its store there would be the collector's own, and its traps.
+/// Whether between a load-exclusive and its store there would be the collector's own, and its
+/// traps.
 fn in_exclusive_sequence(site: &Site) -> bool {
     // Load: true. (CASP, which is encoded among them, has bit 31 clear and bit 21 set: C4.1.)
     let exclusive = |address: u64| -> Option<bool> {
@@ -371,21 +377,21 @@ fn note(a: &mut Assembler, order: &Order) {
 
 /// Copies x2 bytes from x1 to x3.
 fn copy(a: &mut Assembler) {
-    const AT_ONCE: u32 = 64;
-    for size in [AT_ONCE, 8, 1] {
+    const CHUNK_SIZE: u32 = 64;
+    for size in [CHUNK_SIZE, 8, 1] {
         let (rest, again) = (a.label(), a.label());
         a.subs(2, 2, size);
         a.b_if(If::Lower, rest);
         a.here(again);
-        if size == AT_ONCE {
+        if size == CHUNK_SIZE {
             for offset in [0, 32] {
                 a.ldp([4, 5], 1, offset);
                 a.ldp([6, 7], 1, offset + 16);
                 a.stp([4, 5], 3, offset);
                 a.stp([6, 7], 3, offset + 16);
             }
-            a.add(1, 1, AT_ONCE);
-            a.add(3, 3, AT_ONCE);
+            a.add(1, 1, CHUNK_SIZE);
+            a.add(3, 3, CHUNK_SIZE);
         } else {
             a.ldr_next(4, 1, size);
             a.str_next(4, 3, size);
@@ -488,7 +494,8 @@ impl Collector {
         self.copy as u64
     }
 
-    /// Makes of the registers of a thread that is so far in what they would be without us. `None`: its frame cannot be read.
+    /// Makes of the registers of a thread that is so far in what they would be without us. `None`:
+    /// its frame cannot be read.
     pub(crate) fn back(
         &self,
         offset: u64,

@@ -1,5 +1,5 @@
-//! Debug registers as the register sets `NT_ARM_HW_BREAK` and `NT_ARM_HW_WATCH` show them: a word that
-//! says how many there are, then address and control of each (Arm ARM, D2.9 and D2.10; Linux
+//! Debug registers as the register sets `NT_ARM_HW_BREAK` and `NT_ARM_HW_WATCH` show them: a word
+//! that says how many there are, then address and control of each (Arm ARM, D2.9 and D2.10; Linux
 //! `struct user_hwdebug_state`).
 
 use nix::errno::Errno;
@@ -12,9 +12,10 @@ const BREAK: u32 = 0x402;
 const WATCH: u32 = 0x403;
 const HEADER: usize = 8;
 const ENTRY: usize = 16;
-const MOST: usize = 16;
+const MAX_REGISTERS: usize = 16;
 
-/// Control: `...LLLLLLLL bbpp e`: which bytes of the doubleword, load (01) and store (10), user mode, enabled.
+/// Control: `...LLLLLLLL bbpp e`: which bytes of the doubleword, load (01) and store (10), user
+/// mode, enabled.
 fn encode(watches: &[Watch], breaks: bool) -> Vec<(u64, u32)> {
     const USER_ENABLED: u32 = 0b10 << 1 | 1;
     let mut entries = Vec::new();
@@ -48,10 +49,10 @@ fn encode(watches: &[Watch], breaks: bool) -> Vec<(u64, u32)> {
 }
 
 fn available(tid: Tid, set: u32) -> usize {
-    let bytes = ptrace::register_set(tid, set, HEADER + MOST * ENTRY).unwrap_or_default();
+    let bytes = ptrace::register_set(tid, set, HEADER + MAX_REGISTERS * ENTRY).unwrap_or_default();
     bytes
         .first()
-        .map_or(0, |count| usize::from(*count).min(MOST))
+        .map_or(0, |count| usize::from(*count).min(MAX_REGISTERS))
 }
 
 /// Whether the machine can watch all of these at once.
@@ -85,8 +86,8 @@ pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Which of `watches` a thread's `SIGTRAP` is about. The address it reports may lie before the watched
-/// bytes, if the access is wider than they are.
+/// Which of `watches` a thread's `SIGTRAP` is about. The address it reports may lie before the
+/// watched bytes, if the access is wider than they are.
 pub(crate) fn triggered(_tid: Tid, info: &SignalInfo, watches: &[Watch]) -> Option<Watch> {
     if info.code() != libc::TRAP_HWBKPT {
         return None;

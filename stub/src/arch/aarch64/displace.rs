@@ -1,4 +1,5 @@
-//! Executing an A64 instruction without the processor where its place matters, and a copy of it where not.
+//! Executing an A64 instruction without the processor where its place matters, and a copy of it
+//! where not.
 //!
 //! ```text
 //! slot:   the instruction
@@ -13,8 +14,8 @@ use super::user_regs::{PC as PC_AT, STATE as FLAGS_AT, set_word, word};
 const LR: u8 = 30;
 const ZERO: u8 = 31;
 
-/// Executes an instruction that depends on its place. `false`: it is none, or its memory is not there, and
-/// nothing has changed.
+/// Executes an instruction that depends on its place. `false`: it is none, or its memory is not
+/// there, and nothing has changed.
 pub(crate) fn emulate(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> bool {
     execute(code, general, memory).is_some()
 }

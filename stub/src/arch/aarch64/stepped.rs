@@ -1,4 +1,5 @@
-//! AArch64 for the trial that steps a thread through a collector (`tracee/fast_tracepoints/tests.rs`).
+//! AArch64 for the trial that steps a thread through a collector
+//! (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{self, COUNT, STATE, set_word, word};
 use crate::sys::{Tid, ptrace};
@@ -10,7 +11,8 @@ pub(crate) const PC: usize = user_regs::PC;
 pub(crate) const POINTER_TO_NOTHING: usize = 3;
 /// The system call that sets the thread pointer, if [`fill`] does not.
 pub(crate) const SET_THREAD_POINTER: Option<u64> = None;
-/// Instructions that a jump displaces, and the breakpoint kind. (The text beside them is the GNU assembler's.)
+/// Instructions that a jump displaces, and the breakpoint kind. (The text beside them is the GNU
+/// assembler's.)
 pub(crate) const CASES: &[(usize, &[u8])] = &[
     (4, &0x9100_46b4_u32.to_le_bytes()), // add x20, x21, #17
     (4, &0xa9be_7bfd_u32.to_le_bytes()), // stp x29, x30, [sp, #-32]!
@@ -34,7 +36,8 @@ const FLAGS: u64 = 0xf000_0000;
 /// NT_ARM_TLS
 const THREAD_POINTER: u32 = 0x401;
 
-/// Values that are told from each other, and what it needs to be told apart by, as every thread has once the C library has begun.
+/// Values that are told from each other, and what it needs to be told apart by, as every thread has
+/// once the C library has begun.
 pub(crate) fn fill(general: &mut [u8], tid: Tid, _kind: usize) {
     for index in 0..31 {
         let value = 0x1111_1111_1111_1111_u64.wrapping_mul(index as u64 + 1) >> 4;
@@ -53,7 +56,8 @@ pub(crate) fn settle(words: &mut [u64]) {
     words[STATE] &= FLAGS;
 }
 
-/// What a store-exclusive does when nothing comes between: a step comes between. Where it stores, and what.
+/// What a store-exclusive does when nothing comes between: a step comes between. Where it stores,
+/// and what.
 pub(crate) fn store_by_hand(code: &[u8], general: &mut [u8]) -> Option<(u64, Vec<u8>)> {
     let code = u32::from_le_bytes(*code.first_chunk()?);
     // STXR, STLXR of 32 and 64 bits: 1x00 1000 000s ssss o111 11nn nnnt tttt

@@ -1,4 +1,5 @@
-//! The kernel's set of general registers (`struct user_pt_regs`), as an array of words: x0 to x30, and these.
+//! The kernel's set of general registers (`struct user_pt_regs`), as an array of words: x0 to x30,
+//! and these.
 
 pub(super) use super::super::words::{set_word, word};
 

@@ -1,7 +1,8 @@
-//! As much of an A32 assembler as the collector needs (DDI 0406C, A8), and the little of T32. What each method makes is checked against
-//! objdump.
+//! As much of an A32 assembler as the collector needs (DDI 0406C, A8), and the little of T32. What
+//! each method makes is checked against objdump.
 //!
-//! Every instruction is executed always or, where a method says so, on a condition. Immediate operands are constants of ours, which fit.
+//! Every instruction is executed always or, where a method says so, on a condition. Immediate
+//! operands are constants of ours, which fit.
 
 /// A register.
 pub(super) type R = u32;

@@ -1,4 +1,5 @@
-//! A system call that a thread of the program makes for us (Linux EABI: `svc #0`, the number in r7, arguments in r0 to r5).
+//! A system call that a thread of the program makes for us (Linux EABI: `svc #0`, the number in r7,
+//! arguments in r0 to r5).
 
 use super::user_regs::{COUNT, ORIG_R0, PC, STATE, set_word, word};
 
@@ -23,13 +24,14 @@ pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
     INSTRUCTION.to_vec()
 }
 
-/// This kernel has chosen `restart_syscall` before a tracer sees the thread, so nothing can be changed.
+/// This kernel has chosen `restart_syscall` before a tracer sees the thread, so nothing can be
+/// changed.
 pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether a thread that is about to execute `code` may make another call first. The kernel remembers how long a sleep has still
-/// to last only as long as nothing else is executed.
+/// Whether a thread that is about to execute `code` may make another call first. The kernel
+/// remembers how long a sleep has still to last only as long as nothing else is executed.
 pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
     let argument = |index| word(general, index);
     let number = argument(NUMBER);

@@ -1,4 +1,5 @@
-//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps back (docs/decisions/0005).
+//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps
+//! back (docs/decisions/0005).
 //!
 //! ```text
 //! veneer: near the jump, in bytes that nothing uses: loads the collector's address into pc
@@ -9,12 +10,13 @@
 //! copy:   the displaced instructions, in their own instruction set (`moved`), and an absolute jump behind them
 //! slow:   a trap
 //! ```
-//! It is A32 code, from whichever instruction set it is reached. It calls nothing, makes no system call, and touches no vector register.
-//! Whatever it cannot do, it leaves to the stub by the trap at `slow`. Wherever a thread stands in it, [`Collector::back`] tells what its
-//! registers would be without it.
+//! It is A32 code, from whichever instruction set it is reached. It calls nothing, makes no system
+//! call, and touches no vector register. Whatever it cannot do, it leaves to the stub by the trap
+//! at `slow`. Wherever a thread stands in it, [`Collector::back`] tells what its registers would be
+//! without it.
 //!
-//! The switch changes while threads execute it, from one to the other of two instructions for which the architecture allows that
-//! (DDI 0406C, A3.5.4).
+//! The switch changes while threads execute it, from one to the other of two instructions for which
+//! the architecture allows that (DDI 0406C, A3.5.4).
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
@@ -67,7 +69,8 @@ const STATE_IN: R = 10;
 const SLOT: R = 11;
 const PROCESSOR_IN: R = 12;
 
-/// `HWCAP_TLS`, and `HWCAP_EVTSTRM`, which says that there is the clock (Linux `arch/arm/include/uapi/asm/hwcap.h`).
+/// `HWCAP_TLS`, and `HWCAP_EVTSTRM`, which says that there is the clock (Linux
+/// `arch/arm/include/uapi/asm/hwcap.h`).
 const NEEDED: u64 = 1 << 15 | 1 << 21;
 /// The longest exclusive sequence that is looked for, in bytes.
 const LONGEST_EXCLUSIVE: u64 = 128;
@@ -82,7 +85,8 @@ pub(crate) struct Collector {
     thumb: bool,
     pool: u64,
     slots: u64,
-    /// The first instruction after the prologue; the first two of the epilogue that find less than the frame.
+    /// The first instruction after the prologue; the first two of the epilogue that find less than
+    /// the frame.
     full: usize,
     part: usize,
     /// From here on a slot may be taken; from here on the hit is noted.
@@ -111,7 +115,8 @@ pub(super) fn is_t32(kind: usize) -> bool {
     kind != 4
 }
 
-/// Whether one of the instructions before may begin an IT block that these are in: where they begin, is not known.
+/// Whether one of the instructions before may begin an IT block that these are in: where they
+/// begin, is not known.
 fn in_it_block(site: &Site) -> bool {
     (2..=LONGEST_IT).step_by(2).any(|back| {
         let mut half = [0; 2];
@@ -120,7 +125,8 @@ fn in_it_block(site: &Site) -> bool {
     })
 }
 
-/// Whether between a load-exclusive and its store there would be the collector's own, and its traps.
+/// Whether between a load-exclusive and its store there would be the collector's own, and its
+/// traps.
 fn in_exclusive_sequence(site: &Site) -> bool {
     let step = if is_t32(site.kind) { 2 } else { 4 };
     // Load: true.
@@ -422,8 +428,8 @@ fn note(a: &mut Assembler, order: &Order) {
 
 /// Copies r2 bytes from r1 to r3.
 fn copy(a: &mut Assembler) {
-    const AT_ONCE: u32 = 32;
-    for size in [AT_ONCE, 4, 1] {
+    const CHUNK_SIZE: u32 = 32;
+    for size in [CHUNK_SIZE, 4, 1] {
         let (rest, again) = (a.label(), a.label());
         a.subs(2, 2, size);
         a.b_if(If::Lower, rest);
@@ -484,7 +490,8 @@ impl Collector {
         self.places.first().map_or(self.copy, |place| place.offset) as u64
     }
 
-    /// Makes of the registers of a thread that is so far in what they would be without us. `None`: its frame cannot be read.
+    /// Makes of the registers of a thread that is so far in what they would be without us. `None`:
+    /// its frame cannot be read.
     pub(crate) fn back(
         &self,
         offset: u64,

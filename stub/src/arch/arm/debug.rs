@@ -1,6 +1,6 @@
-//! Debug registers by `PTRACE_GETHBPREGS` and `PTRACE_SETHBPREGS`: word 0 says how many there are; breakpoint n
-//! has its address in word 2n+1 and its control in 2n+2, watchpoint n in -(2n+1) and -(2n+2) (ARM DDI
-//! 0406C, C11.11.2 and C11.11.44; Linux `arch/arm/kernel/ptrace.c`).
+//! Debug registers by `PTRACE_GETHBPREGS` and `PTRACE_SETHBPREGS`: word 0 says how many there are;
+//! breakpoint n has its address in word 2n+1 and its control in 2n+2, watchpoint n in -(2n+1) and
+//! -(2n+2) (ARM DDI 0406C, C11.11.2 and C11.11.44; Linux `arch/arm/kernel/ptrace.c`).
 
 use nix::errno::Errno;
 
@@ -12,8 +12,9 @@ use crate::sys::ptrace::{self, SignalInfo};
 const USER: u32 = 0b10 << 1;
 const ENABLED: u32 = 1;
 
-/// Address and control: how many bytes, a bit each; load (01) and store (10); user mode, enabled. The kernel takes 1, 2 or 4 bytes at an
-/// address that is a multiple of their number, and selects the bytes of the word itself.
+/// Address and control: how many bytes, a bit each; load (01) and store (10); user mode, enabled.
+/// The kernel takes 1, 2 or 4 bytes at an address that is a multiple of their number, and selects
+/// the bytes of the word itself.
 fn encode(watches: &[Watch], breaks: bool) -> Vec<(u32, u32)> {
     let control = |length: u64, kind: u32| ((1 << length) - 1) << 5 | kind << 3 | USER | ENABLED;
     let mut entries = Vec::new();
@@ -69,13 +70,15 @@ pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
             let control_word = address_word + sign;
             match entries.get(index) {
                 Some((address, control)) => {
-                    // The kernel looks at both each time: at the beginning of a word there may be any number of bytes.
+                    // The kernel looks at both each time: at the beginning of a word there may be
+                    // any number of bytes.
                     ptrace::set_debug_word(tid, address_word, address & !3)?;
                     ptrace::set_debug_word(tid, control_word, *control)?;
                     ptrace::set_debug_word(tid, address_word, *address)?;
                 }
                 None => {
-                    // It refuses what is no control even if that is not enabled, and has 0 where nothing ever was.
+                    // It refuses what is no control even if that is not enabled, and has 0 where
+                    // nothing ever was.
                     let control = ptrace::debug_word(tid, control_word)?;
                     if control & ENABLED != 0 {
                         ptrace::set_debug_word(tid, control_word, control & !ENABLED)?;

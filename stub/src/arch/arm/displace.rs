@@ -1,12 +1,13 @@
-//! Executing an A32 or T32 instruction without the processor where its place matters, and a copy of it where not
-//! (DDI 0406C).
+//! Executing an A32 or T32 instruction without the processor where its place matters, and a copy of
+//! it where not (DDI 0406C).
 //!
 //! ```text
 //! A32 slot:   the instruction              T32 slot:   the instruction, and a nop behind a narrow one
 //!             ldr pc, [pc, #-4]                        ldr.w pc, [pc, #0]
 //!             .word its successor                      .word its successor + 1
 //! ```
-//! The kernel has the flags, the IT state and the instruction set in one register with the general ones.
+//! The kernel has the flags, the IT state and the instruction set in one register with the general
+//! ones.
 
 use super::super::{Displaced, Memory};
 use super::flow::{Flow, Registers, target};
@@ -14,8 +15,8 @@ use super::next_pcs::{advance, in_it_block};
 use super::relative::{self, Value};
 use super::{a32, registers, t32};
 
-/// Executes an instruction that goes somewhere or reads the program counter, or one whose condition fails. `false`: it
-/// is none, or its memory is not there, and nothing has changed.
+/// Executes an instruction that goes somewhere or reads the program counter, or one whose condition
+/// fails. `false`: it is none, or its memory is not there, and nothing has changed.
 pub(crate) fn emulate(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> bool {
     let Some(mut state) = registers(general) else {
         return false;
@@ -31,7 +32,8 @@ pub(crate) fn emulate(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> b
     true
 }
 
-/// Whether an instruction can be displaced in this state: in an IT block the way back would be conditional, too.
+/// Whether an instruction can be displaced in this state: in an IT block the way back would be
+/// conditional, too.
 pub(crate) fn may_displace(general: &[u8]) -> bool {
     registers(general).is_some_and(|registers| registers.it_state() & 15 == 0)
 }
@@ -132,8 +134,8 @@ fn load(memory: &dyn Memory, address: u32) -> Option<u32> {
         .then_some(u32::from_le_bytes(word))
 }
 
-/// The code for `slot` that does what the instruction at `at` does there; the breakpoint kind tells the
-/// instruction set. `None`: nothing does.
+/// The code for `slot` that does what the instruction at `at` does there; the breakpoint kind tells
+/// the instruction set. `None`: nothing does.
 pub(crate) fn displace(code: &[u8], at: u64, slot: u64, kind: usize) -> Option<Displaced> {
     let at = u32::try_from(at).ok()?;
     if !slot.is_multiple_of(4) {
@@ -168,8 +170,8 @@ pub(crate) fn displace(code: &[u8], at: u64, slot: u64, kind: usize) -> Option<D
     Some(Displaced { code: copy, length })
 }
 
-/// Whether a copy of an A32 instruction does the same elsewhere: it does not read the program counter, and what it
-/// writes to it, if anything, is a whole address.
+/// Whether a copy of an A32 instruction does the same elsewhere: it does not read the program
+/// counter, and what it writes to it, if anything, is a whole address.
 pub(super) fn a32_is_free(code: u32) -> bool {
     let is_pc = |low: u32| code >> low & 15 == 15;
     match a32::decode(code).flow {
@@ -186,9 +188,11 @@ pub(super) fn a32_is_free(code: u32) -> bool {
             let extra = by_register && code >> 7 & 1 != 0;
             let miscellaneous = code >> 23 & 3 == 0b10 && code >> 20 & 1 == 0;
             match (extra, miscellaneous) {
-                // Multiplications and exclusives have no pc; halfwords and doublewords may be literals.
+                // Multiplications and exclusives have no pc; halfwords and doublewords may be
+                // literals.
                 (true, _) => code >> 5 & 3 == 0 || !(is_pc(16) || is_pc(0) && code >> 22 & 1 == 0),
-                // BKPT, HVC, SMC and what is undefined; MRS, MSR, CLZ, saturating additions, signed multiplications.
+                // BKPT, HVC, SMC and what is undefined; MRS, MSR, CLZ, saturating additions, signed
+                // multiplications.
                 (_, true) => code >> 4 & 7 != 7,
                 _ => !(is_pc(0) || is_pc(16) || by_register && is_pc(8)),
             }
@@ -237,7 +241,8 @@ pub(super) fn t32_is_free(first: u16, second: u16) -> bool {
         // Multiple; dual, exclusive.
         0b0100 if first & 0x40 == 0 => !(base_is_pc || stores && second >> 15 != 0),
         0b0100 => !base_is_pc && !pc_is_stored,
-        // Data processing with a modified number: MOV and MVN have no first operand, for others the pc is UNPREDICTABLE.
+        // Data processing with a modified number: MOV and MVN have no first operand, for others the
+        // pc is UNPREDICTABLE.
         0b1000 | 0b1010 if second & 0x8000 == 0 => !base_is_pc || matches!(first >> 5 & 15, 2 | 3),
         // Data processing with a plain number: ADR is among them.
         0b1001 | 0b1011 if second & 0x8000 == 0 => !base_is_pc || first & 0x40 != 0,

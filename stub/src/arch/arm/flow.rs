@@ -1,7 +1,7 @@
 //! What one A32 or T32 instruction does to the program counter, decoded and executed.
 //!
-//! `a32` and `t32` decode to an [`Instruction`]; what it says in registers and memory is looked up by
-//! [`target`], so that decoding needs nothing but the instruction. References are to the ARM
+//! `a32` and `t32` decode to an [`Instruction`]; what it says in registers and memory is looked up
+//! by [`target`], so that decoding needs nothing but the instruction. References are to the ARM
 //! Architecture Reference Manual, ARMv7-A and ARMv7-R edition (DDI 0406C).
 
 /// An instruction, as far as the flow of control is concerned.
@@ -203,8 +203,8 @@ impl Registers {
     }
 }
 
-/// Where an instruction goes whose condition holds, and where a trap can meet it: the kernel's own page is passed by, as it holds
-/// none. Else as [`target`].
+/// Where an instruction goes whose condition holds, and where a trap can meet it: the kernel's own
+/// page is passed by, as it holds none. Else as [`target`].
 pub(super) fn next_place(
     instruction: &Instruction,
     registers: &Registers,
@@ -224,8 +224,8 @@ pub(super) fn next_place(
     Some(if link { back } else { registers.r[14] })
 }
 
-/// Where an instruction goes whose condition holds, with the instruction set in the lowest bit; `None`:
-/// to its successor, or memory cannot be read and it will fault.
+/// Where an instruction goes whose condition holds, with the instruction set in the lowest bit;
+/// `None`: to its successor, or memory cannot be read and it will fault.
 pub(super) fn target(
     instruction: &Instruction,
     registers: &Registers,

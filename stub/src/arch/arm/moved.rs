@@ -1,6 +1,8 @@
-//! Code that does elsewhere what instructions do in their place: those that a jump to a collector displaces.
+//! Code that does elsewhere what instructions do in their place: those that a jump to a collector
+//! displaces.
 //!
-//! What depends on its place takes several instructions. Whoever has begun them is put behind them: each says what is left to be done.
+//! What depends on its place takes several instructions. Whoever has begun them is put behind them:
+//! each says what is left to be done.
 
 use super::super::fast::{Order, Standing};
 use super::assembler::{Assembler, LR, PC, R};
@@ -157,7 +159,8 @@ fn decode(kind: usize, code: &[u8], at: u32) -> Option<(usize, Moved)> {
     Some((length, moved))
 }
 
-/// Assembles it, in the instruction set of what is displaced, and the way back; where a thread may stand in it.
+/// Assembles it, in the instruction set of what is displaced, and the way back; where a thread may
+/// stand in it.
 pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
     let thumb = is_t32(order.kind);
     let at = u32::try_from(order.at).ok()?;

@@ -1,9 +1,9 @@
 //! Where a thread goes next: what single-stepping is made of on a processor without it.
 //!
-//! One instruction is executed by letting the thread run into traps at every place it may go to. A sequence
-//! that loads and stores exclusively counts as one instruction: a trap in it clears the monitor, the store
-//! would fail and the sequence begin anew, for ever. In an IT block, an instruction whose condition
-//! fails is passed over, as a trap there might be, too.
+//! One instruction is executed by letting the thread run into traps at every place it may go to. A
+//! sequence that loads and stores exclusively counts as one instruction: a trap in it clears the
+//! monitor, the store would fail and the sequence begin anew, for ever. In an IT block, an
+//! instruction whose condition fails is passed over, as a trap there might be, too.
 
 use super::flow::{ALWAYS, Flow, Instruction, KERNEL_HELPERS, Read, Registers, next_place};
 use super::{a32, t32};
@@ -14,8 +14,8 @@ pub(super) type Place = (u64, usize);
 /// How far an exclusive store is looked for behind its load.
 const LONGEST_SEQUENCE: usize = 16;
 
-/// All places where the thread may be after its next instruction. Empty if that instruction cannot be read: it
-/// will fault.
+/// All places where the thread may be after its next instruction. Empty if that instruction cannot
+/// be read: it will fault.
 pub(super) fn next_pcs(registers: &Registers, read: Read<'_>) -> Vec<Place> {
     let thumb = registers.thumb();
     // A handler's address is in the register as it was given, with the instruction set.
@@ -84,8 +84,8 @@ pub(super) fn advance(it: u8) -> u8 {
     }
 }
 
-/// A trap at an address whose lowest bit is the instruction set. In T32 the halfword at which other threads
-/// cannot see half of it.
+/// A trap at an address whose lowest bit is the instruction set. In T32 the halfword at which other
+/// threads cannot see half of it.
 fn place(to: u32) -> Place {
     if to & 1 == 0 {
         (u64::from(to & !3), 4)
@@ -94,7 +94,8 @@ fn place(to: u32) -> Place {
     }
 }
 
-/// A trap of the kind that replaces a whole instruction: in an IT block, half of one could be passed over as if it were one.
+/// A trap of the kind that replaces a whole instruction: in an IT block, half of one could be
+/// passed over as if it were one.
 pub(super) fn whole(to: u32, read: Read<'_>) -> Place {
     if to & 1 == 0 {
         return place(to);
@@ -105,8 +106,8 @@ pub(super) fn whole(to: u32, read: Read<'_>) -> Place {
     (at, if wide { 3 } else { 2 })
 }
 
-/// The places from `at` on where a thread is that goes on linearly. In an IT block, the next instruction for each
-/// outcome of the condition, or for the one that `flags` tell.
+/// The places from `at` on where a thread is that goes on linearly. In an IT block, the next
+/// instruction for each outcome of the condition, or for the one that `flags` tell.
 fn passed_over(
     at: u32,
     thumb: bool,
@@ -138,8 +139,8 @@ fn passed_over(
     places
 }
 
-/// The places behind the exclusive store that belongs to a load whose successor is at `at`, and where
-/// the sequence is left early. `None` if there is no such store.
+/// The places behind the exclusive store that belongs to a load whose successor is at `at`, and
+/// where the sequence is left early. `None` if there is no such store.
 fn sequence(at: u32, thumb: bool, mut it: u8, read: Read<'_>) -> Option<Vec<Place>> {
     let start = at;
     let mut at = at;
@@ -178,8 +179,8 @@ fn sequence(at: u32, thumb: bool, mut it: u8, read: Read<'_>) -> Option<Vec<Plac
     None
 }
 
-/// Where sigreturn(2) and rt_sigreturn(2) return to: the frame on the stack says it. Offsets are those of
-/// `struct sigframe` and `rt_sigframe` (Linux, `arch/arm/kernel/signal.h`).
+/// Where sigreturn(2) and rt_sigreturn(2) return to: the frame on the stack says it. Offsets are
+/// those of `struct sigframe` and `rt_sigframe` (Linux, `arch/arm/kernel/signal.h`).
 fn returns(instruction: &Instruction, registers: &Registers, read: Read<'_>) -> Option<u32> {
     const SIGRETURN: u32 = 119;
     const RT_SIGRETURN: u32 = 173;

@@ -1,7 +1,8 @@
-//! Instructions that set a register to what depends on the program counter, and change nothing else: literal loads, ADR, ADD and MOV
-//! (DDI 0406C, A8.8).
+//! Instructions that set a register to what depends on the program counter, and change nothing
+//! else: literal loads, ADR, ADD and MOV (DDI 0406C, A8.8).
 //!
-//! Decoded here, and executed by `displace` or made anew for another place by `moved`. Conditions are not looked at.
+//! Decoded here, and executed by `displace` or made anew for another place by `moved`. Conditions
+//! are not looked at.
 
 use super::t32;
 
@@ -33,7 +34,8 @@ pub(super) fn a32(code: u32, at: u32) -> Option<(u8, Value)> {
         // ADR, or ADD and SUB: cccc 0010 1000 1111, cccc 0010 0100 1111
         0x28f => Value::Number(pc.wrapping_add(number)),
         0x24f => Value::Number(pc.wrapping_sub(number)),
-        // ADD, unshifted: cccc 0000 1000 1111 dddd 0000 0000 mmmm, or with the program counter as the second operand
+        // ADD, unshifted: cccc 0000 1000 1111 dddd 0000 0000 mmmm, or with the program counter as
+        // the second operand
         0x08f if code & 0xff0 == 0 && register(0) != 15 => Value::Sum(register(0), pc),
         first if first & 0xff0 == 0x080 && code & 0xfff == 15 && register(16) != 15 => {
             Value::Sum(register(16), pc)

@@ -8,9 +8,11 @@ pub(crate) const GENERAL: (u32, usize) = (1, 4 * COUNT);
 pub(crate) const PC: usize = user_regs::PC;
 /// The register that points to nothing, by its number in the `g` packet.
 pub(crate) const POINTER_TO_NOTHING: usize = 3;
-/// The system call that sets the thread pointer (Linux `arch/arm/include/uapi/asm/unistd.h`: `set_tls`).
+/// The system call that sets the thread pointer (Linux `arch/arm/include/uapi/asm/unistd.h`:
+/// `set_tls`).
 pub(crate) const SET_THREAD_POINTER: Option<u64> = Some(0xf_0005);
-/// Instructions that a jump displaces, and the breakpoint kind. (The text beside them is the GNU assembler's.)
+/// Instructions that a jump displaces, and the breakpoint kind. (The text beside them is the GNU
+/// assembler's.)
 pub(crate) const CASES: &[(usize, &[u8])] = &[
     (4, &0xe285_6011_u32.to_le_bytes()),        // add r6, r5, #17
     (4, &0xe92d_4070_u32.to_le_bytes()),        // push {r4, r5, r6, lr}

@@ -1,4 +1,5 @@
-//! The handler for `SIGTRAP` that the program keeps if the stub dies: there is none here yet (docs/decisions/0004).
+//! The handler for `SIGTRAP` that the program keeps if the stub dies: there is none here yet
+//! (docs/decisions/0004).
 
 /// `rt_sigaction`
 pub(crate) const SIGACTION: u64 = 174;

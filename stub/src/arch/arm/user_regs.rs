@@ -1,4 +1,5 @@
-//! The kernel's set of general registers (`struct pt_regs`), as an array of words: r0 to r15, and these.
+//! The kernel's set of general registers (`struct pt_regs`), as an array of words: r0 to r15, and
+//! these.
 
 pub(super) const PC: usize = 15;
 /// The processor's state: flags, instruction set.

@@ -1,5 +1,5 @@
-//! A32 and T32 for `in_place`: the classes of instructions, random ones, and the kernel's register sets (`struct pt_regs`, `struct
-//! user_vfp`).
+//! A32 and T32 for `in_place`: the classes of instructions, random ones, and the kernel's register
+//! sets (`struct pt_regs`, `struct user_vfp`).
 
 use super::in_place::{Random, get, put};
 use super::unpredictable;
@@ -67,7 +67,8 @@ impl Instruction {
             return flags;
         }
         let first = u16::from_le_bytes([self.code[0], self.code[1]]);
-        // Conditional branches, CBZ and IT itself may not be in a block, nor other branches but at its end.
+        // Conditional branches, CBZ and IT itself may not be in a block, nor other branches but at
+        // its end.
         let alone = matches!(
             first >> 8,
             0xb1 | 0xb3 | 0xb9 | 0xbb | 0xbe | 0xbf | 0xd0..=0xdf
@@ -106,7 +107,8 @@ pub(super) fn classes() -> Vec<(String, Vec<Instruction>)> {
     a32.chain(t32).collect()
 }
 
-/// Anything that does the same twice, and leaves the test process in a state it can be brought back from.
+/// Anything that does the same twice, and leaves the test process in a state it can be brought back
+/// from.
 pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     if random.below(2) == 0 {
         let mut code = random.word();
@@ -128,8 +130,8 @@ pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     }
 }
 
-/// Not what is UNPREDICTABLE. And no coprocessors 14 and 15, which have counters; no SETEND; of MSR the flags only; no branch to
-/// itself.
+/// Not what is UNPREDICTABLE. And no coprocessors 14 and 15, which have counters; no SETEND; of MSR
+/// the flags only; no branch to itself.
 fn is_steady_a32(code: u32) -> bool {
     let coprocessor = code >> 26 & 3 == 3 && code >> 8 & 14 == 14;
     let set_end = code & 0xffff_fdff == 0xf101_0000;

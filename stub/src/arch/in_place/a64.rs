@@ -1,5 +1,5 @@
-//! A64 for `in_place`: the classes of instructions, random ones, and the kernel's register sets (`struct user_pt_regs`, `struct
-//! user_fpsimd_state`).
+//! A64 for `in_place`: the classes of instructions, random ones, and the kernel's register sets
+//! (`struct user_pt_regs`, `struct user_fpsimd_state`).
 
 use super::in_place::{Random, get};
 
@@ -73,7 +73,8 @@ pub(super) fn classes() -> Vec<(String, Vec<Instruction>)> {
     classes.collect()
 }
 
-/// Anything that does the same twice, and leaves the test process in a state it can be brought back from.
+/// Anything that does the same twice, and leaves the test process in a state it can be brought back
+/// from.
 pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     let code = random.word();
     // Of the system instructions hints and barriers only; no branch to itself.

@@ -1,6 +1,7 @@
-//! What A32 and T32 leave open where the program counter is an operand (UNPREDICTABLE in DDI 0406C): there every processor
-//! does as it likes, and what it does in one place says nothing of another. Registers 13, and bits that should be others, are no
-//! matter here: with those it does the same everywhere.
+//! What A32 and T32 leave open where the program counter is an operand (UNPREDICTABLE in DDI
+//! 0406C): there every processor does as it likes, and what it does in one place says nothing of
+//! another. Registers 13, and bits that should be others, are no matter here: with those it does
+//! the same everywhere.
 
 /// The register number at these four bits is the program counter's.
 fn is_pc(code: u32, low: u32) -> bool {
@@ -56,8 +57,8 @@ pub(super) fn a32(code: u32) -> bool {
         (0, true, false) if code & 0x0190_0000 == 0x0100_0000 => any(code, &[0, 8, 12, 16]),
         // MSR and hints: these bits should be 1111.
         (1, ..) if code & 0x01b0_0000 == 0x0120_0000 => false,
-        // With the flags: a return from an exception. Without: the result may be half a word (BXWritePC, A2.3.1). Comparisons have
-        // no result.
+        // With the flags: a return from an exception. Without: the result may be half a word
+        // (BXWritePC, A2.3.1). Comparisons have no result.
         (0 | 1, ..) => any(code, &[12]),
         // Media: 0110 0, 0110 1; 0111 0, SDIV, SMLALD; USAD8; bit fields
         (3, _, true) => match code >> 23 & 3 {
@@ -99,7 +100,8 @@ pub(super) fn t32(first: u16, second: u16) -> bool {
     let code = u32::from(first) << 16 | u32::from(second);
     let set = |bit: u32| code >> bit & 1 != 0;
     let loads = set(20);
-    // AND, EOR, ADD, SUB with the flags are comparisons without a result; ORR and ORN are MOV and MVN without a first operand.
+    // AND, EOR, ADD, SUB with the flags are comparisons without a result; ORR and ORN are MOV and
+    // MVN without a first operand.
     let processing = || {
         let operation = code >> 21 & 15;
         let compares = set(20) && matches!(operation, 0 | 4 | 8 | 13);
@@ -154,7 +156,8 @@ pub(super) fn t32(first: u16, second: u16) -> bool {
             let added = !set(23) && code >> 6 & 63 == 0 && !is_pc(code, 16);
             !loads && is_pc(code, 12) || added && is_pc(code, 0)
         }
-        // By registers: extensions may have no first operand. Multiplications; long ones, of which divisions have one result.
+        // By registers: extensions may have no first operand. Multiplications; long ones, of which
+        // divisions have one result.
         0b1101 if !set(24) => {
             let extends = !set(23) && set(7);
             any(code, &[0, 8]) || is_pc(code, 16) && !extends

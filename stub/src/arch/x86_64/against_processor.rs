@@ -1,6 +1,6 @@
-//! Displaced and emulated instructions against the processor: each is executed in its place, by a single step of
-//! the kernel's, and then the other way; registers, flags, vector state, memory and signal must be the same. And the
-//! lengths of instructions against objdump's.
+//! Displaced and emulated instructions against the processor: each is executed in its place, by a
+//! single step of the kernel's, and then the other way; registers, flags, vector state, memory and
+//! signal must be the same. And the lengths of instructions against objdump's.
 
 use std::process::Command;
 
@@ -121,7 +121,8 @@ impl TestProcess {
         }
     }
 
-    /// Executes `code` in both ways; what the processor makes of it in its place, or why that was not tried.
+    /// Executes `code` in both ways; what the processor makes of it in its place, or why that was
+    /// not tried.
     fn compare(&self, code: &[u8], words: &[u64], data: &[u8]) -> Option<Outcome> {
         let decoded = instruction::decode(code)?;
         if decoded.place == instruction::Place::Fixed {
@@ -320,7 +321,8 @@ fn random_instructions() {
     assert!(executed > 1500, "only {executed} were executed");
 }
 
-/// Instructions that do not do the same twice, or that leave the program in a state it cannot be brought back from.
+/// Instructions that do not do the same twice, or that leave the program in a state it cannot be
+/// brought back from.
 fn is_unsteady(code: &[u8]) -> bool {
     let opcode = code.iter().position(|byte| {
         !matches!(
@@ -338,7 +340,8 @@ fn is_unsteady(code: &[u8]) -> bool {
         [0xff, modrm, ..] => matches!(modrm >> 3 & 7, 3 | 5),
         // bt and its kind reach far out of the data
         [0x0f, 0xa3 | 0xab | 0xb3 | 0xbb, ..] => true,
-        // system instructions, rdtsc, rdpmc, lss, lfs, lgs, fxsave and its kind, rdrand, push and pop of fs and gs
+        // system instructions, rdtsc, rdpmc, lss, lfs, lgs, fxsave and its kind, rdrand, push and
+        // pop of fs and gs
         [0x0f, second, ..] => matches!(
             second,
             0x00 | 0x01 | 0x31 | 0x33 | 0xa0..=0xa2 | 0xa8..=0xaa | 0xb2 | 0xb4 | 0xb5 | 0xae | 0xc7 | 0x77

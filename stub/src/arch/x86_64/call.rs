@@ -13,7 +13,8 @@ pub(crate) const MUNMAP: u64 = 11;
 /// rdi, rsi, rdx, r10, r8, r9
 const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
 
-/// Where the registers are that the call changes, and the instructions that load them: rax, rcx, rdx, rsi, rdi, r8 to r11.
+/// Where the registers are that the call changes, and the instructions that load them: rax, rcx,
+/// rdx, rsi, rdi, r8 to r11.
 const CHANGED: [(usize, [u8; 2]); 9] = [
     (RAX, [0x48, 0xb8]),
     (11, [0x48, 0xb9]),
@@ -54,9 +55,9 @@ pub(crate) fn code(before: &[u8]) -> Vec<u8> {
     code
 }
 
-/// The registers of a thread whose interrupted call the kernel would end by `restart_syscall`, changed
-/// so that it makes the call itself again (`ERESTARTNOHAND`). A time limit then begins anew. A signal
-/// with a handler ends the call in both cases (Linux, arch/x86/kernel/signal.c).
+/// The registers of a thread whose interrupted call the kernel would end by `restart_syscall`,
+/// changed so that it makes the call itself again (`ERESTARTNOHAND`). A time limit then begins
+/// anew. A signal with a handler ends the call in both cases (Linux, arch/x86/kernel/signal.c).
 pub(crate) fn restarted_as_itself(general: &[u8]) -> Option<Vec<u8>> {
     if !goes_back(general) || word(general, RAX) != ERESTART_RESTARTBLOCK.wrapping_neg() {
         return None;
@@ -66,13 +67,14 @@ pub(crate) fn restarted_as_itself(general: &[u8]) -> Option<Vec<u8>> {
     Some(general)
 }
 
-/// Whether a thread that is about to execute `code` may make another call first: how a call goes on that was interrupted is in its
-/// registers.
+/// Whether a thread that is about to execute `code` may make another call first: how a call goes on
+/// that was interrupted is in its registers.
 pub(crate) fn may_precede(_code: &[u8], _general: &[u8]) -> bool {
     true
 }
 
-/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it does not execute 64-bit code.
+/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it
+/// does not execute 64-bit code.
 pub(crate) fn prepare(
     general: &[u8],
     at: u64,

@@ -1,4 +1,5 @@
-//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps back (docs/decisions/0005).
+//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps
+//! back (docs/decisions/0005).
 //!
 //! ```text
 //! entry:  steps over the red zone, pushes flags and all general registers: the frame
@@ -7,9 +8,10 @@
 //! copy:   the displaced instructions, and a jump behind them
 //! slow:   int3
 //! ```
-//! It calls nothing, makes no system call, and touches no vector register. Whatever it cannot do, it leaves to the stub by the `int3`
-//! at `slow`. Wherever a thread stands in it, [`Collector::back`] tells what its registers would be without it: in the prologue and
-//! the epilogue from how much has been pushed, between them from the frame alone.
+//! It calls nothing, makes no system call, and touches no vector register. Whatever it cannot do,
+//! it leaves to the stub by the `int3` at `slow`. Wherever a thread stands in it,
+//! [`Collector::back`] tells what its registers would be without it: in the prologue and the
+//! epilogue from how much has been pushed, between them from the frame alone.
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, GONE, HASH_SHIFT, ID, LENGTHS, Noted,
@@ -36,13 +38,15 @@ const FRAME_WORDS: usize = 16;
 /// What the frame and the red zone take (System V ABI for AMD64, 3.2.2).
 const DEPTH: u64 = 8 * FRAME_WORDS as u64 + RED_ZONE;
 const RED_ZONE: u64 = 128;
-/// Where the kernel's set has what the frame holds, lowest address first: r15 to r8, rdi, rsi, rbp, rbx, rdx, rcx, rax, flags.
+/// Where the kernel's set has what the frame holds, lowest address first: r15 to r8, rdi, rsi, rbp,
+/// rbx, rdx, rcx, rax, flags.
 const FRAME_ORDER: [usize; FRAME_WORDS] = [0, 1, 2, 3, 6, 7, 8, 9, 14, 13, 4, 5, 12, 11, 10, 18];
 
 /// The length of the jump to it.
 pub(crate) const JUMP: usize = 5;
 
-/// How far it may be: operands of displaced instructions are reached with 32 bits, and part of that is theirs.
+/// How far it may be: operands of displaced instructions are reached with 32 bits, and part of that
+/// is theirs.
 pub(crate) const REACH: u64 = 1 << 30;
 
 /// A jump may take the place of several instructions.
@@ -134,7 +138,8 @@ const JMP: &[u8] = &[0xe9];
 /// `HWCAP2_FSGSBASE`: programs may read these (Linux `arch/x86/include/uapi/asm/hwcap2.h`).
 const FSGSBASE: u64 = 1 << 1;
 
-/// Whether this processor and this kernel have what it needs: `rdfsbase` in programs, `rdtscp`, and counters that tell the time.
+/// Whether this processor and this kernel have what it needs: `rdfsbase` in programs, `rdtscp`, and
+/// counters that tell the time.
 pub(crate) fn can_collect(capabilities: [u64; 2]) -> bool {
     let needed = ["constant_tsc", "nonstop_tsc", "rdtscp", "fsgsbase"];
     let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -143,8 +148,8 @@ pub(crate) fn can_collect(capabilities: [u64; 2]) -> bool {
     needed.iter().all(has) && capabilities[1] & FSGSBASE != 0
 }
 
-/// How many bytes a jump displaces: the shortest run of whole instructions that it does not fit into less of, of those that may
-/// be moved. `None`: one of them must stay where it is.
+/// How many bytes a jump displaces: the shortest run of whole instructions that it does not fit
+/// into less of, of those that may be moved. `None`: one of them must stay where it is.
 pub(crate) fn displaceable(site: &Site) -> Option<usize> {
     let mut length = 0;
     while length < JUMP {
@@ -486,7 +491,8 @@ impl Collector {
         self.copy as u64
     }
 
-    /// Makes of the registers of a thread that is so far in what they would be without us. `None`: its frame cannot be read.
+    /// Makes of the registers of a thread that is so far in what they would be without us. `None`:
+    /// its frame cannot be read.
     pub(crate) fn back(
         &self,
         offset: u64,

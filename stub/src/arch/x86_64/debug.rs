@@ -1,4 +1,5 @@
-//! DR0 to DR3 hold addresses, DR7 what they watch, DR6 which of them triggered (Intel SDM vol. 3, 18.2).
+//! DR0 to DR3 hold addresses, DR7 what they watch, DR6 which of them triggered (Intel SDM vol. 3,
+//! 18.2).
 
 use nix::errno::Errno;
 

@@ -5,13 +5,14 @@
 //!         jmp [rip + 0]
 //!         .quad address of the next instruction
 //! ```
-//! No register is needed for the way back, so that the thread is in one of two states only: before the
-//! instruction, or behind it.
+//! No register is needed for the way back, so that the thread is in one of two states only: before
+//! the instruction, or behind it.
 
 use super::super::Displaced;
 use super::instruction::{Place, decode};
 
-/// The code for `slot` that does what the first instruction of `code`, at `at`, does there. `None`: nothing does.
+/// The code for `slot` that does what the first instruction of `code`, at `at`, does there. `None`:
+/// nothing does.
 pub(crate) fn displace(code: &[u8], at: u64, slot: u64, _kind: usize) -> Option<Displaced> {
     let instruction = decode(code)?;
     let length = instruction.length;

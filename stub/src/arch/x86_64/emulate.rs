@@ -1,7 +1,8 @@
-//! Executing an x86-64 instruction on the kernel's register set, without the processor (Intel SDM vol. 2).
+//! Executing an x86-64 instruction on the kernel's register set, without the processor (Intel SDM
+//! vol. 2).
 //!
-//! What functions begin with, so that nothing has to be lifted or displaced for it, and what depends on its place, so
-//! that the copy in a slot need not be rewritten.
+//! What functions begin with, so that nothing has to be lifted or displaced for it, and what
+//! depends on its place, so that the copy in a slot need not be rewritten.
 
 use super::super::Memory;
 use super::instruction::{Place, Prefixes, When, decode};

@@ -1,7 +1,8 @@
-//! Where an x86-64 instruction ends, and what of it depends on where it stands (Intel SDM vol. 2, chapter 2 and
-//! appendix A).
+//! Where an x86-64 instruction ends, and what of it depends on where it stands (Intel SDM vol. 2,
+//! chapter 2 and appendix A).
 //!
-//! Two questions only: how long is it, and does it name its own address. What it computes is nobody's business here.
+//! Two questions only: how long is it, and does it name its own address. What it computes is
+//! nobody's business here.
 
 /// The longest instruction there is (SDM vol. 3, 25.25: more is a fault).
 pub(in crate::arch) const LONGEST: usize = 15;
@@ -19,15 +20,18 @@ pub(in crate::arch) struct Instruction {
 pub(in crate::arch) enum Place {
     /// Not at all.
     Free,
-    /// Its memory operand is relative to the next instruction: the displacement is the four bytes here.
+    /// Its memory operand is relative to the next instruction: the displacement is the four bytes
+    /// here.
     Operand { displacement: usize },
     /// It goes to an address relative to the next instruction's.
     Jump { when: When, offset: i32 },
     /// The same, pushing the next instruction's address.
     Call { offset: i32 },
-    /// It goes where its ModRM operand, which begins at this byte, says, pushing the next instruction's address.
+    /// It goes where its ModRM operand, which begins at this byte, says, pushing the next
+    /// instruction's address.
     IndirectCall { modrm: usize, prefixes: Prefixes },
-    /// It must be executed where it stands: it enters the kernel, traps, or remembers its address otherwise.
+    /// It must be executed where it stands: it enters the kernel, traps, or remembers its address
+    /// otherwise.
     Fixed,
 }
 
@@ -75,7 +79,8 @@ const fn tail(modrm: bool, immediate: usize) -> Tail {
     Tail { modrm, immediate }
 }
 
-/// Decodes the first instruction of `code`; `None` if there is none that a program may execute, or not all of it.
+/// Decodes the first instruction of `code`; `None` if there is none that a program may execute, or
+/// not all of it.
 pub(in crate::arch) fn decode(code: &[u8]) -> Option<Instruction> {
     let code = &code[..code.len().min(LONGEST)];
     let mut prefixes = Prefixes::default();
@@ -108,8 +113,8 @@ pub(in crate::arch) fn decode(code: &[u8]) -> Option<Instruction> {
         0x62 => vector(code, after + 3, code.get(after)? & 7),
         _ => one_byte(code, at, opcode, prefixes),
     }?;
-    // Locked jumps are undefined; AMD's processors go to addresses of 16 bits with an operand-size prefix, and count
-    // otherwise with a repeat prefix.
+    // Locked jumps are undefined; AMD's processors go to addresses of 16 bits with an operand-size
+    // prefix, and count otherwise with a repeat prefix.
     let counts = matches!(
         instruction.place,
         Place::Jump {

@@ -1,4 +1,5 @@
-//! x86-64 for the trial that steps a thread through a collector (`tracee/fast_tracepoints/tests.rs`).
+//! x86-64 for the trial that steps a thread through a collector
+//! (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{COUNT, FLAGS, FS_BASE, ORIG_RAX, set_word};
 use crate::sys::Tid;
@@ -26,7 +27,8 @@ pub(crate) const CASES: &[(usize, &[u8])] = &[
 /// Steps and resumes are seen here (Intel SDM vol. 3, 17.3.1): TF, RF.
 const STEPPING: u64 = 1 << 8 | 1 << 16;
 
-/// Values that are told from each other, and what it needs to be told apart by, as every thread has once the C library has begun.
+/// Values that are told from each other, and what it needs to be told apart by, as every thread has
+/// once the C library has begun.
 pub(crate) fn fill(general: &mut [u8], _tid: Tid, _kind: usize) {
     for index in (0..15).filter(|index| ![4].contains(index)) {
         let value = 0x1111_1111_1111_1111_u64.wrapping_mul(index as u64 + 1) >> 4;

@@ -1,8 +1,9 @@
-//! The handler for `SIGTRAP` that the stub puts into the program, for the time after the stub's own death.
+//! The handler for `SIGTRAP` that the stub puts into the program, for the time after the stub's own
+//! death.
 //!
-//! A tracer takes every `SIGTRAP` before the program does, so the handler runs only when the tracer is gone, or when the
-//! stub delivers a `SIGTRAP` that is the program's own. It makes no system call for a trap of ours: a program may
-//! restrict its system calls.
+//! A tracer takes every `SIGTRAP` before the program does, so the handler runs only when the tracer
+//! is gone, or when the stub delivers a `SIGTRAP` that is the program's own. It makes no system
+//! call for a trap of ours: a program may restrict its system calls.
 //!
 //! ```text
 //! SI_KERNEL (int3):
@@ -133,7 +134,8 @@ pub(crate) fn action(start: u64, former: &[u8]) -> Vec<u8> {
             let flags = word(former, 1) & !(libc::SA_RESETHAND as u64);
             (flags | needed, word(former, 3))
         }
-        // No other handler may begin within it: that would run with SIGTRAP blocked, and could hit a trap.
+        // No other handler may begin within it: that would run with SIGTRAP blocked, and could hit
+        // a trap.
         _ => {
             let flags = (libc::SA_ONSTACK | libc::SA_RESTART) as u64;
             (flags | needed, u64::MAX)
@@ -143,7 +145,8 @@ pub(crate) fn action(start: u64, former: &[u8]) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// The handler that a `struct kernel_sigaction` names; 0 if it is the default, 1 if the signal is ignored.
+/// The handler that a `struct kernel_sigaction` names; 0 if it is the default, 1 if the signal is
+/// ignored.
 pub(crate) fn handler_of(action: &[u8]) -> u64 {
     word(action, 0)
 }
@@ -151,7 +154,8 @@ pub(crate) fn handler_of(action: &[u8]) -> u64 {
 /// `SIG_IGN`
 const IGNORED: u64 = 1;
 
-/// What does at `to` what the first instruction of `code` does at `at`, and goes on behind that. `None`: nothing can.
+/// What does at `to` what the first instruction of `code` does at `at`, and goes on behind that.
+/// `None`: nothing can.
 ///
 /// System calls are copied, too: the kernel does not look where they stand.
 pub(crate) fn copy(code: &[u8], at: u64, to: u64, _kind: usize) -> Option<Vec<u8>> {

@@ -1,4 +1,5 @@
-//! The kernel's set of general registers (`struct user_regs_struct`), as an array of words: where each register is.
+//! The kernel's set of general registers (`struct user_regs_struct`), as an array of words: where
+//! each register is.
 
 pub(super) use super::super::words::{set_word, word};
 

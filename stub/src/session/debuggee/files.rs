@@ -1,7 +1,8 @@
 //! The files that clients may have: which, whether to write, and those that are open.
 //!
-//! With a root directory a client's paths, and links in them, cannot lead out of it: openat2(2) sees to that. Linux before 5.6
-//! lacks it; there the path is resolved first and then opened, which who can write in that directory could outrun.
+//! With a root directory a client's paths, and links in them, cannot lead out of it: openat2(2)
+//! sees to that. Linux before 5.6 lacks it; there the path is resolved first and then opened, which
+//! who can write in that directory could outrun.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

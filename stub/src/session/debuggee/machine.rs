@@ -1,5 +1,5 @@
-//! gdbstub's view of the architecture: gdbstub_arch's description, extended by the registers that it lacks.
-//! `docs/decisions/0007-what-gdbstub-arch-carries.md` names them.
+//! gdbstub's view of the architecture: gdbstub_arch's description, extended by the registers that
+//! it lacks. `docs/decisions/0007-what-gdbstub-arch-carries.md` names them.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;

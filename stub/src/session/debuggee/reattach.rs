@@ -1,7 +1,8 @@
-//! A program that runs while no client is connected: the stub detaches from it and attaches again when the next client comes.
+//! A program that runs while no client is connected: the stub detaches from it and attaches again
+//! when the next client comes.
 //!
-//! Apart because it is neither debugged nor forgotten. Untraced, the program pays nothing between two clients, any other tracer can
-//! have it, and the stub can be killed in any way.
+//! Apart because it is neither debugged nor forgotten. Untraced, the program pays nothing between
+//! two clients, any other tracer can have it, and the stub can be killed in any way.
 
 use super::Debuggee;
 use crate::ptrace::attach::Error;
@@ -25,8 +26,8 @@ impl Untraced {
 }
 
 impl Debuggee {
-    /// Detaches from the program until the next client comes. A program whose first thread has ended stays traced, because the
-    /// kernel lets no tracer attach to it.
+    /// Detaches from the program until the next client comes. A program whose first thread has
+    /// ended stays traced, because the kernel lets no tracer attach to it.
     pub(crate) fn detach_until_next_client(&mut self) {
         let has_first_thread = |tracee: &mut Tracee| tracee.process.listed(tracee.process.pid());
         if self.multi || self.live().is_none_or(has_first_thread) {
@@ -34,7 +35,8 @@ impl Debuggee {
         }
     }
 
-    /// Detaches from the program, and attaches again when the next client comes if that is possible.
+    /// Detaches from the program, and attaches again when the next client comes if that is
+    /// possible.
     pub(super) fn detach_and_remember(&mut self) {
         let next = self
             .live()

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use crate::arch::watch::{Access, MOST_BYTES, Watch};
+use crate::arch::watch::{Access, MAX_WATCHED_BYTES, Watch};
 use crate::breakpoint::condition::HitActions;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
@@ -12,7 +12,8 @@ use super::{Answer, range};
 
 /// `Z0`: a trap in the text, with conditions and commands that are evaluated here.
 ///
-/// `addr,kind[;Xlen,bytes...][;cmds:persist,Xlen,bytes...]`. The lists take the place of those that were sent before.
+/// `addr,kind[;Xlen,bytes...][;cmds:persist,Xlen,bytes...]`. The lists take the place of those that
+/// were sent before.
 pub(super) fn insert_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(((at, kind), actions)) = breakpoint(rest) else {
         return Answer::error(Errno::EINVAL);
@@ -112,7 +113,7 @@ fn insert_watch(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer 
     let (Some(watch), Some(tracee)) = (watch(access, rest), debuggee.live()) else {
         return Answer::error(Errno::EINVAL);
     };
-    if watch.length > MOST_BYTES {
+    if watch.length > MAX_WATCHED_BYTES {
         return Answer::error(Errno::ENOSPC);
     }
     match tracee.watch(watch) {

@@ -1,4 +1,5 @@
-//! `qXfer:libraries-svr4:read`: the dynamic linker's list, all of it, or from an entry on that gdb knows.
+//! `qXfer:libraries-svr4:read`: the dynamic linker's list, all of it, or from an entry on that gdb
+//! knows.
 
 use std::fmt::Write;
 

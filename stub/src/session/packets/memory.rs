@@ -10,7 +10,8 @@ use super::{Answer, range, trace};
 
 /// `m`: memory as digits, up to the first address that cannot be read.
 ///
-/// gdbstub has no end to a long `m`. While a trace frame is selected, this is the memory of that frame.
+/// gdbstub has no end to a long `m`. While a trace frame is selected, this is the memory of that
+/// frame.
 pub(super) fn as_hex(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     read(session, debuggee, rest, |bytes| {
         let mut reply = Vec::with_capacity(2 * bytes.len());

@@ -1,5 +1,5 @@
-//! Commands typed by a person (`monitor ...`, `qRcmd`), some of them gdbserver's: what they print, people and
-//! programs look for. In front of gdbstub, which cannot refuse one.
+//! Commands typed by a person (`monitor ...`, `qRcmd`), some of them gdbserver's: what they print,
+//! people and programs look for. In front of gdbstub, which cannot refuse one.
 
 use std::fmt::Write;
 

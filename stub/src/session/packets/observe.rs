@@ -1,5 +1,5 @@
-//! What an observer may ask, and what only observers ask: `QUnspoolGo`, `QUnspoolRelease`, `QUnspoolSignal`
-//! (docs/reference/protocol.md, "Several clients").
+//! What an observer may ask, and what only observers ask: `QUnspoolGo`, `QUnspoolRelease`,
+//! `QUnspoolSignal` (docs/reference/protocol.md, "Several clients").
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -80,7 +80,8 @@ const CONTROLS: &[&str] = &[
     "z",
 ];
 
-/// Packets by which a client brings a program. An observer may send them while no client is in control and there is no program.
+/// Packets by which a client brings a program. An observer may send them while no client is in
+/// control and there is no program.
 const BRINGS: &[&str] = &[
     "QDisableRandomization",
     "QEnvironment",
@@ -165,7 +166,8 @@ fn bring(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answe
     }
 }
 
-/// `QUnspoolSignal:SIGNAL` (gdb's number): sends a signal to the process that this observer has started.
+/// `QUnspoolSignal:SIGNAL` (gdb's number): sends a signal to the process that this observer has
+/// started.
 pub(super) fn signal(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let signal = match number(rest) {
         Some(2) => Signal::SIGINT,
@@ -187,7 +189,8 @@ pub(super) fn signal(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     }
 }
 
-/// `QUnspoolGo`: the program may run, as far as this client is concerned. Nobody else being in control, it does.
+/// `QUnspoolGo`: the program may run, as far as this client is concerned. Nobody else being in
+/// control, it does.
 pub(super) fn go(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     if session.controls() {
         return Answer::error(Errno::EBUSY);

@@ -64,7 +64,8 @@ pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         && debuggee.failure.is_none()
         && let Some(tracee) = debuggee.live()
     {
-        // Not stopped, as gdbserver has it: gdb can read a stop only when it knows the registers, and asks for it then.
+        // Not stopped, as gdbserver has it: gdb can read a stop only when it knows the registers,
+        // and asks for it then.
         let go = Action::Continue(0);
         tracee.resume_some(|_| Some(go), Some(go));
         return Answer::ok();

@@ -77,7 +77,8 @@ pub(super) fn last_stop(session: &mut Session, debuggee: &mut Debuggee) -> Answe
     }
 }
 
-/// In non-stop mode: the first of the threads that are held; `vStopped` asks for the others. `OK`: all run, or there are none.
+/// In non-stop mode: the first of the threads that are held; `vStopped` asks for the others. `OK`:
+/// all run, or there are none.
 fn held_threads(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
     let last = debuggee.halt_reason();
     session.stop_notifications.clear();

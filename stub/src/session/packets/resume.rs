@@ -130,7 +130,8 @@ fn resume(
     Answer::Nothing
 }
 
-/// In non-stop mode: the threads that are named do that, all others what they did; the reply comes at once.
+/// In non-stop mode: the threads that are named do that, all others what they did; the reply comes
+/// at once.
 fn resume_some(
     session: &mut Session,
     debuggee: &mut Debuggee,

@@ -7,8 +7,8 @@ use crate::schedule::Schedule;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-/// `1`: begins. The reply: what is recorded, and the size of the rings. `0`: sends what there is, and
-/// ends.
+/// `1`: begins. The reply: what is recorded, and the size of the rings. `0`: sends what there is,
+/// and ends.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest {
         b"0" => {

@@ -15,20 +15,22 @@ use crate::tracee::Tracee;
 use super::Answer;
 
 /// So many threads stand still at the same time.
-const AT_ONCE: usize = 16;
+const BATCH_THREADS: usize = 16;
 /// No more of a stack is read.
 const LONGEST: usize = 64 * 1024;
 
-/// `qUnspoolStacks`: registers and stacks of threads. The stub pauses threads that run, some at a time, and
-/// reports no stop.
+/// `qUnspoolStacks`: registers and stacks of threads. The stub pauses threads that run, some at a
+/// time, and reports no stop.
 ///
-/// `LENGTH;TID;TID...`. The reply: `b`, then for as many of these threads, in this order, as there is room for
+/// `LENGTH;TID;TID...`. The reply: `b`, then for as many of these threads, in this order, as there
+/// is room for
 ///
 /// ```text
 /// thread id (4) registers' size (4) stack's size (4) registers as in the g packet, stack from sp upward
 /// ```
-/// little-endian, with binary escapes. Of the registers the general ones are there and the thread pointer; others are zeroes,
-/// or left out at the end. A thread that cannot be looked at has no registers.
+/// little-endian, with binary escapes. Of the registers the general ones are there and the thread
+/// pointer; others are zeroes, or left out at the end. A thread that cannot be looked at has no
+/// registers.
 pub(super) fn stacks(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let mut parts = rest.split(|byte| *byte == b';').map(number);
     let length = parts.next().flatten().and_then(|n| usize::try_from(n).ok());
@@ -44,7 +46,7 @@ pub(super) fn stacks(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let room = PACKET_SIZE / 2 - 8;
     let largest = 12 + arch::layout().size + stack.len();
     let mut plain = Vec::with_capacity(room);
-    for some in tids.chunks(AT_ONCE) {
+    for some in tids.chunks(BATCH_THREADS) {
         if plain.len() + some.len() * largest > room {
             // The rest of them one by one, as far as there is room.
             for tid in some {
@@ -109,8 +111,9 @@ fn note(tracee: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
 
 /// `qUnspoolTimes`: how long threads have run and waited for a processor, by the kernel's account.
 ///
-/// `AFTER`: of the threads with greater ids, as many as there is room for. The reply: `m` if there are more, else `l`, the time, then
-/// `;TID,ON-CPU,RUNNABLE` for each. A kernel without this account is an error.
+/// `AFTER`: of the threads with greater ids, as many as there is room for. The reply: `m` if there
+/// are more, else `l`, the time, then `;TID,ON-CPU,RUNNABLE` for each. A kernel without this
+/// account is an error.
 pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(after) = number(rest).and_then(|after| i32::try_from(after).ok()) else {
         return Answer::error(Errno::EINVAL);

@@ -1,4 +1,5 @@
-//! Packets that say which events stop the program: `QCatchSyscalls`, `QThreadEvents`, `QPassSignals`, `QProgramSignals`.
+//! Packets that say which events stop the program: `QCatchSyscalls`, `QThreadEvents`,
+//! `QPassSignals`, `QProgramSignals`.
 
 use nix::errno::Errno;
 

@@ -1,5 +1,5 @@
-//! Packets by which a client of Unspool subscribes: `QUnspoolThreads`, `QUnspoolTrace`, `QUnspoolFatal` and `QUnspoolBudget`
-//! (docs/reference/protocol.md).
+//! Packets by which a client of Unspool subscribes: `QUnspoolThreads`, `QUnspoolTrace`,
+//! `QUnspoolFatal` and `QUnspoolBudget` (docs/reference/protocol.md).
 
 use nix::errno::Errno;
 
@@ -11,8 +11,8 @@ use crate::tracepoint::budget::{Limit, Share};
 
 use super::Answer;
 
-/// `QUnspoolThreads`: notifications of threads that begin and end. Stop replies then carry all general
-/// registers, and at breakpoints also part of the stack.
+/// `QUnspoolThreads`: notifications of threads that begin and end. Stop replies then carry all
+/// general registers, and at breakpoints also part of the stack.
 pub(super) fn threads(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let (on, stack) = match rest {
         b"0" => (false, Some(0)),

@@ -42,7 +42,8 @@ fn describe_threads(session: &Session, debuggee: &mut Debuggee) -> String {
     text
 }
 
-/// `qfThreadInfo`: all thread ids, in one reply. (gdbstub answers `qsThreadInfo`: there are no more.)
+/// `qfThreadInfo`: all thread ids, in one reply. (gdbstub answers `qsThreadInfo`: there are no
+/// more.)
 pub(super) fn list(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let dialect = session.dialect;
     if debuggee.live().is_none() {
@@ -135,7 +136,8 @@ pub(super) fn tls_address(session: &mut Session, debuggee: &mut Debuggee, rest: 
     }
 }
 
-/// `qSymbol`: the client offers to look symbols up. The stub asks for those that locate thread-local data.
+/// `qSymbol`: the client offers to look symbols up. The stub asks for those that locate
+/// thread-local data.
 ///
 /// `:` and nothing: an offer. `VALUE:NAME`: what was asked for, without a value if it is not known.
 pub(super) fn symbol(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {

@@ -1,7 +1,7 @@
 //! Tracepoint packets (GDB manual, "Tracepoint Packets"), one kind a file; and `QTinit`.
 //!
-//! gdbstub has a tracepoint extension, without conditions, variables and status details; all of it is
-//! answered here (docs/decisions/0002-tracepoints-in-front-of-gdbstub.md).
+//! gdbstub has a tracepoint extension, without conditions, variables and status details; all of it
+//! is answered here (docs/decisions/0002-tracepoints-in-front-of-gdbstub.md).
 
 pub(super) mod buffer;
 pub(super) mod define;

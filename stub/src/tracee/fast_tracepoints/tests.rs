@@ -1,5 +1,6 @@
-//! A real thread is stepped through a real collector: wherever it stands, its registers without it are told from those it has, and
-//! in the end it has done what the displaced instructions do in their place.
+//! A real thread is stepped through a real collector: wherever it stands, its registers without it
+//! are told from those it has, and in the end it has done what the displaced instructions do in
+//! their place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,8 @@ struct Stepped {
     tracee: Tracee,
     tid: Tid,
     at: u64,
-    /// The registers before the displaced instructions, as the kernel has them, and to be compared; and behind them.
+    /// The registers before the displaced instructions, as the kernel has them, and to be compared;
+    /// and behind them.
     general: Vec<u8>,
     before: Vec<u64>,
     after: Vec<u64>,
@@ -228,7 +230,8 @@ impl Stepped {
         assert!(jumps || counts.contains_key("After"), "{counts:?}");
     }
 
-    /// Goes through all of it; how often it stood where, and how often with a slot that was not filled.
+    /// Goes through all of it; how often it stood where, and how often with a slot that was not
+    /// filled.
     fn walk(&self) -> (BTreeMap<String, u32>, u32) {
         let (mut counts, mut claims) = (BTreeMap::new(), 0);
         for _ in 0..4000 {

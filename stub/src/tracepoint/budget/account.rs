@@ -1,4 +1,5 @@
-//! What is known of one probe: how often it is hit, what that costs, and what its pauses have missed.
+//! What is known of one probe: how often it is hit, what that costs, and what its pauses have
+//! missed.
 
 use crate::sys::{Tid, processor_ns_of};
 

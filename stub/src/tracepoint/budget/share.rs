@@ -47,7 +47,8 @@ impl Share {
             .then_some(Share(millionths))
     }
 
-    /// As [`basis_points`](Self::basis_points) has it: more than nothing, and at most one processor.
+    /// As [`basis_points`](Self::basis_points) has it: more than nothing, and at most one
+    /// processor.
     pub(crate) fn from_basis_points(points: u32) -> Option<Share> {
         (1..=10_000).contains(&points).then(|| Share(points * 100))
     }
@@ -65,7 +66,8 @@ impl Share {
         self.per_second() / 5
     }
 
-    /// What a single hit counts at most when the dearest probe is looked for: in a dearer one the stub had to wait.
+    /// What a single hit counts at most when the dearest probe is looked for: in a dearer one the
+    /// stub had to wait.
     pub(super) fn one_hit(self) -> u64 {
         self.capacity() as u64 / 8
     }

@@ -108,7 +108,8 @@ fn no_second_costs_more_and_the_hottest_pays() {
     assert!(told.abs_diff(hot.by) < hot.by / 10, "{told} of {hot:?}");
 }
 
-/// A batch of hits that is taken at once, in which time the program has not run, says nothing of how many will come.
+/// A batch of hits that is taken at once, in which time the program has not run, says nothing of
+/// how many will come.
 #[test]
 fn a_batch_tells_no_rate() {
     let mut budget = budget(Some(Share::USUAL));
@@ -192,7 +193,8 @@ fn a_single_dear_hit_is_a_debt() {
     assert!(wait > 12 * SECOND && wait < 13 * SECOND, "{wait}");
 }
 
-/// Hits that threads have noted come all at once, when what the program used for them is used already.
+/// Hits that threads have noted come all at once, when what the program used for them is used
+/// already.
 #[test]
 fn a_batch_of_hits_says_nothing_of_how_fast_they_came() {
     let mut budget = budget(Some(Share::USUAL));

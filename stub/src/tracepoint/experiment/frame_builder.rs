@@ -19,7 +19,8 @@ pub(crate) trait HitContext {
     fn time(&self) -> Instant {
         Instant::now()
     }
-    /// The registers of these sets, as in the `g` packet, others as zeroes; and which sets they are.
+    /// The registers of these sets, as in the `g` packet, others as zeroes; and which sets they
+    /// are.
     fn registers(&mut self, sets: u8) -> (u8, Vec<u8>);
     /// A register's value, by its number.
     fn register(&mut self, number: usize) -> Option<u64>;

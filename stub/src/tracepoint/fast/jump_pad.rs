@@ -1,8 +1,10 @@
 //! JumpPads in the program's text that lead to collectors, and the collectors.
 //!
-//! All changes are made while every thread is stopped. A collector is never changed and stays where it is; when its jump is taken
-//! out, no thread comes there any more. Each has a word that says whether it is on: without it, it is a long way to the displaced
-//! instructions and back. The journal has these words, so that collectors are inert when we are gone unawares; the jumps stay then.
+//! All changes are made while every thread is stopped. A collector is never changed and stays where
+//! it is; when its jump is taken out, no thread comes there any more. Each has a word that says
+//! whether it is on: without it, it is a long way to the displaced instructions and back. The
+//! journal has these words, so that collectors are inert when we are gone unawares; the jumps stay
+//! then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -77,9 +79,11 @@ pub(crate) struct PoolOrder {
     pub(crate) buffer: u64,
 }
 
-/// How the memory is got that it takes: readable and executable, or readable and writable; as near to an address as there is room.
+/// How the memory is got that it takes: readable and executable, or readable and writable; as near
+/// to an address as there is room.
 pub(crate) trait Mapper {
-    /// Bytes that nothing uses and that can be executed, so near to an address, and mapped as long as that is.
+    /// Bytes that nothing uses and that can be executed, so near to an address, and mapped as long
+    /// as that is.
     fn spare(&mut self, near: u64, reach: u64) -> Option<u64>;
 
     fn map(&mut self, near: u64, size: u64, code: bool) -> Option<u64>;
@@ -149,7 +153,8 @@ impl JumpPads {
             .is_some_and(|pool| pool.slot_size >= slot_size)
     }
 
-    /// Gets a pool; nothing is planted, and no thread is in a collector. What was there before is to be given back.
+    /// Gets a pool; nothing is planted, and no thread is in a collector. What was there before is
+    /// to be given back.
     pub(crate) fn renew(
         &mut self,
         memory: &Memory,
@@ -332,7 +337,8 @@ impl JumpPads {
         }
     }
 
-    /// Where a thread with this program counter is in a collector: its place, its registers without it, the rest.
+    /// Where a thread with this program counter is in a collector: its place, its registers without
+    /// it, the rest.
     pub(crate) fn back(
         &self,
         memory: &Memory,

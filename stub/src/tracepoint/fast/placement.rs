@@ -1,14 +1,17 @@
 //! When it is decided anew where jumps can be.
 //!
-//! That decision looks at all tracepoints while every thread is stopped. Clients change tracepoints one by one, a hundred in a
-//! row. While the program runs, each gets its trap at once, and all get their jumps together: when no more changes come, or
-//! when the client asks how they stand. A program that is halted gets them when it goes on.
+//! That decision looks at all tracepoints while every thread is stopped. Clients change tracepoints
+//! one by one, a hundred in a row. While the program runs, each gets its trap at once, and all get
+//! their jumps together: when no more changes come, or when the client asks how they stand. A
+//! program that is halted gets them when it goes on.
 
 use std::time::{Duration, Instant};
 
-/// A client that has changed nothing for this long is done. It is one round trip, and longer on a slow board.
+/// A client that has changed nothing for this long is done. It is one round trip, and longer on a
+/// slow board.
 const QUIET_TIME: Duration = Duration::from_millis(20);
-/// The program runs for this many times as long as the last decision took, however slowly changes come.
+/// The program runs for this many times as long as the last decision took, however slowly changes
+/// come.
 const REST_FACTOR: u32 = 4;
 /// How often a decision is repeated because a thread was in the way; the delay doubles each time.
 const MAX_RETRIES: u32 = 6;

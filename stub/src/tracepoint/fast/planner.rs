@@ -1,11 +1,12 @@
 //! What must be noted at a hit so that all that a tracepoint does can be done later.
 //!
-//! Its condition and its expressions are followed with what is known before: registers and how much of the stack is left have
-//! names instead of values. Every way through them is taken. What comes out is memory at fixed distances from registers; where an address
-//! comes from memory, or a length is not bounded, there is no such list.
+//! Its condition and its expressions are followed with what is known before: registers and how much
+//! of the stack is left have names instead of values. Every way through them is taken. What comes
+//! out is memory at fixed distances from registers; where an address comes from memory, or a length
+//! is not bounded, there is no such list.
 
 use crate::arch::collector;
-use crate::arch::fast::{Base, Block, MOST_BLOCKS};
+use crate::arch::fast::{Base, Block, MAX_BLOCKS};
 use crate::bytecode::{Binary, Op};
 
 use crate::tracepoint::definition::{self, Action, Tracepoint};
@@ -14,7 +15,7 @@ use crate::tracepoint::variable::{Computed, Variables};
 /// So many instructions are followed on all ways together.
 const FUEL: u32 = 400;
 /// No more memory is noted at a hit.
-const MOST: u64 = 32 << 10;
+const MAX_HIT_BYTES: u64 = 32 << 10;
 
 /// Memory to be noted, and in which case a hit is nothing for this.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -40,8 +41,8 @@ enum Value {
 }
 
 impl Plan {
-    /// What this tracepoint needs beside what is always noted. Registers other than general ones can be had only where they are not
-    /// insisted on.
+    /// What this tracepoint needs beside what is always noted. Registers other than general ones
+    /// can be had only where they are not insisted on.
     pub(crate) fn of(
         tracepoint: &Tracepoint,
         variables: &Variables,
@@ -89,7 +90,7 @@ impl Plan {
 
     fn is_small(&self) -> bool {
         let bytes: u64 = self.blocks.iter().map(Block::room).sum();
-        self.blocks.len() <= MOST_BLOCKS && bytes <= MOST
+        self.blocks.len() <= MAX_BLOCKS && bytes <= MAX_HIT_BYTES
     }
 
     fn note(&mut self, address: Value, length: u64) -> Option<()> {
@@ -102,7 +103,7 @@ impl Plan {
         };
         let length = u32::try_from(length)
             .ok()
-            .filter(|l| u64::from(*l) <= MOST)?;
+            .filter(|l| u64::from(*l) <= MAX_HIT_BYTES)?;
         self.add(Block {
             base,
             offset,

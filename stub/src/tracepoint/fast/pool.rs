@@ -1,13 +1,15 @@
-//! Where hits wait that were noted without a stop: memory of the program's, which collectors fill and we drain.
+//! Where hits wait that were noted without a stop: memory of the program's, which collectors fill
+//! and we drain.
 //!
-//! A slot is free, being filled, or filled. Collectors take free ones and say when they are filled, we free them; the state
-//! of each is one word, in an array of all. Tickets say in which order they were taken.
+//! A slot is free, being filled, or filled. Collectors take free ones and say when they are filled,
+//! we free them; the state of each is one word, in an array of all. Tickets say in which order they
+//! were taken.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::arch::fast::{
-    ALARM, DRAINED, MOST_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET, entries,
+    ALARM, DRAINED, MAX_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET, entries,
 };
 use crate::sys::memory::Memory;
 use crate::sys::{Tid, monotonic_ns, ticks};
@@ -19,7 +21,7 @@ const FEWEST: u64 = 16;
 /// More memory is never used.
 const LARGEST: u64 = 2 << 20;
 /// So many slots are read at once.
-const AT_ONCE: usize = 32;
+const MAX_BATCH_SLOTS: usize = 32;
 /// A client that drains is told of hits no later than this.
 const OFTEN: Duration = Duration::from_millis(10);
 /// This long after the last hit the stub stops looking, and the next hit wakes it.
@@ -84,10 +86,11 @@ pub(crate) struct Hit {
 }
 
 impl Pool {
-    /// How many slots of this size there may be; `None`: too few. They take no more than the trace buffer does.
+    /// How many slots of this size there may be; `None`: too few. They take no more than the trace
+    /// buffer does.
     pub(crate) fn shape(slot_size: u64, buffer: u64) -> Option<u64> {
         let room = buffer.clamp(64 << 10, LARGEST);
-        let most = (room / slot_size).min(MOST_SLOTS);
+        let most = (room / slot_size).min(MAX_SLOTS);
         (most >= FEWEST).then(|| 1 << most.ilog2())
     }
 
@@ -110,8 +113,9 @@ impl Pool {
         }
     }
 
-    /// Takes out what has been filled, in the order of the clock: a thread may lose its processor between its ticket and
-    /// its look at the clock. `told`: the next hit after a quiet time is to tell us.
+    /// Takes out what has been filled, in the order of the clock: a thread may lose its processor
+    /// between its ticket and its look at the clock. `told`: the next hit after a quiet time is to
+    /// tell us.
     pub(crate) fn drain(&mut self, memory: &Memory, told: bool) -> Vec<Hit> {
         let now = Instant::now();
         self.looked = now;
@@ -145,7 +149,7 @@ impl Pool {
             .collect();
         filled.sort_unstable();
         let clock = Clocks::now();
-        for part in filled.chunks(AT_ONCE) {
+        for part in filled.chunks(MAX_BATCH_SLOTS) {
             let size = self.slot_size as usize;
             let places: Vec<u64> = part
                 .iter()
@@ -319,7 +323,8 @@ mod tests {
             bytes[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
         };
         let now = ticks();
-        // The threads with the tickets 1, 2 and 3 have looked at the clock as second, third and first.
+        // The threads with the tickets 1, 2 and 3 have looked at the clock as second, third and
+        // first.
         for (ticket, ago) in [(1, 2000), (2, 1000), (3, 3000)] {
             put(STATES + 8 * ticket, 2 * ticket + 1);
             put(SLOTS + ticket * SLOT + u64::from(BEGIN), now - ago);

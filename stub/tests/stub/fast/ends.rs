@@ -37,7 +37,8 @@ fn threads_that_follow_each_other() {
     assert_eq!(server.output(), "total 5000\n");
 }
 
-/// What was noted last is told, whoever ends the process, and when the first thread has ended long before.
+/// What was noted last is told, whoever ends the process, and when the first thread has ended long
+/// before.
 #[test]
 fn the_end_comes_from_another_thread() {
     let program = build("leader", &["-no-pie"]);

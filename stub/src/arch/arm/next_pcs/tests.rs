@@ -1,5 +1,5 @@
-//! Every class of instruction, by encodings taken from GNU as. (The board's tests step through programs
-//! and compare with what an emulator executed.)
+//! Every class of instruction, by encodings taken from GNU as. (The board's tests step through
+//! programs and compare with what an emulator executed.)
 
 use std::collections::BTreeMap;
 
@@ -262,7 +262,8 @@ fn the_kernel_page_is_one_call() {
 
 #[test]
 fn sigreturn_goes_where_the_frame_says() {
-    // Words are 0x100000 more than their address: pc and CPSR, of rt_sigreturn's and sigreturn's frame
+    // Words are 0x100000 more than their address: pc and CPSR, of rt_sigreturn's and sigreturn's
+    // frame
     let mut registers = registers(FLAGS);
     registers.r[7] = 173;
     let at = 0x10_5000 + 128 + 20 + 12 + 60;

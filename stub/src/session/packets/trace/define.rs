@@ -1,4 +1,5 @@
-//! `QTDP` and `QTDPsrc`: tracepoints, their conditions and actions, and the client's words for them.
+//! `QTDP` and `QTDPsrc`: tracepoints, their conditions and actions, and the client's words for
+//! them.
 
 use nix::errno::Errno;
 
@@ -10,11 +11,12 @@ use crate::session::framing::number;
 use crate::tracepoint::definition::{Action, Source, Tracepoint};
 
 /// No client has more; each may be hit.
-const MOST: usize = 10_000;
+const MAX_TRACEPOINTS: usize = 10_000;
 /// More bytes than a jump ever displaces.
-const MOST_MOVABLE: usize = 32;
+const MAX_MOVABLE_BYTES: usize = 32;
 
-/// `n:addr:ena:step:pass[:Fflen][:S][:Xlen,bytes][-]`, or `-n:addr:[S]action...[-]` with more actions.
+/// `n:addr:ena:step:pass[:Fflen][:S][:Xlen,bytes][-]`, or `-n:addr:[S]action...[-]` with more
+/// actions.
 pub(in super::super) fn tracepoint(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -65,12 +67,12 @@ pub(in super::super) fn tracepoint(
         return refused("static tracepoints are not supported; use 'trace'");
     };
     tracepoint.fast = movable.and_then(|length| {
-        let mut code = vec![0; length.min(MOST_MOVABLE)];
+        let mut code = vec![0; length.min(MAX_MOVABLE_BYTES)];
         (tracee.read_memory(at, &mut code) == Ok(code.len())).then_some(code)
     });
     (tracepoint.number, tracepoint.address) = (number as u32, address);
     (tracepoint.at, tracepoint.kind) = (at, kind);
-    if tracee.trace(role).tracepoints.len() >= MOST {
+    if tracee.trace(role).tracepoints.len() >= MAX_TRACEPOINTS {
         return Answer::error(Errno::ENOSPC);
     }
     let key = (tracepoint.number, address);
@@ -88,8 +90,8 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// `:ena:step:pass` and what may follow; how many bytes may be moved to have it fast. `None` also for static
-/// tracepoints, which we have not.
+/// `:ena:step:pass` and what may follow; how many bytes may be moved to have it fast. `None` also
+/// for static tracepoints, which we have not.
 fn definition(text: &[u8]) -> Option<(Tracepoint, Option<usize>)> {
     let mut parts = text.strip_prefix(b":")?.split(|byte| *byte == b':');
     let enabled = parts.next()? == b"E";

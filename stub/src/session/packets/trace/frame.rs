@@ -22,7 +22,8 @@ impl Session {
     }
 }
 
-/// `QTFrame:n`, `pc:a`, `tdp:t`, `range:a:b`, `outside:a:b`; all but the first look behind the selected frame.
+/// `QTFrame:n`, `pc:a`, `tdp:t`, `range:a:b`, `outside:a:b`; all but the first look behind the
+/// selected frame.
 pub(in super::super) fn select(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -124,8 +125,8 @@ pub(in super::super) fn registers(
     Some(Answer::Reply(reply))
 }
 
-/// Memory of the selected frame, from `address` on as much as it has there; what does not change is read from the
-/// program. `None`: no frame is selected.
+/// Memory of the selected frame, from `address` on as much as it has there; what does not change is
+/// read from the program. `None`: no frame is selected.
 pub(in super::super) fn memory(
     session: &Session,
     tracee: &Tracee,

@@ -1,4 +1,5 @@
-//! `QTStart`, `QTStop`, and what is set before: `QTEnable`, `QTDisable`, `QTDisconnected`, `QTro`, `QTBuffer`, `QTNotes`.
+//! `QTStart`, `QTStop`, and what is set before: `QTEnable`, `QTDisable`, `QTDisconnected`, `QTro`,
+//! `QTBuffer`, `QTNotes`.
 
 use nix::errno::Errno;
 

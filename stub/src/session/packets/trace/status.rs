@@ -72,7 +72,8 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap (docs/reference/protocol.md).
+/// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap
+/// (docs/reference/protocol.md).
 pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
     let Some(tracee) = debuggee.live() else {
@@ -84,7 +85,8 @@ pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _
     Answer::Reply(format!("{jumps:x};{}", traps.join(",")).into_bytes())
 }
 
-/// How long an instruction must be that gdb has a fast tracepoint at: as the jump that takes its place.
+/// How long an instruction must be that gdb has a fast tracepoint at: as the jump that takes its
+/// place.
 pub(in super::super) fn shortest_fast(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
     Answer::Reply(format!("{JUMP:x}").into_bytes())
 }

@@ -10,7 +10,7 @@ use crate::session::framing::number;
 use crate::tracepoint::frame_buffer::Block;
 
 /// No client has more.
-const MOST: usize = 10_000;
+const MAX_VARIABLES: usize = 10_000;
 
 /// `QTDV:n:value:builtin:name`.
 pub(in super::super) fn define(
@@ -27,7 +27,9 @@ pub(in super::super) fn define(
         Some((number as u32, value, unhex(rest.strip_prefix(b":")?)?))
     };
     match read() {
-        Some((number, value, name)) if tracee.trace(role).variables.all().count() < MOST => {
+        Some((number, value, name))
+            if tracee.trace(role).variables.all().count() < MAX_VARIABLES =>
+        {
             tracee
                 .trace(role)
                 .variables
