@@ -27,11 +27,11 @@ cfg_select! {
 
 cfg_select! {
     target_arch = "x86_64" => {
-        /// What the processor's clock shows, which collectors read.
+        /// Reads the processor's clock, as collectors do.
         macro_rules! ticks { () => { core::arch::x86_64::_rdtsc() } }
     }
     target_arch = "aarch64" => {
-        /// What the processor's clock shows, which collectors read.
+        /// Reads the processor's clock, as collectors do.
         macro_rules! ticks { () => {{
             let ticks: u64;
             core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
@@ -39,7 +39,7 @@ cfg_select! {
         }} }
     }
     target_arch = "arm" => {
-        /// What the processor's clock shows, which collectors read.
+        /// Reads the processor's clock, as collectors do.
         macro_rules! ticks { () => {{
             let (low, high): (u32, u32);
             core::arch::asm!("isb", "mrrc p15, 1, {}, {}, c14", out(reg) low, out(reg) high, options(nomem, nostack));
@@ -116,7 +116,7 @@ pub(crate) trait Memory {
 /// An instruction's stand-in for another place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Displaced {
-    /// What is executed there: one instruction, then a jump to the original's successor.
+    /// The code in the slot: one instruction, then a jump to the original's successor.
     pub(crate) code: Vec<u8>,
     /// The original's length.
     pub(crate) length: usize,

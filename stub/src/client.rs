@@ -11,7 +11,7 @@ use crate::comm::Stream;
 use crate::session::debuggee::Debuggee;
 use crate::session::{Outcome, Session};
 
-/// A client that takes nothing of what is written to it for so long is gone for all we know.
+/// Time without a successful write after which a client counts as gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A program waits no longer for a client that takes nothing.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -297,7 +297,7 @@ pub(crate) struct Stream {
     peer: Option<SocketAddr>,
 }
 
-/// What a pipe or a line takes when it says that it takes anything (pipe(7), `PIPE_BUF`).
+/// Bytes that a writable pipe or line accepts without blocking (pipe(7), `PIPE_BUF`).
 const MAX_PIPE_WRITE: usize = 4096;
 
 impl Stream {

@@ -18,7 +18,7 @@ use crate::session::debuggee::Debuggee;
 use crate::session::debuggee::limits::Limits;
 use crate::session::disabled_packets::DisabledPackets;
 
-/// How long a program that goes on is waited for, in all.
+/// Total time limit for waiting on a running program.
 const RUN_TIMEOUT: Duration = Duration::from_millis(3);
 
 /// Starts `program`, hands each of `parts` to a session in turn, kills what is left, and returns

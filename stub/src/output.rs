@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::write;
 
-/// So long a reader is waited for.
+/// Time limit for one blocking write, in milliseconds.
 const WRITE_TIMEOUT_MS: u16 = 1000;
-/// What a pipe takes when it says that it takes anything (pipe(7), `PIPE_BUF`).
+/// Bytes that a writable pipe accepts without blocking (pipe(7), `PIPE_BUF`).
 const MAX_PIPE_WRITE: usize = 4096;
 
 static IS_CONNECTION: AtomicBool = AtomicBool::new(false);

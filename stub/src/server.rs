@@ -30,7 +30,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const HELD_UP: Duration = Duration::from_millis(20);
 /// How often the stub looks whether an untraced program has ended.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// So many clients at the same time.
+/// Maximum number of clients at the same time.
 const MAX_CLIENTS: usize = 8;
 
 /// Why there is nothing to serve.

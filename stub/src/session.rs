@@ -157,7 +157,7 @@ impl Session {
         self.role.is_none()
     }
 
-    /// Who it is, for people.
+    /// The client's name in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -233,7 +233,7 @@ impl Session {
         self.outcome = Some(Outcome::Deaf);
     }
 
-    /// What is to be written to the client.
+    /// Takes the bytes to write to the client.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         self.framing.take_output()
     }

@@ -19,7 +19,7 @@ use super::table::{Feature, Set, one};
 
 pub(crate) use displace::{displace, emulate};
 
-/// What clients call this architecture.
+/// The architecture's name in target descriptions.
 pub(crate) const NAME: &str = "aarch64";
 /// An address.
 pub(crate) type Word = u64;

@@ -25,7 +25,7 @@ use crate::sys::ptrace::THREAD_AREA;
 
 pub(crate) use displace::{displace, emulate, may_displace};
 
-/// What clients call this architecture.
+/// The architecture's name in target descriptions.
 pub(crate) const NAME: &str = "arm";
 /// An address.
 pub(crate) type Word = u32;

@@ -39,9 +39,9 @@ pub(super) const PROCESSOR: u8 = 56;
 pub(super) const LENGTHS: u8 = 64;
 pub(super) const OWN: u8 = 96;
 
-/// What is never mapped, and often pointed into.
+/// The size of the first page, which is never mapped but often pointed into.
 pub(super) const FIRST_PAGE: u32 = 4096;
-/// So many slots are tried.
+/// Number of slots that a collector tries.
 pub(super) const TRIES: u32 = 8;
 /// Multiplier of the hash: 2^64 by the golden ratio.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -54,7 +54,7 @@ pub(crate) fn entries(pointer: u64) -> [u64; 2] {
     [hash, hash ^ 1].map(|index| TABLE + index * THREAD_SIZE)
 }
 
-/// What an address counts from.
+/// The base of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Base {
     /// The register with this number in the `g` packet.

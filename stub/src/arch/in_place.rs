@@ -21,7 +21,7 @@ const DATA: usize = 3 * 4096;
 /// Which random instructions: `UNSPOOL_SEED` has others.
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
-/// An instruction may lead back to itself; then it runs so long.
+/// Time limit for one instruction, which may jump to itself.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Instead of the signal that ended it.
 const ENDLESS: i32 = 0;
@@ -212,7 +212,7 @@ impl Tally {
     }
 }
 
-/// What is not as it should be.
+/// Describes the first difference between the outcomes.
 fn differ(found: &Outcome, expected: &Outcome) -> Option<String> {
     let count = expected.general.len() / WORD;
     let word = |outcome: &Outcome, index| get(&outcome.general, index);

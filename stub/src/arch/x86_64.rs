@@ -21,7 +21,7 @@ use super::table::{Feature, Row, Set, one};
 pub(crate) use displace::displace;
 pub(crate) use emulate::emulate;
 
-/// What clients call this architecture.
+/// The architecture's name in target descriptions.
 pub(crate) const NAME: &str = "i386:x86-64";
 /// An address.
 pub(crate) type Word = u64;

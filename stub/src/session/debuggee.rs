@@ -48,7 +48,7 @@ pub(crate) struct Debuggee {
     pub(crate) stop_policy: StopPolicy,
     /// The client in control wants to know of threads that come and go.
     follows_threads: bool,
-    /// Who controls the program.
+    /// The client that controls the program.
     pub(crate) controller: Option<String>,
     /// How many clients observe it.
     pub(crate) observers: usize,

@@ -115,7 +115,7 @@ impl Framing {
         self.out.len() >= PACKET_SIZE
     }
 
-    /// What is to be written now.
+    /// Takes the bytes to write now.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -127,7 +127,7 @@ pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     [b"$", body, checksum.as_bytes()].concat()
 }
 
-/// So many bytes are looked at together when they are escaped.
+/// Number of bytes to examine together when escaping.
 const CHUNK: usize = 64;
 
 fn sum(body: &[u8]) -> u8 {

@@ -1,4 +1,4 @@
-//! How long threads of the program were stopped for us and our clients.
+//! Measures the time that threads were stopped for the stub and its clients.
 //!
 //! A thread that is stopped holds its locks, and others wait for them: that is not the program's
 //! doing, and clients that record it need to know. Stops of a millisecond or more are told one by

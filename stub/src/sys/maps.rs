@@ -1,4 +1,4 @@
-//! What is mapped in a process, as `/proc/PID/maps` tells (proc(5)).
+//! The mappings of a process, from `/proc/PID/maps` (proc(5)).
 
 use std::ops::Range;
 

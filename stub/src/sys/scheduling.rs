@@ -15,7 +15,7 @@ const LONG: u64 = 1_000_000;
 
 pub(crate) struct Turn {
     schedstat: Option<File>,
-    /// So long it had waited for processors when it went to sleep.
+    /// Total time it had waited for processors when it went to sleep.
     waited: u64,
     asleep: u64,
     begun: u64,

@@ -8,7 +8,7 @@ use crate::ptrace::wait_queue::WaitQueue;
 
 use super::Tracee;
 
-/// How long to wait for another tracer that has let some threads go, but not all.
+/// Time limit for another tracer that has detached from some threads, but not all.
 const TRACER_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tracee {

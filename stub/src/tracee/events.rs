@@ -1,4 +1,4 @@
-//! What is to be done about an event of a thread: queue it for the client, or let the thread go on.
+//! Handles an event of a thread: queues it for the client, or resumes the thread.
 //!
 //! Events come in any order: a new thread's first stop before its creator's event, a thread's end
 //! at any moment, an exec that takes another thread's id.

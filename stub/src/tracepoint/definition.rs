@@ -2,7 +2,7 @@
 
 use super::budget::Missed;
 
-/// What is done at a hit.
+/// An action at a hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     /// Note registers; a bit for each number, the lowest first.
@@ -43,9 +43,9 @@ pub(crate) struct Tracepoint {
     pub(crate) passes: u64,
     pub(crate) condition: Option<Vec<u8>>,
     pub(crate) actions: Vec<Action>,
-    /// So many instructions are executed one by one after a hit (gdb's `while-stepping`).
+    /// Number of single steps after a hit (gdb's `while-stepping`).
     pub(crate) steps: u64,
-    /// What is done after each of these.
+    /// The actions after each step.
     pub(crate) step_actions: Vec<Action>,
     /// The actions as they came, each with the letter that it is uploaded with: `A`, or `S` for
     /// those after steps.

@@ -1,4 +1,4 @@
-//! Who may come in, by which door, and what they may do.
+//! Access control: which clients may connect, and what they may do.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -74,7 +74,7 @@ fn records(client: &Client) -> Vec<Record> {
     all
 }
 
-/// How long each thread ran, in nanoseconds.
+/// The run time of each thread, in nanoseconds.
 fn ran(records: &[Record]) -> BTreeMap<u64, u64> {
     let mut since = BTreeMap::new();
     let mut total: BTreeMap<u64, u64> = BTreeMap::new();

@@ -104,7 +104,7 @@ pub fn is_emulated() -> bool {
     programs().is_some()
 }
 
-/// So many of something; an emulated machine does a tenth.
+/// Scales a repeat count: an emulated machine does a tenth.
 pub fn many(count: u32) -> u32 {
     if is_emulated() { count / 10 } else { count }
 }

@@ -61,7 +61,7 @@ pub(super) enum Flow {
     IfThen(u8),
 }
 
-/// What is added to or computed with a register.
+/// The second operand of an addition or computation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand {
     /// A number.

@@ -46,7 +46,7 @@ pub(super) struct Place {
     rest: Rest,
 }
 
-/// What is left to be done of an instruction that has begun.
+/// The remaining effect of an instruction that has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rest {
     Nothing,

@@ -14,7 +14,7 @@ use crate::tracee::Tracee;
 
 use super::Answer;
 
-/// So many threads stand still at the same time.
+/// Number of threads that are stopped at the same time.
 const BATCH_THREADS: usize = 16;
 /// No more of a stack is read.
 const LONGEST: usize = 64 * 1024;

@@ -12,7 +12,7 @@ use crate::bytecode::{Binary, Op};
 use crate::tracepoint::definition::{self, Action, Tracepoint};
 use crate::tracepoint::variable::{Computed, Variables};
 
-/// So many instructions are followed on all ways together.
+/// Maximum number of instructions to follow on all paths together.
 const FUEL: u32 = 400;
 /// No more memory is noted at a hit.
 const MAX_HIT_BYTES: u64 = 32 << 10;

@@ -20,7 +20,7 @@ use super::Registration;
 const FEWEST: u64 = 16;
 /// More memory is never used.
 const LARGEST: u64 = 2 << 20;
-/// So many slots are read at once.
+/// Maximum number of slots in one read.
 const MAX_BATCH_SLOTS: usize = 32;
 /// A client that drains is told of hits no later than this.
 const OFTEN: Duration = Duration::from_millis(10);
@@ -66,7 +66,7 @@ impl Clocks {
     }
 }
 
-/// What is in front of the slots.
+/// The words in front of the slots.
 struct Words {
     ticket: u64,
     drained: u64,
