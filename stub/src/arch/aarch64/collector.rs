@@ -4,7 +4,8 @@
 //! ```text
 //! switch: nop; while it is off: b copy
 //! entry:  makes room on the stack for x0 to x17 and the flags: the frame
-//! body:   who am I (a table that the stub fills, by tpidr_el0), where may I write (a slot), copy; sp stays at the frame
+//! body:   find the thread (in a table that the stub fills, by tpidr_el0), take a slot, copy;
+//!         sp stays at the frame
 //! leave:  restores all that
 //! copy:   the displaced instruction, or what does the same here, and a jump behind it
 //! slow:   brk
@@ -68,7 +69,7 @@ const LONGEST_EXCLUSIVE: u64 = 32;
 /// `HWCAP2_BTI` (Linux `arch/arm64/include/uapi/asm/hwcap.h`)
 const BRANCH_TARGETS: u64 = 1 << 17;
 
-/// The generated code, and what is where in it.
+/// The generated code and its offsets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Collector {
     pub(crate) code: Vec<u8>,
@@ -244,7 +245,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     })
 }
 
-/// Leaves if the collector has been switched off: then nobody may be there who takes a trap.
+/// Leaves if the collector is switched off: then no stub may be left to handle a trap.
 fn unless_off(a: &mut Assembler, labels: &Labels) {
     a.ldr_w_of(0, labels.start);
     a.mov(1, NOP.into());

@@ -1,6 +1,6 @@
 //! What of an A64 instruction depends on where it stands (Arm ARM DDI 0487, C4.1).
 
-/// How an instruction depends on its address. Offsets are in bytes.
+/// The dependence of an instruction on its address. Offsets are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// Not at all.

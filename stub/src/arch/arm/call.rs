@@ -66,7 +66,7 @@ pub(crate) fn prepare(
     Some(general)
 }
 
-/// What it has returned, once the thread is behind it. An error is a small negative number.
+/// The result of the call, once the thread is behind it. An error is a small negative number.
 pub(crate) fn result(general: &[u8]) -> Option<u64> {
     let value = word(general, 0);
     (general.len() >= 4 * COUNT && value < u32::MAX - 4095).then_some(value.into())

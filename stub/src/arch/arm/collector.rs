@@ -5,9 +5,11 @@
 //! veneer: near the jump, in bytes that nothing uses: loads the collector's address into pc
 //! switch: nop; while it is off: b copy
 //! entry:  pushes r0 to r12, lr and the flags: the frame
-//! body:   who am I (a table that the stub fills, by TPIDRURO), where may I write (a slot), copy; sp stays at the frame
+//! body:   find the thread (in a table that the stub fills, by TPIDRURO), take a slot, copy;
+//!         sp stays at the frame
 //! leave:  restores all that
-//! copy:   the displaced instructions, in their own instruction set (`moved`), and an absolute jump behind them
+//! copy:   the displaced instructions, in their own instruction set (`moved`),
+//!         and an absolute jump behind them
 //! slow:   a trap
 //! ```
 //! It is A32 code, from whichever instruction set it is reached. It calls nothing, makes no system
@@ -77,7 +79,7 @@ const LONGEST_EXCLUSIVE: u64 = 128;
 /// An IT instruction and the three before the last that depend on it.
 const LONGEST_IT: u64 = 2 + 3 * 4;
 
-/// The generated code, and what is where in it.
+/// The generated code and its offsets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Collector {
     pub(crate) code: Vec<u8>,
@@ -277,7 +279,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     })
 }
 
-/// Leaves if the collector has been switched off: then nobody may be there who takes a trap.
+/// Leaves if the collector is switched off: then no stub may be left to handle a trap.
 fn unless_off(a: &mut Assembler, labels: &Labels) {
     a.ldr_of(0, labels.start);
     a.mov(1, NOP);

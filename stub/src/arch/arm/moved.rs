@@ -13,7 +13,7 @@ use super::relative::{self, Value};
 use super::user_regs::{set_word, word};
 use super::{a32, t32};
 
-/// How an instruction is moved.
+/// The way to move an instruction.
 enum Moved {
     /// As it is.
     Copied,

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! entry:  steps over the red zone, pushes flags and all general registers: the frame
-//! body:   who am I (a table that the stub fills, by fs_base), where may I write (a slot), copy; rsp and rbp stay at the frame
+//! body:   find the thread (in a table that the stub fills, by fs_base), take a slot, copy;
+//!         rsp and rbp stay at the frame
 //! leave:  pops everything
 //! copy:   the displaced instructions, and a jump behind them
 //! slow:   int3
@@ -52,7 +53,7 @@ pub(crate) const REACH: u64 = 1 << 30;
 /// A jump may take the place of several instructions.
 pub(crate) const IN_PLACE_OF_ONE: bool = false;
 
-/// The generated code, and what is where in it.
+/// The generated code and its offsets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Collector {
     pub(crate) code: Vec<u8>,

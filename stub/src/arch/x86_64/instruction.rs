@@ -15,7 +15,7 @@ pub(in crate::arch) struct Instruction {
     pub(in crate::arch) place: Place,
 }
 
-/// How an instruction depends on its address.
+/// The dependence of an instruction on its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::arch) enum Place {
     /// Not at all.
