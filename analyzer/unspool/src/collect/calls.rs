@@ -1,8 +1,8 @@
 //! Calls of functions: which are recorded, and where their probes are.
 //!
 //! A function has a probe at its entry and one at each of its returns. The C library's futex system
-//! calls have one before and one behind them. Apart from the probes of thread creation because these
-//! are many, may be hit millions of times, and may be left out or paused alone.
+//! calls have one before and one after the instruction. Probes of thread creation are separate:
+//! those of calls are many, may be hit millions of times, and may be left out or paused alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -34,23 +34,23 @@ mod resolvers;
 pub(super) mod selection;
 pub(super) mod site;
 
-/// Limit on the functions that are instrumented by name: each costs the server a trap and packets.
+/// Limit on functions instrumented by name: each costs the server a breakpoint and packets.
 const MAX_FUNCTIONS: usize = 500;
 
 /// The calls to record and their probes.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     wanted: Instrumented,
-    /// Number of functions that each pattern has named.
+    /// Number of functions named by each pattern.
     named: Vec<usize>,
     /// The probes, by their ids.
     sites: HashMap<u32, Site>,
-    /// Functions of which not all returns are known.
+    /// Functions with returns that could not be found.
     endless: Vec<String>,
     resolvers: Resolvers,
     /// Number of waiting system calls found; `None` while no C library was searched.
     waits: Option<usize>,
-    /// The program waits rather than that a hit is lost.
+    /// True if the program waits when a hit would otherwise be lost.
     pub(super) lossless: bool,
 }
 
@@ -72,17 +72,17 @@ impl Calls {
         self.sites.get(&probe).copied()
     }
 
-    /// The process runs another program.
+    /// Forgets all resolvers when the process executes another program.
     pub(super) fn forget_resolvers(&mut self) {
         self.resolvers.clear();
     }
 
-    /// A library is no longer mapped.
+    /// Forgets the resolvers of a library that is no longer mapped.
     pub(super) fn unmapped(&mut self, range: &Range<u64>) {
         self.resolvers.unmapped(range);
     }
 
-    /// Plants the probes of calls in modules that have just been mapped.
+    /// Plants the probes of calls in modules that were just mapped.
     pub(super) fn plant(
         &mut self,
         probes: &mut Probes,
@@ -100,8 +100,8 @@ impl Calls {
         Ok(())
     }
 
-    /// A resolver is about to return at `pc`: plants the probes of the function that it has chosen.
-    /// True if it has chosen one.
+    /// Plants the probes of the function that a resolver has chosen, before the resolver returns at
+    /// `pc`. True if it has chosen one.
     pub(super) fn plant_resolved(
         &mut self,
         probes: &mut Probes,
@@ -146,7 +146,7 @@ impl Calls {
         };
         let c_library = !program.is_dynamic() || has_threads(&mapped.path);
         let sync = self.wanted.sync;
-        // A file's names take long to read, so only a static program's are.
+        // Reading the names of a file takes long, so this reads only those of a static program.
         let inside = || mapped.image.as_ref().is_some_and(has_musl_inside);
         let musl = is_musl(&mapped.path) || !program.is_dynamic() && inside();
         let sync = sync.filter(|_| c_library && !session.stops.one_thread);
@@ -180,7 +180,7 @@ impl Calls {
         let path = mapped.path.clone();
         let here: usize = plan.named.iter().sum();
         if here + self.named.iter().sum::<usize>() > MAX_FUNCTIONS {
-            // The program already runs, so an excess of functions is no reason to end it.
+            // The program already runs, so too many functions are no reason to end it.
             let text = format!(
                 "--trace names {here} functions of {path}, and at most {MAX_FUNCTIONS} can be instrumented at once: none of \
                  them is recorded. Name fewer, for example those of one file with FILE:NAME."
@@ -205,7 +205,7 @@ impl Calls {
 
     /// Which hits the server may record by jumps.
     fn fast(&self, probes: &Probes) -> Fast {
-        // A paused trap costs nothing, but a paused jump still costs a detour at every call.
+        // A paused breakpoint costs nothing, but a paused jump still costs a detour at every call.
         Fast {
             waits: probes.fast,
             calls: probes.fast && self.lossless,
@@ -238,7 +238,7 @@ impl Calls {
             let planted = probes.plant_call(client, abi, begin.kind, &place, begin.site, &[]);
             begun.push(planted);
         }
-        // One place that cannot be probed is no reason to give up the rest.
+        // If one place cannot be probed, the others still get their probes.
         for refused in probes.send(client, sink)? {
             note_refused(sink, &refused, path);
             for id in begun.iter_mut().filter(|id| **id == refused.id) {
@@ -315,7 +315,7 @@ pub(super) fn check(program: &Path, wanted: &Instrumented) -> Result<(), Error> 
     let Ok(image) = Image::open(program) else {
         return Ok(());
     };
-    // It may be a link.
+    // The path may be a link.
     let file = program.canonicalize();
     let file = file.as_deref().unwrap_or(program).to_string_lossy();
     let paths = [&*program.to_string_lossy(), &*file];

@@ -1,4 +1,4 @@
-//! Hits of the probes of calls, as events.
+//! Converts hits of call probes to events.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ use super::super::tracepoints::{FLAGS, RESULT, SP};
 use super::condition;
 use super::site::{OBJECT, Site, variable};
 
-/// Bytes of stack that are read while a thread stands.
+/// Bytes of stack read while a thread is stopped.
 const FIRST: usize = 1024;
-/// Limit on the call paths that are known again. Beyond it all are forgotten and recorded anew.
+/// Limit on remembered call paths. Beyond it all are forgotten and recorded anew.
 const MAX_PATHS: usize = 1 << 20;
 
 /// A hit of a call's probe.
@@ -46,17 +46,18 @@ impl CallHit {
 /// Reads hits of calls and records each call path once.
 #[derive(Debug, Default)]
 pub(in crate::collect) struct CallReader {
-    /// The event that carries a stack, by its program counters.
+    /// The number of the event that carries each stack, by the stack's program counters.
     paths: HashMap<Box<[u64]>, u64>,
 }
 
 impl CallReader {
-    /// Modules came or went, so that addresses mean something else.
+    /// Forgets all paths after a module was mapped or unmapped, since addresses change their
+    /// meaning.
     pub(in crate::collect) fn forget_paths(&mut self) {
         self.paths.clear();
     }
 
-    /// Records a hit that the server recorded by itself.
+    /// Records a hit that the server recorded without a stop.
     pub(in crate::collect) fn on_frame(
         &mut self,
         abi: &Abi,
@@ -105,7 +106,7 @@ impl CallReader {
         );
     }
 
-    /// Records the hit of a thread that stands at a probe.
+    /// Records the hit of a thread that is stopped at a probe.
     pub(in crate::collect) fn on_stop(
         &mut self,
         session: &mut Session,
@@ -151,8 +152,8 @@ impl CallReader {
         Ok(())
     }
 
-    /// Records the beginning of a call. `settled`: another walk of the same stack, with other files,
-    /// would give the same program counters.
+    /// Records the beginning of a call. `settled` is set if another walk of the same stack, with
+    /// other files, would give the same program counters.
     pub(in crate::collect) fn begin(
         &mut self,
         sink: &mut Sink,
@@ -174,7 +175,7 @@ impl CallReader {
         sink.record_event(event);
     }
 
-    /// The event that carries the same stack; `None` if `seq` is the first.
+    /// The number of the event that carries the same stack; `None` if `seq` is the first.
     fn same_path(&mut self, pcs: Box<[u64]>, seq: u64) -> Option<u64> {
         if self.paths.len() >= MAX_PATHS {
             self.paths.clear();

@@ -1,10 +1,12 @@
-//! Whether a conditional instruction of ARM is executed: a trap in its place is hit in any case.
+//! Evaluates the condition of an ARM instruction: a breakpoint in its place is hit in any case.
 
-/// `flags`: the CPSR. `condition`: A32's, 14 or more: always; what T32's `it` says is in the flags.
+/// True if an instruction with `condition` is executed under `flags`, the CPSR. A32 conditions of
+/// 14 and more are always true. T32's `it` block has its state in the flags.
 pub(super) fn holds(flags: u64, condition: u8) -> bool {
     let flags = flags as u32;
     let thumb = flags >> 5 & 1 == 1;
-    // ARM DDI 0406, A2.5.2: IT[7:2] is CPSR[15:10], IT[1:0] is CPSR[26:25]; the condition is IT[7:4], none if IT[3:0] is 0.
+    // ARM DDI 0406, A2.5.2: IT[7:2] is CPSR[15:10], IT[1:0] is CPSR[26:25]. The condition is
+    // IT[7:4]; there is none if IT[3:0] is 0.
     let it = flags >> 10 & 0x3f;
     let it = it << 2 | flags >> 25 & 3;
     let condition = match (thumb, it & 0xf) {
@@ -39,10 +41,11 @@ mod tests {
         assert!(holds(Z, 0) && !holds(0, 0) && holds(0, 1) && !holds(Z, 1));
         // ge, lt, gt, le with n == v
         assert!(holds(0, 10) && !holds(0, 11) && holds(0, 12) && !holds(Z, 12) && holds(Z, 13));
-        // T32 has it in the flags: `it eq` before its one instruction is IT = 0000 1000
+        // T32 keeps the condition in the flags: `it eq` before its one instruction is IT = 0000
+        // 1000.
         let it_eq = T | 0b10 << 10;
         assert!(holds(T, 0) && holds(it_eq | Z, 14) && !holds(it_eq, 14));
-        // `itt ne`, first instruction: 0001 1100 as the second: 0001 1000
+        // `itt ne` is 0001 1100 before its first instruction and 0001 1000 before its second.
         let it_ne = T | 0b00_0111 << 10;
         assert!(!holds(it_ne | Z, 14) && holds(it_ne, 14));
     }

@@ -1,11 +1,13 @@
-//! Which functions `--trace` names: a glob over symbols, and one over files before a colon.
+//! Patterns of `--trace`: a glob over symbols, optionally preceded by a glob over files and a
+//! colon.
 
 use std::fmt;
 use std::str::FromStr;
 
 use unspool_image::function_name;
 
-/// Functions by name: `parse_*`, `Orders::*`, `libz.so*:deflate`. `*` stands for any characters, `?` for one.
+/// A pattern for functions: `parse_*`, `Orders::*`, `libz.so*:deflate`. `*` matches any characters
+/// and `?` matches one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
@@ -49,7 +51,8 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether functions of the file with these paths, its own and that of a link to it, may be meant.
+    /// True if the pattern may match functions of a file. `paths` has the file's own path and that
+    /// of a link to it.
     pub(super) fn is_in(&self, paths: &[&str]) -> bool {
         self.file.as_ref().is_none_or(|file| {
             paths.iter().any(|path| {
@@ -59,22 +62,22 @@ impl Pattern {
         })
     }
 
-    /// Whether a symbol of this name is meant.
+    /// True if the pattern matches a symbol.
     pub(super) fn names(&self, symbol: &str) -> bool {
         if matches(&self.function, symbol) {
             return true;
         }
-        // Itanium C++ ABI and Rust's; nothing else is mangled.
+        // Prefixes of mangled names (Itanium C++ ABI and Rust). Other symbols are not mangled.
         (symbol.starts_with("_Z") || symbol.starts_with("_R"))
             && matches(&self.function, &function_name(symbol))
     }
 }
 
-/// Whether a glob matches all of `text`.
+/// True if a glob matches all of `text`.
 fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
-    // Where the last star was, and how much of the text it stood for.
+    // Position after the last star, and the end of the text that it matched.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         if g < glob.len() && glob[g] == b'*' {

@@ -1,4 +1,4 @@
-//! Where one module's probes of calls go. Nothing is asked of the target here: the module's file tells everything.
+//! Plans where the probes of calls go in one module. Needs only the module's file, not the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,20 @@ use crate::store::{Passages, Store};
 /// A function's address in its image, and whether it is Thumb code.
 pub(super) type Start = (u64, bool);
 
-/// What is planted in one module.
+/// The probes planned for one module.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) begins: Vec<Begin>,
     pub(super) ends: Vec<End>,
-    /// Functions of which not all returns are known.
+    /// Functions with returns that could not be found.
     pub(super) endless: Vec<String>,
-    /// Functions that choose others, of which is not known which.
+    /// Resolvers whose choice is not known yet.
     pub(super) undecided: Vec<Undecided>,
-    /// How many functions each pattern has named.
+    /// Number of functions named by each pattern.
     pub(super) named: Vec<usize>,
 }
 
-/// A function that chooses which version of another is used, and where it returns.
+/// A resolver, which chooses the version of another function, and its returns.
 #[derive(Debug)]
 pub(super) struct Undecided {
     pub(super) svma: u64,
@@ -39,7 +39,7 @@ pub(super) struct Undecided {
 }
 
 impl Plan {
-    /// How many system calls are watched.
+    /// Number of futex system calls with a probe.
     pub(super) fn waits(&self) -> usize {
         let waits = self.begins.iter();
         waits
@@ -48,7 +48,7 @@ impl Plan {
     }
 }
 
-/// Where calls begin.
+/// A place where a call begins.
 #[derive(Debug)]
 pub(super) struct Begin {
     pub(super) svma: u64,
@@ -59,7 +59,7 @@ pub(super) struct Begin {
     pub(super) movable: u8,
 }
 
-/// Where calls end.
+/// A place where a call ends.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) svma: u64,
@@ -68,7 +68,7 @@ pub(super) struct End {
     pub(super) kind: ProbeKind,
     pub(super) site: Site,
     pub(super) movable: u8,
-    /// Those that begin at these places of [`Plan::begins`].
+    /// Indices into [`Plan::begins`] of the places where the ended call may have begun.
     pub(super) of: Vec<usize>,
 }
 
@@ -77,9 +77,9 @@ pub(super) struct End {
 struct Wanted {
     thumb: bool,
     name: String,
-    /// Which argument is an object whose first bytes are of interest.
+    /// Index of the argument that points to an object to be recorded.
     object: Option<u8>,
-    /// Its ends are of interest.
+    /// True if the returns get probes, too.
     ends: bool,
 }
 
@@ -87,16 +87,16 @@ struct Wanted {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) patterns: &'a [Pattern],
-    /// What stands for functions that choose what is used in their place.
+    /// Functions chosen by resolvers, by the address of the resolver.
     pub(super) chosen: &'a BTreeMap<u64, Start>,
 }
 
-/// Where the server may note hits without a stop.
+/// Where the server may record hits by jumps, without a stop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fast {
     /// At system calls that wait or wake.
     pub(super) waits: bool,
-    /// Where functions begin and end.
+    /// At entries and returns of functions.
     pub(super) calls: bool,
 }
 
@@ -108,10 +108,11 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Whether calls of a primitive are watched, beside the system calls by which it waits.
+    /// True if the primitive's functions get probes, beside the system calls by which it waits.
     fn enters(self, primitive: &Primitive) -> bool {
-        // musl waits at conditions and barriers by words on the waiters' stacks, so that the system call does not tell the
-        // object. Nearly every such call waits: to watch it costs nothing while nobody does.
+        // In musl, conditions and barriers wait at words on the waiters' stacks, so the system call
+        // does not identify the object. Nearly every such call waits, so a probe costs nothing
+        // without contention.
         let nameless = matches!(
             (primitive.kind, primitive.operation),
             (Kind::Cond, Operation::Wait) | (Kind::Barrier, Operation::Arrive)
@@ -120,7 +121,7 @@ impl Watched {
     }
 }
 
-/// Plans one module. `sync`: it is a C library, or has one in it.
+/// Plans one module. `sync` is set if the module is or contains a C library.
 pub(super) fn make(
     store: &Store,
     mapped: &Mapped,
@@ -237,7 +238,7 @@ fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wa
                 thumb: symbol.thumb,
                 name: symbol.name.to_owned(),
                 object: (held && operation.may_wait()).then_some(primitive.object),
-                // What never waits nor fails is over when it begins.
+                // An operation that neither waits nor fails needs no end.
                 ends: !matches!(
                     operation,
                     Operation::Unlock
@@ -252,7 +253,7 @@ fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wa
     }
 }
 
-/// How many functions each pattern names in a file.
+/// Counts the functions that each pattern names in a file.
 pub(super) fn count_named(image: &Image, paths: &[&str], patterns: &[Pattern]) -> Vec<usize> {
     let mut named = vec![0; patterns.len()];
     let functions = Named {
@@ -285,7 +286,7 @@ fn add_named(
         }
         let mut counted = BTreeSet::new();
         for symbol in image.symbols().functions() {
-            // What only leads elsewhere, and parts of functions, are no functions of their own.
+            // PLT stubs and cold parts are not functions of their own.
             let part = symbol.name.contains("@plt") || symbol.name.contains(".cold");
             if part || !pattern.names(symbol.name) {
                 continue;
@@ -312,7 +313,7 @@ fn add_named(
     }
 }
 
-/// Plans the entries. The returns, of which function, and its place among the begins.
+/// Plans the entries. Gives each return with its function's name and the index of its begin.
 fn instrument(
     plan: &mut Plan,
     wanted: BTreeMap<u64, Wanted>,
@@ -362,8 +363,8 @@ fn add_ends(plan: &mut Plan, returns: Vec<(Return, String, usize)>, free: &Movab
     plan.ends.extend(ends.into_values());
 }
 
-/// The futex system calls. Their instructions are those that following the functions around them comes to: bytes that look
-/// like one may be the middle of another.
+/// Finds the futex system calls by following the control flow of the functions around them. Bytes
+/// that look like a system call may be the middle of another instruction.
 fn futex_calls(
     image: &Image,
     arch: Arch,
@@ -380,7 +381,7 @@ fn futex_calls(
             continue;
         }
         let name = image.symbols().containing(start).map(|symbol| symbol.name);
-        // These are given the number by their callers.
+        // These functions get the system call's number from their callers.
         let any = musl || name == Some("syscall");
         for call in passages.follow(start, thumb).system_calls {
             let futex = match call.number {
@@ -392,7 +393,7 @@ fn futex_calls(
                 Some(operation) => Does::of(operation),
                 None => Some(Does::Either),
             };
-            // What the run before it computes cannot be asked about there.
+            // A jump there cannot evaluate a value that the instructions before the call compute.
             let is_computed = match given {
                 Some(Given::Register(_, by)) => by != 0,
                 Some(given @ Given::Bits { .. }) => site::command(given).is_none(),

@@ -51,19 +51,20 @@ pub(super) struct Resolved {
 pub(super) struct Resolvers {
     /// By their addresses.
     undecided: BTreeMap<u64, Resolver>,
-    /// Per return, the resolver and A32's condition. A return that several share identifies none.
+    /// The resolver and A32's condition for each return. A return shared by several resolvers
+    /// identifies none.
     returns: BTreeMap<u64, Vec<(u64, u8)>>,
-    /// By their addresses, the names of their functions.
+    /// The functions' names, by the addresses of their resolvers.
     names: BTreeMap<u64, String>,
 }
 
 impl Resolvers {
-    /// The process runs another program.
+    /// Forgets all resolvers when the process executes another program.
     pub(super) fn clear(&mut self) {
         *self = Resolvers::default();
     }
 
-    /// A library is no longer mapped. The final note still names what it did not choose.
+    /// Forgets the returns in an unmapped library. The final note still names undecided functions.
     pub(super) fn unmapped(&mut self, range: &Range<u64>) {
         self.returns.retain(|at, _| !range.contains(at));
         self.names.retain(|at, _| !range.contains(at));
@@ -221,13 +222,13 @@ fn slot(client: &mut Client, abi: &Abi, mapped: &Mapped, svma: u64) -> Option<u6
     let value = abi.pointer_at(&bytes, 0)?;
     let in_file = mapped.image.as_ref()?.bytes_at(svma, abi.pointer);
     let in_file = in_file.and_then(|bytes| abi.pointer_at(bytes, 0));
-    // What is bound when it is first used leads to the linker until then, from where the image is mapped.
+    // With lazy binding, a slot points into the PLT, relative to the load address, until first use.
     let untouched =
         in_file.is_some_and(|was| value == was || value == abi.wrap(was.wrapping_add(mapped.bias)));
     (!untouched).then_some(value)
 }
 
-/// The address of the code that a pointer leads to, and whether it is Thumb code (aaelf32 5.5.3: bit 0).
+/// The code address of a pointer, and whether it is Thumb code (aaelf32 5.5.3: bit 0).
 fn code(abi: &Abi, pointer: u64) -> (u64, bool) {
     let thumb = abi.arch == Arch::Arm && pointer & 1 == 1;
     (pointer - u64::from(thumb), thumb)

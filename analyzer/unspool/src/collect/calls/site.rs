@@ -1,4 +1,5 @@
-//! What is done at one probe of a call: in which cases a hit counts, and what a server with tracepoints collects for it.
+//! Probe sites of calls: when a hit counts as a recorded call, and what a server with tracepoints
+//! collects for it.
 
 use unspool_image::Arch;
 use unspool_rsp::{Client, Registers, TraceAction, TraceFrame};
@@ -10,20 +11,24 @@ use super::super::bytecode::*;
 use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, number};
 use super::condition;
 
-/// So much of an object is noted: mutexes, and read-write locks up to their writer, in every known C library.
+/// Number of bytes recorded of an object. Covers mutexes, and read-write locks up to their writer,
+/// in every known C library.
 pub(in crate::collect) const OBJECT: usize = 48;
-/// So much of the stack is sent at a hit: nearly all call paths are shorter, and it is done at every hit.
+/// Maximum bytes of stack sent per hit. Nearly all call paths are shorter, and every hit pays for
+/// it.
 const STACK: u16 = 4096;
 
-/// Bits 0, 6, 9, 11 and 13: `FUTEX_WAIT`, `_LOCK_PI`, `_WAIT_BITSET`, `_WAIT_REQUEUE_PI`, `_LOCK_PI2` (linux/futex.h).
+/// Bits 0, 6, 9, 11 and 13: `FUTEX_WAIT`, `_LOCK_PI`, `_WAIT_BITSET`, `_WAIT_REQUEUE_PI`,
+/// `_LOCK_PI2` (linux/futex.h).
 const WAITS: u16 = 1 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
-/// Bits 1, 3, 4, 5, 7, 10 and 12: `FUTEX_WAKE`, `_REQUEUE`, `_CMP_REQUEUE`, `_WAKE_OP`, `_UNLOCK_PI`, `_WAKE_BITSET`,
-/// `_CMP_REQUEUE_PI`.
+/// Bits 1, 3, 4, 5, 7, 10 and 12: `FUTEX_WAKE`, `_REQUEUE`, `_CMP_REQUEUE`, `_WAKE_OP`,
+/// `_UNLOCK_PI`, `_WAKE_BITSET`, `_CMP_REQUEUE_PI`.
 const WAKES: u16 = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 10 | 1 << 12;
-/// What is not `FUTEX_PRIVATE_FLAG` or `FUTEX_CLOCK_REALTIME`.
+/// Masks the flags `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME` out of a futex operation.
 const COMMAND: u8 = 0x7f;
 
-/// The numbers of the futex system calls (the kernel's syscall tables; ARM has one for 64-bit time as well).
+/// The numbers of the futex system calls (the kernel's syscall tables). 32-bit architectures have
+/// one more for 64-bit time.
 pub(super) fn futex_numbers(arch: Arch) -> &'static [u32] {
     match arch {
         Arch::X86_64 => &[202],
@@ -37,12 +42,12 @@ pub(super) fn futex_numbers(arch: Arch) -> &'static [u32] {
 pub(in crate::collect) enum Does {
     Wait,
     Wake,
-    /// One or the other: its operation tells.
+    /// Waits or wakes, depending on its operation.
     Either,
 }
 
 impl Does {
-    /// What an operation does; `None`: neither.
+    /// Classifies a futex operation; `None` if it neither waits nor wakes.
     pub(super) fn of(operation: u32) -> Option<Does> {
         let both = [Does::Wait, Does::Wake];
         both.into_iter().find(|does| does.includes(operation))
@@ -53,7 +58,7 @@ impl Does {
         command < 16 && self.operations() >> command & 1 == 1
     }
 
-    /// One bit for each operation.
+    /// Mask with one bit per futex operation.
     fn operations(self) -> u16 {
         match self {
             Does::Wait => WAITS,
@@ -63,29 +68,29 @@ impl Does {
     }
 }
 
-/// What is done at one probe.
+/// The kind of place where one probe stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::collect) enum Site {
-    /// A function is entered. Which argument is an object to be noted.
+    /// The entry of a function. `object` is the index of the argument whose object is recorded.
     Enter { object: Option<u8> },
-    /// A function returns.
+    /// A return of a function.
     Leave {
-        /// How far the stack pointer is below where it was at the entry.
+        /// Offset from the stack pointer here to its value at the entry.
         below: i32,
-        /// A32's condition.
+        /// The A32 condition of the return instruction.
         condition: u8,
-        /// What it always returns there, where that is not in its register yet.
+        /// The constant result at this return, if its register does not hold it yet.
         result: Option<u32>,
     },
     /// A futex system call is about to be made.
     Futex {
         does: Does,
-        /// It may also be another system call.
+        /// True if the instruction may also make another system call.
         any: bool,
-        /// What the instructions between here and the call set its arguments to.
+        /// The values that the instructions between here and the call give its arguments.
         sets: [Option<Given>; 4],
     },
-    /// One that waits returns.
+    /// The return of a futex system call that waits.
     Returned,
 }
 
@@ -94,7 +99,7 @@ impl Site {
         Site::Enter { object }
     }
 
-    /// At a return, or where as much is known as there.
+    /// Makes the site of a return, or of an earlier place with the same facts.
     pub(super) fn leave(back: &Return, early: Option<Early>) -> Site {
         Site::Leave {
             below: early.map_or(back.below, |early| early.below),
@@ -115,12 +120,12 @@ impl Site {
         Site::Returned
     }
 
-    /// The beginning of a call, with a stack, rather than an end.
+    /// True if a call begins here, so that the hit carries a stack; false if one ends.
     pub(super) fn begins(self) -> bool {
         matches!(self, Site::Enter { .. } | Site::Futex { .. })
     }
 
-    /// The stack pointer with which the function was entered.
+    /// The stack pointer at the function's entry.
     pub(super) fn entry_sp(self, abi: &Abi, sp: u64) -> u64 {
         match self {
             Site::Leave { below, .. } => abi.wrap(sp.wrapping_add_signed(below.into())),
@@ -128,7 +133,7 @@ impl Site {
         }
     }
 
-    /// True if the hit belongs to a recorded call, by registers that were read.
+    /// True if the hit belongs to a recorded call, judged by registers already read.
     pub(super) fn counts(self, abi: &Abi, registers: &Registers) -> bool {
         match self {
             Site::Enter { .. } => true,
@@ -150,7 +155,7 @@ impl Site {
         }
     }
 
-    /// The arguments that a call is made with.
+    /// The arguments with which the call is made.
     pub(super) fn args(self, abi: &Abi, registers: &Registers) -> Vec<u64> {
         let Site::Futex { sets, .. } = self else {
             return abi.args(registers, 4).unwrap_or_default();
@@ -165,7 +170,7 @@ impl Site {
         args
     }
 
-    /// What a call gives that ends here.
+    /// The result of a call that ends here.
     pub(super) fn result(self, abi: &Abi, registers: &Registers) -> Option<u64> {
         match self {
             Site::Leave {
@@ -176,11 +181,11 @@ impl Site {
         }
     }
 
-    /// The object's address, if it is to be noted.
+    /// The object's address, if the object is recorded.
     pub(in crate::collect) fn object(self, args: &[u64]) -> Option<u64> {
         let at = match self {
             Site::Enter { object } => usize::from(object?),
-            // Who wakes others has no use for what is there.
+            // A waker does not need the contents of the object.
             Site::Futex { does, .. } if does != Does::Wake => 0,
             _ => return None,
         };
@@ -188,7 +193,7 @@ impl Site {
         args.get(at).copied().filter(|address| *address >= 0x1000)
     }
 
-    /// The condition under which a server with tracepoints notes a hit.
+    /// The condition under which a server with tracepoints records a hit.
     pub(in crate::collect) fn trace_condition(self, abi: &Abi) -> Option<Vec<u8>> {
         let own = abi.call_argument_number(1);
         let (does, any, sets) = match self {
@@ -197,7 +202,7 @@ impl Site {
             Site::Returned => (Does::Wait, false, [None; 4]),
         };
         let operation = match sets[1] {
-            // What it will be set to.
+            // The instructions before the call copy the operation from another register.
             Some(Given::Register(from, 0)) => abi.dwarf_number(from).unwrap_or(own),
             _ => own,
         };
@@ -218,7 +223,7 @@ impl Site {
             1,
             BIT_AND,
         ];
-        // What the instruction itself gives is known.
+        // The planner has already checked an operation that the instructions set.
         let mut code = match tells(sets) {
             true => Vec::new(),
             false => code.to_vec(),
@@ -252,7 +257,7 @@ impl Site {
             add_stack(&mut code, abi.sp_number());
             if let Some(argument) = match self {
                 Site::Enter { object } => object.map(|index| abi.argument_number(index.into())),
-                // Not yet in its register: it is read from where it comes from, or not at all.
+                // The argument is not in its register yet: read it from its source, or not at all.
                 Site::Futex {
                     does: Does::Wake, ..
                 } => None,
@@ -269,7 +274,7 @@ impl Site {
                 code.extend([REG, high, low, CONST8, OBJECT as u8, TRACE]);
             }
         } else {
-            // Three numbers instead of all registers, which are many times as many bytes.
+            // Three variables instead of all registers, which take many times as many bytes.
             let known = match self {
                 Site::Leave { result, .. } => result,
                 _ => None,
@@ -303,16 +308,16 @@ impl Site {
     }
 }
 
-/// Whether the instructions before the call say what the operation is: calls that are not of interest
-/// were left out when places were chosen.
+/// True if the instructions before the call determine the operation. The planner has already left
+/// out operations that neither wait nor wake.
 fn tells(sets: [Option<Given>; 4]) -> bool {
     matches!(sets[1], Some(Given::Constant(_) | Given::Bits { .. }))
 }
 
-/// The futex command that an argument says, if it is always the same one.
+/// The futex command of an argument, if it is always the same.
 ///
-/// glibc flips the flag "private" of an operation that it keeps in a variable; that operation is
-/// then `FUTEX_WAIT`, 0.
+/// glibc flips the private flag of an operation that it keeps in a variable. That operation is then
+/// `FUTEX_WAIT`, 0.
 pub(super) fn command(given: Given) -> Option<u32> {
     if let Given::Bits {
         shift: 0,
@@ -327,13 +332,13 @@ pub(super) fn command(given: Given) -> Option<u32> {
     (known & u32::from(COMMAND) == u32::from(COMMAND)).then_some(value)
 }
 
-/// What is not known is not left out.
+/// True if the operation matches `does`, or is not known.
 fn does_it(does: Does, args: &[u64]) -> bool {
     args.get(1)
         .is_none_or(|operation| does.includes(*operation as u32))
 }
 
-/// The stack, or the first [`STACK`] bytes of it.
+/// Adds code that collects the stack, limited to [`STACK`] bytes.
 fn add_stack(code: &mut Vec<u8>, sp: u16) {
     let [sp_high, sp_low] = sp.to_be_bytes();
     let [high, low] = STACK.to_be_bytes();
@@ -350,7 +355,7 @@ fn add_stack(code: &mut Vec<u8>, sp: u16) {
     code[end] = code.len() as u8;
 }
 
-/// What a frame has of the numbers that the end of a call collects.
+/// The value of one trace variable in a frame; the end of a call collects these.
 pub(super) fn variable(frame: &TraceFrame, index: usize) -> Option<u64> {
     let value = frame.variable(Client::trace_variable(index))?;
     Some(value.cast_unsigned())
