@@ -406,7 +406,7 @@ fn parted(arguments: &'static [&'static str]) -> Result<()> {
     };
     one_order(
         &case,
-        "not seen in threads that could do it at the same time",
+        "that could do it at the same time",
     )
 }
 
