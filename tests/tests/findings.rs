@@ -404,10 +404,7 @@ fn parted(arguments: &'static [&'static str]) -> Result<()> {
         arguments,
         ..case("apart.c", &[], &[])
     };
-    one_order(
-        &case,
-        "that could do it at the same time",
-    )
+    one_order(&case, "that could do it at the same time")
 }
 
 /// There is one finding for an order; it is inferred and gives the reason.

@@ -16,7 +16,7 @@ use unspool_unwind::code::is_called;
 use super::answers;
 
 /// So many answers of one file are kept; more come from programs that are looked at once.
-const MOST: usize = 20_000;
+const MAX_ANSWERS: usize = 20_000;
 /// Looks up addresses of one image.
 #[derive(Debug)]
 pub struct Places {
@@ -98,7 +98,7 @@ impl Places {
                 .function
                 .filter(|function| self.reaches(function.start, svma));
         }
-        if known.places.len() < MOST {
+        if known.places.len() < MAX_ANSWERS {
             known.places.insert(svma, location.clone());
             known.news = true;
         }
@@ -112,7 +112,7 @@ impl Places {
             return part.clone();
         }
         let part = self.locator.part(start, offset);
-        if known.parts.len() < MOST {
+        if known.parts.len() < MAX_ANSWERS {
             known.parts.insert((start, offset), part.clone());
             known.news = true;
         }

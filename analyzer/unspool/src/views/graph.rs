@@ -14,7 +14,7 @@ use super::text::line::{clean, width};
 /// Longer names are cut, longer texts broken into lines.
 const LABEL: usize = 44;
 /// Of one text, in a label.
-const MOST_LINES: usize = 3;
+const MAX_LINES: usize = 3;
 
 /// Begins a graph that reads from left to right.
 fn begin(out: &mut dyn Write, title: &str) -> io::Result<()> {
@@ -67,8 +67,8 @@ fn lines(text: &str) -> String {
             lines.push(word);
         }
     }
-    if lines.len() > MOST_LINES {
-        lines.truncate(MOST_LINES);
+    if lines.len() > MAX_LINES {
+        lines.truncate(MAX_LINES);
         let last = lines.iter_mut().next_back();
         last.into_iter().for_each(|last| last.push_str(" …"));
     }

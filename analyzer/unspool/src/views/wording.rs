@@ -203,10 +203,10 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
 /// The threads of some identities: `main, 3 × worker "billing"`. What does not fit is counted: a
 /// name of which too little is left tells nothing.
 pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> String {
-    const MOST: usize = 3;
+    const MAX_NAMES: usize = 3;
     /// Of one name.
     const LEAST: usize = 16;
-    let several = identities.len().clamp(1, MOST);
+    let several = identities.len().clamp(1, MAX_NAMES);
     let named = (1..=several).rev().find(|count| room / count >= LEAST);
     let (named, others) = identities.split_at(named.unwrap_or(1).min(identities.len()));
     let share = |room| {

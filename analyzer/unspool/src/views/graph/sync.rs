@@ -14,7 +14,7 @@ use crate::views::same_identity::{self, ObjectGroup};
 use crate::views::{text::tree, wording};
 
 /// Objects in one picture.
-const MOST_OBJECTS: usize = 40;
+const MAX_OBJECTS: usize = 40;
 
 /// Writes which threads use which objects.
 pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
@@ -22,7 +22,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let mut groups = same_identity::of_variables(sync);
     let all = groups.len();
     groups.retain(|group| !is_private(sync, group));
-    let shown = groups.len().min(MOST_OBJECTS);
+    let shown = groups.len().min(MAX_OBJECTS);
     let mut title = format!("{}threads and what they wait at", tree::about(model));
     let left_out = [
         (all - groups.len(), "that no two threads use"),

@@ -16,9 +16,9 @@ use crate::views::{text::tree, wording};
 use super::{begin, label, lines, quoted};
 
 /// More identities are merged by function.
-const MOST_NODES: usize = 60;
+const MAX_NODES: usize = 60;
 /// Frames of a creation path on its edge; the path's middle is left out.
-const MOST_FRAMES: usize = 5;
+const MAX_FRAMES: usize = 5;
 
 /// Writes the thread hierarchy.
 pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
@@ -113,7 +113,7 @@ fn nodes(model: &Model, sources: &Sources) -> Vec<Node> {
             parents[*child] = Some(at);
         }
     }
-    let merge = forest.groups.len() > MOST_NODES;
+    let merge = forest.groups.len() > MAX_NODES;
     let mut nodes: Vec<Node> = Vec::new();
     // Creators come before the created, so a parent has its node already.
     let mut node_of: Vec<usize> = Vec::new();
@@ -162,10 +162,10 @@ fn path(stack: &Backtrace, sources: &Sources) -> String {
             }
         })
         .collect();
-    if lines.len() > MOST_FRAMES {
-        let left = lines.len() - MOST_FRAMES + 1;
+    if lines.len() > MAX_FRAMES {
+        let left = lines.len() - MAX_FRAMES + 1;
         lines.splice(
-            MOST_FRAMES - 2..MOST_FRAMES - 2 + left,
+            MAX_FRAMES - 2..MAX_FRAMES - 2 + left,
             [format!("… {left} more")],
         );
     }

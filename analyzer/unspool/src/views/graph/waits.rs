@@ -15,11 +15,11 @@ use crate::views::text::line::{clean, width};
 use crate::views::{finding_text, same_identity, text::tree, wording};
 
 /// Edges in one picture.
-const MOST_EDGES: usize = 80;
+const MAX_EDGES: usize = 80;
 /// Objects that one of them names.
-const MOST_OBJECTS: usize = 6;
+const MAX_OBJECTS: usize = 6;
 /// Threads of one deadlock.
-const MOST_THREADS: usize = 24;
+const MAX_THREADS: usize = 24;
 
 /// Writes who made whom wait.
 pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
@@ -35,8 +35,8 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     }
     let mut edges: Vec<_> = edges.into_iter().collect();
     edges.sort_by_key(|(_, edge)| std::cmp::Reverse(edge.total_ns));
-    let left = edges.len().saturating_sub(MOST_EDGES);
-    edges.truncate(MOST_EDGES);
+    let left = edges.len().saturating_sub(MAX_EDGES);
+    edges.truncate(MAX_EDGES);
     let mut title = format!("{}who waited for whom", tree::about(model));
     if left > 0 {
         title.push_str(&format!("\n{left} smaller edges are left out"));
@@ -99,7 +99,7 @@ impl Edge {
             return format!("{}\n{}", lines(&title(at)), figures(waits));
         }
         objects.sort_by_key(|(_, (_, ns))| std::cmp::Reverse(*ns));
-        let others = objects.split_off(objects.len().min(MOST_OBJECTS));
+        let others = objects.split_off(objects.len().min(MAX_OBJECTS));
         let part = |(at, waits)| {
             let (title, figures) = (title(at), figures(waits));
             match format!("{title}: {figures}") {
@@ -136,8 +136,8 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
             continue;
         }
         let all = finding.threads.len();
-        let left = all.saturating_sub(MOST_THREADS);
-        for (at, thread) in finding.threads.iter().enumerate().take(MOST_THREADS) {
+        let left = all.saturating_sub(MAX_THREADS);
+        for (at, thread) in finding.threads.iter().enumerate().take(MAX_THREADS) {
             writeln!(
                 out,
                 "  d{number}_{at} [label={}, fillcolor=mistyrose, color=firebrick];",
@@ -148,14 +148,14 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
             let text = format!("{left} more threads, and so on");
             writeln!(
                 out,
-                "  d{number}_{MOST_THREADS} [label={}, color=firebrick, style=dashed];",
+                "  d{number}_{MAX_THREADS} [label={}, color=firebrick, style=dashed];",
                 quoted(&text)
             )?;
         }
-        let count = all.min(MOST_THREADS + 1);
+        let count = all.min(MAX_THREADS + 1);
         for at in 0..count {
             // The last of those left out waits for the first.
-            let closes = left > 0 && at == MOST_THREADS;
+            let closes = left > 0 && at == MAX_THREADS;
             let object = finding.objects.get(if closes { all - 1 } else { at });
             let text = object.map_or(String::new(), |object| {
                 let name = object.name.as_deref().unwrap_or("unnamed");

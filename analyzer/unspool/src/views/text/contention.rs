@@ -15,7 +15,7 @@ use crate::views::{Style, wording};
 const TOPICS: &[Topic] = &[Topic::Stacks, Topic::Calls, Topic::Times];
 
 /// Objects whose contention is shown with stacks.
-const MOST_STACKS: usize = 10;
+const MAX_STACKS: usize = 10;
 
 /// Writes contention with the stacks of who waited and of who held as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -27,7 +27,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     let sources = findings::sources(model);
     let all = same_identity::of(sync);
     let contended: Vec<&ObjectGroup> = all.iter().filter(|group| held_ns(group) > 0).collect();
-    for group in contended.iter().take(MOST_STACKS) {
+    for group in contended.iter().take(MAX_STACKS) {
         page.blank()?;
         page.line(&Line::new().with(Ink::Strong, group.title(sync, page.width)))?;
         let lead = Line::new().with(Ink::Plain, "  ");
@@ -68,9 +68,9 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             }
         }
     }
-    if contended.len() > MOST_STACKS {
+    if contended.len() > MAX_STACKS {
         page.blank()?;
-        let more = wording::count(contended.len() - MOST_STACKS, "more object");
+        let more = wording::count(contended.len() - MAX_STACKS, "more object");
         page.line(&Line::new().with(Ink::Faint, format!("{more}: --view waits, or JSON")))?;
     }
     notes::last(page, model, TOPICS)

@@ -11,7 +11,7 @@ use crate::model::{Backtrace, NamedFrame, Place, start_code};
 use crate::views::names::{middle, shorten};
 
 /// Longer stacks lose their middle.
-const MOST_ROWS: usize = 60;
+const MAX_ROWS: usize = 60;
 
 /// Directories that the program's own source files have in common, left out of every location.
 #[derive(Debug, Default)]
@@ -254,9 +254,9 @@ fn rows(frames: &[NamedFrame]) -> Vec<Row<'_>> {
             }
         }
     }
-    if rows.len() > MOST_ROWS {
-        let left = rows.len() - MOST_ROWS + 1;
-        let from = MOST_ROWS * 2 / 3;
+    if rows.len() > MAX_ROWS {
+        let left = rows.len() - MAX_ROWS + 1;
+        let from = MAX_ROWS * 2 / 3;
         let frames = rows[from..from + left]
             .iter()
             .map(|row| match row {

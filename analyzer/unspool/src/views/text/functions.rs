@@ -12,7 +12,7 @@ use crate::views::{Style, names, wording};
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times, Topic::Stacks];
 
 /// Callers of a function that are shown.
-const MOST: usize = 4;
+const MAX_CALLERS: usize = 4;
 
 /// Writes all instrumented functions as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -73,7 +73,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         let name = unspool_image::demangle(&function.name);
         line.push(Ink::Strong, names::shorten(&clean(&name), room));
         page.line(&line)?;
-        for caller in function.callers.iter().take(MOST) {
+        for caller in function.callers.iter().take(MAX_CALLERS) {
             let figures = format!(
                 "{:>9} {:>8}",
                 wording::often(caller.calls),
@@ -86,8 +86,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             line.push(Ink::Function, place(model, caller.path.0, &sources, room));
             page.line(&line)?;
         }
-        if function.callers.len() > MOST {
-            let more = wording::count(function.callers.len() - MOST, "more place");
+        if function.callers.len() > MAX_CALLERS {
+            let more = wording::count(function.callers.len() - MAX_CALLERS, "more place");
             let mut line = Line::new();
             line.pad(20);
             line.push(Ink::Faint, more);

@@ -14,9 +14,9 @@ use crate::views::{Style, names, wording};
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
 
 /// Objects of one identity that are shown; the others are summed up.
-const MOST: usize = 60;
+const MAX_OBJECTS: usize = 60;
 /// Places of one object.
-const MOST_USES: usize = 8;
+const MAX_USES: usize = 8;
 
 /// Writes all objects as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -39,13 +39,13 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     }
     page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &(summary + "."))?;
     let sources = findings::sources(model);
-    for group in all.iter().take(MOST) {
+    for group in all.iter().take(MAX_OBJECTS) {
         page.blank()?;
         object(page, model, group, &sources)?;
     }
-    if all.len() > MOST {
+    if all.len() > MAX_OBJECTS {
         page.blank()?;
-        let more = wording::count(all.len() - MOST, "more object");
+        let more = wording::count(all.len() - MAX_OBJECTS, "more object");
         let text = format!("{more} that were waited for less; JSON has all.");
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
@@ -103,7 +103,7 @@ fn object(
             page.line(&line)?;
         }
     }
-    let shown = group.uses.iter().take(MOST_USES);
+    let shown = group.uses.iter().take(MAX_USES);
     let calls: Vec<String> = shown
         .clone()
         .map(|used| wording::often(used.calls))
@@ -129,8 +129,8 @@ fn object(
         }
         page.line(&line)?;
     }
-    if group.uses.len() > MOST_USES {
-        let more = wording::count(group.uses.len() - MOST_USES, "more place");
+    if group.uses.len() > MAX_USES {
+        let more = wording::count(group.uses.len() - MAX_USES, "more place");
         page.line(&lead.with(Ink::Faint, more))?;
     }
     Ok(())

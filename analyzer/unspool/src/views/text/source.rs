@@ -149,11 +149,11 @@ fn uses(model: &Model, uses: Option<&Vec<UseIndex>>) -> Vec<String> {
             None => sums.push((what, used.calls, used.waits.total_ns)),
         }
     }
-    const MOST: usize = 6;
-    let left = sums.len().saturating_sub(MOST);
+    const MAX_NAMES: usize = 6;
+    let left = sums.len().saturating_sub(MAX_NAMES);
     let mut texts: Vec<String> = sums
         .into_iter()
-        .take(MOST)
+        .take(MAX_NAMES)
         .map(|(what, calls, waited)| match waited {
             0 => format!("{what}: {}", wording::times(calls)),
             _ => format!(
@@ -171,7 +171,7 @@ fn uses(model: &Model, uses: Option<&Vec<UseIndex>>) -> Vec<String> {
 
 /// Thread functions with how many threads run them, most first.
 fn kinds(model: &Model, threads: &[ThreadIndex]) -> String {
-    const MOST: usize = 4;
+    const MAX_NAMES: usize = 4;
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for thread in threads.iter().filter_map(|index| model.thread(*index)) {
         let title = wording::title(model, thread, 60);
@@ -181,10 +181,10 @@ fn kinds(model: &Model, threads: &[ThreadIndex]) -> String {
         }
     }
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let others: usize = kinds.iter().skip(MOST).map(|(_, count)| count).sum();
+    let others: usize = kinds.iter().skip(MAX_NAMES).map(|(_, count)| count).sum();
     let mut parts: Vec<String> = kinds
         .iter()
-        .take(MOST)
+        .take(MAX_NAMES)
         .map(|(title, count)| match count {
             1 => title.clone(),
             count => format!("{count} × {title}"),

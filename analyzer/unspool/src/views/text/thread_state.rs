@@ -10,7 +10,7 @@ use crate::primitives::Kind;
 use crate::views::finding_text;
 
 /// Stacks of one finding that are shown; JSON has all.
-const MOST_STACKS: usize = 6;
+const MAX_STACKS: usize = 6;
 /// Links of a chain of waits that are told.
 const LONGEST_CHAIN: usize = 4;
 
@@ -47,7 +47,7 @@ fn write(
         Ink::Plain,
         &finding_text::text(model, finding),
     )?;
-    for evidence in finding.evidence.iter().take(MOST_STACKS) {
+    for evidence in finding.evidence.iter().take(MAX_STACKS) {
         page.blank()?;
         let mut line = indent.clone();
         line.push(Ink::Strong, clean(&model.thread_name(evidence.thread)));
@@ -63,7 +63,7 @@ fn write(
             page.paragraph(&indent, &indent, Ink::Faint, &clean(&origin))?;
         }
     }
-    let more = finding.evidence.len().saturating_sub(MOST_STACKS);
+    let more = finding.evidence.len().saturating_sub(MAX_STACKS);
     if more > 0 {
         page.line(&indent.clone().with(
             Ink::Faint,
@@ -82,7 +82,7 @@ pub(in crate::views) fn creations(
     lead: &str,
     sources: &Sources,
 ) -> io::Result<()> {
-    for index in finding.threads.iter().take(MOST_STACKS) {
+    for index in finding.threads.iter().take(MAX_STACKS) {
         let Some(thread) = model.thread(*index) else {
             continue;
         };

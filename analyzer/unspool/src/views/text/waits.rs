@@ -15,7 +15,7 @@ use crate::views::{Style, wording};
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
 
 /// Who made whom wait for one object, at most.
-const MOST: usize = 6;
+const MAX_ROWS: usize = 6;
 
 /// Writes who waited for whom as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -60,7 +60,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
                 contention(page, model, &pairs, total, &sources)?;
                 continue;
             }
-            for used in group.uses.iter().filter(here).take(MOST) {
+            for used in group.uses.iter().filter(here).take(MAX_ROWS) {
                 let mut line = Line::new().with(Ink::Plain, "    ");
                 let figures = figures(used.waits.count, used.waits.total_ns);
                 line.push(Ink::Plain, format!("{figures}  "));
@@ -105,7 +105,7 @@ fn contention(
     sources: &Sources,
 ) -> io::Result<()> {
     let sync: &Sync = &model.sync;
-    for pair in contention.iter().take(MOST) {
+    for pair in contention.iter().take(MAX_ROWS) {
         let used = sync.used(pair.waiter);
         let held = used.waiting == Waiting::Held;
         let mut line = Line::new().with(Ink::Plain, "    ");
@@ -146,12 +146,12 @@ fn contention(
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
-    if contention.len() > MOST {
-        let rest: u64 = contention.iter().skip(MOST).map(|b| b.total_ns).sum();
+    if contention.len() > MAX_ROWS {
+        let rest: u64 = contention.iter().skip(MAX_ROWS).map(|b| b.total_ns).sum();
         let text = format!(
             "    {} in {} more ways",
             wording::duration(rest),
-            contention.len() - MOST
+            contention.len() - MAX_ROWS
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
