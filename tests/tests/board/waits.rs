@@ -170,7 +170,8 @@ fn look(isa: Isa, waiting: &Waiting, sysroot: &str, linked: Linked) -> Result<()
         } else {
             0x7000_0000
         },
-        stands: false,
+        // The stub halts the program to which it attaches, and an inspection leaves it halted.
+        stands: true,
     };
     seen.compare(waiting, conditions)
         .with_context(|| format!("{run}\n{output}"))
