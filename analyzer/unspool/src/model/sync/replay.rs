@@ -161,7 +161,7 @@ impl<'a> Replay<'a> {
                 if functions.iter().any(|id| calls.function(*id).futex) {
                     self.wakes.change(gap, self.latest_ns);
                     self.stale_waits.forget();
-                    self.tenures.forget(self.latest_ns);
+                    self.tenures.forget();
                 }
                 self.gaps.change(calls, functions, ends, gap);
             }

@@ -37,8 +37,9 @@ pub(super) struct Tenures {
 #[derive(Debug, Default)]
 struct Lock {
     waiting: usize,
-    /// Start of the current tenure, as first seen.
-    since_ns: u64,
+    /// Start of the current tenure, as first seen. `None` after a gap, until a wake or the first
+    /// wait.
+    since_ns: Option<u64>,
     /// The owner by the lock's own memory.
     owner: Option<ThreadIndex>,
     /// End times of the waits of threads that may hold the lock since.
@@ -59,7 +60,7 @@ impl Tenures {
         self.words.insert(word, lock);
         let lock = self.locks.entry(lock).or_default();
         if lock.waiting == 0 {
-            lock.since_ns = now;
+            lock.since_ns = Some(now);
             lock.owner = None;
             lock.returned.clear();
             lock.past.clear();
@@ -82,7 +83,7 @@ impl Tenures {
         if lock.waiting == 0 {
             return None;
         }
-        let since_ns = std::mem::replace(&mut lock.since_ns, now);
+        let since_ns = lock.since_ns.replace(now);
         let owner = lock.owner.take();
         if owner.is_some_and(|owner| owner != thread) {
             // The lock changed hands unseen.
@@ -90,10 +91,10 @@ impl Tenures {
         }
         // A thread that waited holds the lock since its return at most. Before, it may have waited
         // for a processor.
-        let returned_ns = lock.returned.remove(&thread).unwrap_or(0);
+        let returned_ns = lock.returned.remove(&thread);
         let tenure = Tenure {
             thread,
-            from_ns: since_ns.max(returned_ns),
+            from_ns: since_ns.max(returned_ns)?,
             to_ns: now,
             given_up,
         };
@@ -132,12 +133,13 @@ impl Tenures {
         }
     }
 
-    /// Forgets the tenures, because wakes are missing until `now`.
-    pub(super) fn forget(&mut self, now: u64) {
+    /// Forgets the tenures, because wakes are missing up to the next event.
+    pub(super) fn forget(&mut self) {
         for lock in self.locks.values_mut() {
             lock.past.clear();
+            lock.returned.clear();
             lock.owner = None;
-            lock.since_ns = now;
+            lock.since_ns = None;
         }
     }
 }
@@ -176,8 +178,9 @@ mod tests {
         assert_eq!(tenures.wake(WORD, READER, PATH, 1000), None);
         assert_eq!(tenures.leave(LOCK, FIRST, (100, 1001)), None);
         tenures.wait(LOCK, WORD, 2000, Some(FIRST));
-        tenures.forget(2900);
-        tenures.wake(WORD, READER, PATH, 3000);
+        tenures.forget();
+        // The gap may have lasted until now.
+        assert_eq!(tenures.wake(WORD, READER, PATH, 3000), None);
         assert_eq!(tenures.leave(LOCK, FIRST, (2000, 3001)), None);
         tenures.wait(LOCK, WORD, 3500, None);
         tenures.lose(LOCK);
