@@ -52,8 +52,13 @@ fn guard(tracer: Tid) -> ExitCode {
                     fork::die_by(signal);
                 }
                 Status::Exiting => {
-                    mend(tracer);
+                    let clean = mend(tracer);
+                    let code = exit_code(tracer).filter(|_| clean);
                     let _ = ptrace::cont(tracer, 0);
+                    if let Some(code) = code {
+                        // The kernel may take 50 ms to close the tracer's perf events.
+                        return code;
+                    }
                 }
                 Status::Signal(signal) => drop(ptrace::cont(tracer, signal)),
                 Status::Held(signal) if signal != libc::SIGTRAP => drop(ptrace::listen(tracer)),
@@ -70,11 +75,18 @@ fn guard(tracer: Tid) -> ExitCode {
     }
 }
 
-/// Takes out what the tracer has left in the program, and in what the program has forked.
-fn mend(tracer: Tid) {
+/// The exit code of the tracer, which is about to exit. `None` if a signal ends it.
+fn exit_code(tracer: Tid) -> Option<ExitCode> {
+    let status = ptrace::event_message(tracer).ok()? as i32;
+    libc::WIFEXITED(status).then(|| ExitCode::from(libc::WEXITSTATUS(status) as u8))
+}
+
+/// Removes the traps that the tracer has left in the program and in its forks. Returns true if
+/// there were none.
+fn mend(tracer: Tid) -> bool {
     let traps = journal::read();
     if traps.is_empty() {
-        return;
+        return true;
     }
     let mut processes: Vec<(Tid, Tid)> = traps.iter().map(|t| (t.process, t.process)).collect();
     processes.extend(traced_by(tracer));
@@ -94,6 +106,7 @@ fn mend(tracer: Tid) {
             }
         }
     }
+    false
 }
 
 /// The processes that the tracer traces, each with a thread that still has its memory: the first

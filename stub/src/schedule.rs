@@ -33,6 +33,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const LATENESS_NS: u64 = 2_000_000;
 /// Records of one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
+/// Stack size of the thread that closes the events, in bytes.
+const CLOSING_STACK: usize = 64 << 10;
 /// How often new threads are looked for while events are opened.
 const MAX_LISTINGS: usize = 16;
 
@@ -42,7 +44,7 @@ pub(crate) struct Schedule {
     sources: Vec<Source>,
     watermarks: Watermarks,
     /// Events that write into another one's ring.
-    _events: Vec<OwnedFd>,
+    events: Vec<OwnedFd>,
     waking: Option<WakingFormat>,
     /// States of the threads that were there at the beginning, not sent yet.
     initial: VecDeque<Record>,
@@ -71,7 +73,7 @@ impl Schedule {
             process: pid,
             sources: opened.sources,
             watermarks,
-            _events: opened.events,
+            events: opened.events,
             waking,
             threads: initial.iter().map(|record| record.tid).collect(),
             initial,
@@ -195,6 +197,19 @@ impl Schedule {
                 true
             }
         }
+    }
+}
+
+impl Drop for Schedule {
+    /// Closes the events on a thread of its own, because the kernel takes up to 50 ms to let go of a
+    /// tracepoint.
+    fn drop(&mut self) {
+        let sources = std::mem::take(&mut self.sources);
+        let events = std::mem::take(&mut self.events);
+        let close = || drop((sources, events));
+        // Where no thread can be created, the closure is dropped here, and closes them.
+        let thread = std::thread::Builder::new().stack_size(CLOSING_STACK);
+        drop(thread.spawn(close));
     }
 }
 

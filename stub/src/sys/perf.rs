@@ -223,6 +223,9 @@ impl Ring {
     }
 }
 
+// SAFETY: the ring is the only owner of its mapping, and has no reference to the thread that made it.
+unsafe impl Send for Ring {}
+
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and no reference into it is left.
