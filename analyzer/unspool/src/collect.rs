@@ -7,7 +7,6 @@
 //! [`record`] plants breakpoints where threads are created, started, joined and detached, and
 //! follows the program to its end; an [`Inspection`] looks at it as it is.
 
-mod abi;
 mod auxv;
 mod bytecode;
 mod calls;

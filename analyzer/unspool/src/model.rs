@@ -16,7 +16,6 @@ pub(crate) mod fixture;
 mod history;
 mod identity;
 mod inspection;
-mod layouts;
 mod listing;
 mod note;
 mod origin;

@@ -18,8 +18,8 @@ mod places;
 pub use passages::Passages;
 pub use places::Places;
 
-use crate::c_library::is_c_library;
 use crate::maps;
+use crate::platform::c_library::is_c_library;
 
 /// Finds files and keeps them. Its clones share what they keep.
 #[derive(Clone, Debug, Default)]

@@ -107,7 +107,7 @@ pub(super) fn trials() -> Vec<Trial> {
 /// A test beside the table of layouts compares it with these files.
 fn layouts(command: &mut Command, file: &str) -> Result<()> {
     let run = process::run(command, Duration::from_secs(60))?.success()?;
-    let file = Path::new("analyzer/unspool/src/model/layouts").join(file);
+    let file = Path::new("analyzer/unspool/src/platform/layouts").join(file);
     let ours = std::fs::read_to_string(workspace::root().join(file))?;
     ensure!(run.text() == ours, "{run}\nour table has\n{ours}");
     Ok(())

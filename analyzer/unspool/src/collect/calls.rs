@@ -19,7 +19,7 @@ use super::probes::{Probes, Refused};
 use super::program::Program;
 use super::session::Session;
 use super::sink::Sink;
-use crate::c_library::{has_musl_inside, has_threads, is_musl};
+use crate::platform::c_library::{has_musl_inside, has_threads, is_musl};
 use pattern::Pattern;
 use plan::Fast;
 use resolvers::Resolvers;

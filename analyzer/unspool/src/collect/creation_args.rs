@@ -5,8 +5,8 @@
 use unspool_capture::{Read, ReadRole};
 use unspool_rsp::Client;
 
-use super::abi::Abi;
 use super::modules::Modules;
+use crate::platform::abi::Abi;
 
 /// Bytes of a `pthread_attr_t` that are recorded: all of it, in every known C library.
 pub(super) const ATTR: usize = 64;

@@ -7,8 +7,8 @@
 use unspool_capture::{Read, ReadRole};
 use unspool_rsp::Client;
 
-use super::abi::Abi;
 use super::session::Session;
+use crate::platform::abi::Abi;
 
 /// Creations that failed stay for ever; beyond this many the oldest are given up.
 const LIMIT: usize = 4096;

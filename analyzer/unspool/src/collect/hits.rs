@@ -7,7 +7,6 @@ use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Registers, ThreadId};
 use unspool_unwind::RegisterFile;
 
-use super::abi::Abi;
 use super::calls::call_hits::{CallReader, object_at};
 use super::calls::site::OBJECT;
 use super::collected_stack::CollectedStack;
@@ -21,6 +20,7 @@ use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
 use super::stack_walk::StackWalker;
 use super::thread_reader::ReadThread;
+use crate::platform::abi::Abi;
 
 /// Reads what a hit needs and makes an event of it.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use unspool_capture::{Blocked, Chunk, Snapshot};
 
 use super::session::Session;
 use super::sink::Sink;
-use crate::syscall::Call;
+use crate::platform::syscall::Call;
 
 /// Threads read at one time, so that a program with thousands of idle threads costs no more.
 const MAX_READS: usize = 32;

@@ -5,7 +5,7 @@
 use unspool_image::BuildId;
 use unspool_rsp::Client;
 
-use super::abi::Abi;
+use crate::platform::abi::Abi;
 
 /// Paths in the dynamic linker's lists are never longer (PATH_MAX).
 const STRING_LIMIT: usize = 4096;

@@ -9,12 +9,12 @@ use unspool_image::{BuildId, FindError, Image, Wanted};
 use unspool_rsp::Client;
 use unspool_unwind::{Module, ModuleMap, Table};
 
-use super::abi::Abi;
 use super::memory::{self, PT_LOAD};
 use super::place::Place;
 use super::rendezvous::Listed;
 use super::session::Session;
 use super::sink::Sink;
+use crate::platform::abi::Abi;
 use crate::store::{Opened, Store};
 
 /// Largest file taken over the wire.

@@ -20,7 +20,7 @@ use super::session::Session;
 use super::sink::Sink;
 use super::trace_places::{self, TracePlaces};
 use super::tracepoints::VARIABLES;
-use crate::c_library::has_threads;
+use crate::platform::c_library::has_threads;
 
 /// The C library's functions that execute another file. All others call one of these.
 const EXEC_FUNCTIONS: [&str; 3] = ["execve", "execveat", "fexecve"];

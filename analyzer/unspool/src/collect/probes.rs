@@ -6,13 +6,13 @@ use std::ops::Range;
 use unspool_capture::{Probe, ProbeKind};
 use unspool_rsp::{Breakpoint, Client, TraceAction, Tracepoint};
 
-use super::abi::Abi;
 use super::calls::site::Site;
 use super::error::Error;
 use super::memory;
 use super::place::{Place, Purpose};
 use super::sink::Sink;
 use super::tracepoints;
+use crate::platform::abi::Abi;
 
 /// Bytes of the longest system call instruction and the longest instruction before it.
 const MAX_CALL_LENGTH: u64 = 17;

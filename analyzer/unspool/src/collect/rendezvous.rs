@@ -6,9 +6,9 @@
 
 use unspool_rsp::Client;
 
-use super::abi::Abi;
 use super::auxv::Auxv;
 use super::memory::{self, PT_DYNAMIC, PT_PHDR};
+use crate::platform::abi::Abi;
 
 /// `DT_DEBUG`, whose value the dynamic linker sets to the address of `r_debug`.
 const DT_DEBUG: u64 = 21;

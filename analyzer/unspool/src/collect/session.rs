@@ -13,11 +13,11 @@ use unspool_rsp::{Action, Client, ClientOptions, Registers, StopReply, ThreadEnt
 
 use crate::maps;
 
-use super::abi::Abi;
 use super::error::Error;
 use super::launch::{self, Stub};
 use super::options::{Options, Source, Subject};
 use super::sink;
+use crate::platform::abi::Abi;
 
 /// gdb's number of SIGTRAP, by which breakpoints report.
 pub(super) const SIGTRAP: u8 = 5;
@@ -125,7 +125,11 @@ impl Session {
             StopReply::Stopped { thread, .. } => *thread,
             _ => return Err(Error::NoTarget),
         };
-        let abi = Abi::new(client.description())?;
+        let abi = Abi::new(client.description());
+        let abi = abi.ok_or_else(|| {
+            let named = client.description().architecture.as_deref();
+            Error::Architecture(named.unwrap_or("not named").to_owned())
+        })?;
         let pid = match &options.source {
             Source::Attach { pid } => Some(u64::from(*pid)),
             _ => thread.and_then(|thread| thread.pid.or(Some(thread.tid))),

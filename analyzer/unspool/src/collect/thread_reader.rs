@@ -20,7 +20,7 @@ use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
 use super::threads::Threads;
 use super::wanted::Wanted;
-use crate::syscall::{AFTER, BEFORE};
+use crate::platform::syscall::{AFTER, BEFORE};
 
 /// Threads whose registers and first stack bytes are asked for at once.
 const BATCH: usize = 64;

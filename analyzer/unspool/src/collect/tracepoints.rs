@@ -6,10 +6,10 @@
 use unspool_capture::ProbeKind;
 use unspool_rsp::{Client, TraceAction};
 
-use super::abi::Abi;
 use super::bytecode::*;
 use super::creation_args::{ATTR, STATE};
 use super::place::Purpose;
+use crate::platform::abi::Abi;
 
 /// The longest stack that a tracepoint collects whole. With a longer one, the thread stops.
 const MAX_COLLECTED_STACK: u16 = 0x4000;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use unspool_capture::Snapshot;
 use unspool_unwind::Provenance;
 
-use super::layouts::Layout;
-use crate::c_library::has_threads;
+use crate::platform::c_library::has_threads;
+use crate::platform::layouts::Layout;
 
 /// A place in the program's code, independent of the mapping as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -12,8 +12,8 @@ use unspool_capture::{
 use unspool_unwind::Provenance;
 
 use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
-use super::layouts::{self, Family, Layout};
 use super::{Detail, Model, Module};
+use crate::platform::layouts::{self, Family, Layout};
 
 pub(crate) mod sync;
 

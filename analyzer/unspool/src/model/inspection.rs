@@ -15,9 +15,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::finding::ObjectName;
-use super::layouts;
 use super::note::Note;
 use super::thread::ThreadIndex;
+use crate::platform::layouts;
 use crate::primitives::{Kind, Primitive};
 
 pub(super) use at_end::at_end;

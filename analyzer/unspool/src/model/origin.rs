@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::backtrace::{Backtrace, NamedFrame, Place};
 use super::cxx;
-use crate::c_library::has_threads;
+use crate::platform::c_library::has_threads;
 
 /// Functions of C libraries in which every created thread begins, outside its thread function.
 const STARTERS: &[&str] = &[

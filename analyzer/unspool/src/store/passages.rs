@@ -173,7 +173,7 @@ mod tests {
         let path = maps
             .lines()
             .filter_map(|line| line.split_whitespace().nth(5))
-            .find(|path| crate::c_library::is_c_library(path));
+            .find(|path| crate::platform::c_library::is_c_library(path));
         Image::open(Path::new(path.expect("a C library"))).expect("its file")
     }
 

@@ -6,7 +6,6 @@ use unspool_capture::{Chunk, Event, Read, ReadRole, Snapshot};
 use unspool_rsp::{Registers, TraceFrame};
 use unspool_unwind::Stack;
 
-use super::super::abi::Abi;
 use super::super::collected_stack::CollectedStack;
 use super::super::error::Error;
 use super::super::modules::Modules;
@@ -17,6 +16,7 @@ use super::super::stack_walk::StackWalker;
 use super::super::tracepoints::{FLAGS, RESULT, SP};
 use super::condition;
 use super::site::{OBJECT, Site, variable};
+use crate::platform::abi::Abi;
 
 /// Bytes of stack read while a thread is stopped.
 const FIRST: usize = 1024;

@@ -12,7 +12,6 @@ use unspool_capture::Severity;
 use unspool_image::Arch;
 use unspool_rsp::{Client, Registers};
 
-use super::super::abi::Abi;
 use super::super::error::Error;
 use super::super::function_names::listed_functions;
 use super::super::memory;
@@ -23,6 +22,7 @@ use super::super::session::Session;
 use super::super::sink::Sink;
 use super::condition;
 use super::plan::{Start, Undecided};
+use crate::platform::abi::Abi;
 
 /// Functions that a note names, at most: a pattern may have hundreds.
 const MAX_NAMES: usize = 8;

@@ -6,10 +6,10 @@ use unspool_rsp::{Client, Registers, TraceAction, TraceFrame};
 use unspool_unwind::RegisterFile;
 use unspool_unwind::code::exits::{Early, Given, Return, SystemCall};
 
-use super::super::abi::Abi;
 use super::super::bytecode::*;
 use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, number};
 use super::condition;
+use crate::platform::abi::Abi;
 
 /// Number of bytes recorded of an object. Covers mutexes, and read-write locks up to their writer,
 /// in every known C library.

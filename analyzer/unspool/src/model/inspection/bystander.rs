@@ -4,9 +4,9 @@
 //! remains a hang beside it.
 
 use super::{Inspection, Program, State};
-use crate::c_library::{ends_no_wait, is_c_library};
 use crate::model::backtrace::{Backtrace, NamedFrame};
 use crate::model::{Model, ThreadIndex};
+use crate::platform::c_library::{ends_no_wait, is_c_library};
 
 /// Maximum number of running threads that are examined. A program with more is busy, and the search
 /// is not worth its cost.

@@ -3,9 +3,9 @@
 //! Memory may hold anything. If it does not look like the expected object, it yields no facts, and
 //! a clause gives the reason.
 
-use super::layouts::{Layout, OWNER_DIED, TID};
 use super::memory::Memory;
-use crate::syscall::Futex;
+use crate::platform::layouts::{Layout, OWNER_DIED, TID};
+use crate::platform::syscall::Futex;
 
 /// Upper bound of thread ids (include/linux/threads.h, PID_MAX_LIMIT).
 const MAX_TID: u32 = 4 << 20;
@@ -190,8 +190,8 @@ pub(super) fn rwlock(memory: &Memory, layout: &Layout, address: u64) -> Said {
 mod tests {
     use unspool_capture::Record;
 
-    use super::super::layouts::{self, Family};
     use super::*;
+    use crate::platform::layouts::{self, Family};
 
     const AT: u64 = 0x5000;
 

@@ -8,10 +8,10 @@ use unspool_capture::{
 };
 use unspool_unwind::Provenance;
 
-use super::layouts::{Family, Library};
 use super::{Inspection, Onward, Program, Scene, at_end};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use crate::model::{Detail, Doubt, Finding, FindingKind, Model};
+use crate::platform::layouts::{Family, Library};
 
 const REGISTERS: [&str; 9] = [
     "orig_rax", "rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp",

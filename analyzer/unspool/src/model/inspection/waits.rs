@@ -9,15 +9,15 @@ use std::sync::Arc;
 use unspool_capture::{Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot, Target};
 use unspool_image::Arch;
 
-use super::layouts::{self, Layout, Library};
 use super::memory::Memory;
 use super::object;
 use super::{Holder, Inspection, Onward, State, Wait};
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
+use crate::platform::layouts::{self, Layout, Library};
+use crate::platform::syscall::{self, AFTER, BEFORE, Call, Futex};
 use crate::primitives::Kind;
-use crate::syscall::{self, AFTER, BEFORE, Call, Futex};
 
 mod primitive;
 mod unnamed;

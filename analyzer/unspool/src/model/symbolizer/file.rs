@@ -7,9 +7,9 @@ use unspool_image::{Arch, BuildId, Image, SymbolKind, Wanted};
 use unspool_unwind::Table;
 
 use super::Source;
-use crate::c_library::has_threads;
 use crate::model::backtrace::base_name;
 use crate::model::{Note, Topic};
+use crate::platform::c_library::has_threads;
 use crate::store::{self, Store};
 
 /// All files of a capture, each once even if mapped repeatedly.

@@ -12,8 +12,8 @@ use unspool_unwind::code::onward::{Callee, onward, relative_slots};
 
 use super::Symbolizer;
 use super::program::LAST;
-use crate::c_library::ends_no_wait;
 use crate::model::inspection::Onward;
+use crate::platform::c_library::ends_no_wait;
 
 /// Maximum number of functions that are followed from one address.
 const MAX_FUNCTIONS: usize = 200;

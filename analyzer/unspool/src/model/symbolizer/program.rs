@@ -6,8 +6,8 @@ use memchr::memmem;
 use unspool_image::SymbolKind;
 
 use super::Symbolizer;
-use crate::c_library::{has_musl_inside, is_c_library, is_musl};
 use crate::model::inspection::{Family, Library};
+use crate::platform::c_library::{has_musl_inside, is_c_library, is_musl};
 
 /// Every address is looked up in the last epoch, because an inspection has only one.
 pub(super) const LAST: usize = usize::MAX;

@@ -15,7 +15,7 @@ use super::{Symbolizer, stored_answers};
 use crate::model::Note;
 use crate::model::backtrace::{Backtrace, Frames, Place};
 use crate::model::inspection::{Family, Library, Onward, Program};
-use crate::model::layouts::{self, Layout};
+use crate::platform::layouts::{self, Layout};
 
 impl Symbolizer {
     /// All answers, for storage in the recording.

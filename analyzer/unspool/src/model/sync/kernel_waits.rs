@@ -9,7 +9,7 @@ use unspool_image::Arch;
 use crate::model::backtrace::{Backtrace, Frames};
 use crate::model::schedule::RunState;
 use crate::model::{Model, Thread, ThreadIndex};
-use crate::syscall::Call;
+use crate::platform::syscall::Call;
 
 /// A span of time that a thread spent blocked in the kernel.
 #[derive(Clone, Debug)]

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use unspool_image::Arch;
 
-use super::super::layouts::{self, COND_SIZE, Family, Layout, Library, Own, takes_mutex};
 use super::super::object::{self, Said};
 use super::{Inspector, Wait, Waiter};
 use crate::model::backtrace::{Backtrace, Place, base_name};
 use crate::model::finding::ObjectName;
+use crate::platform::layouts::{self, COND_SIZE, Family, Layout, Library, Own, takes_mutex};
+use crate::platform::syscall::Futex;
 use crate::primitives::{self, Kind, Operation, Primitive};
-use crate::syscall::Futex;
 
 /// Maximum number of frames between a system call and the function called by the program.
 const DEEPEST: usize = 16;

@@ -5,10 +5,10 @@
 
 use unspool_image::Arch;
 
-use super::super::layouts::{self, Family, TID};
 use super::super::object::{self, Said};
 use super::{Inspector, Wait, Waiter};
 use crate::model::backtrace::{Backtrace, base_name};
+use crate::platform::layouts::{self, Family, TID};
 use crate::primitives::Kind;
 
 /// glibc's lock word when threads wait (sysdeps/nptl/lowlevellock.h).

@@ -11,10 +11,10 @@ use foldhash::HashMap;
 
 use super::Replay;
 use crate::model::calls::{Call, Calls, PathId, futex};
-use crate::model::layouts::{beginning_in_language, takes_mutex};
 use crate::model::sync::meaning::{self, in_path};
 use crate::model::sync::naming::caller;
 use crate::model::sync::objects::ObjectIndex;
+use crate::platform::layouts::{beginning_in_language, takes_mutex};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
 /// The object or word that a system call waits at.

@@ -4,7 +4,7 @@ use unspool_capture::ProbeKind;
 
 use super::{A, Acting, B, COND, ONE, TWO, two_threads};
 use crate::model::fixture::PID;
-use crate::model::layouts::Family;
+use crate::platform::layouts::Family;
 use crate::primitives::Kind;
 
 /// `FUTEX_WAIT` and `FUTEX_WAIT_BITSET` with `FUTEX_CLOCK_REALTIME`, of this process.

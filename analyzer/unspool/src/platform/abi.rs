@@ -8,13 +8,11 @@ use unspool_image::Arch;
 use unspool_rsp::{Breakpoint, Register, Registers, TargetDescription};
 use unspool_unwind::RegisterFile;
 
-use super::error::Error;
-
 /// The registers with a role, resolved in the target's own description.
 #[derive(Debug, Clone)]
-pub(super) struct Abi {
-    pub(super) arch: Arch,
-    pub(super) pointer: usize,
+pub(crate) struct Abi {
+    pub(crate) arch: Arch,
+    pub(crate) pointer: usize,
     pc: Register,
     sp: Register,
     args: Vec<Register>,
@@ -33,7 +31,8 @@ pub(super) struct Abi {
 }
 
 impl Abi {
-    pub(super) fn new(description: &TargetDescription) -> Result<Self, Error> {
+    /// `None` if the architecture is unknown, or a register with a role is missing.
+    pub(crate) fn new(description: &TargetDescription) -> Option<Self> {
         let named = description.architecture.as_deref();
         // A description may leave the architecture out; its registers still tell.
         let arch = match named {
@@ -43,14 +42,13 @@ impl Abi {
             None if description.register("cpsr").is_some() => Some(Arch::Arm),
             None => None,
         };
-        let unknown = || Error::Architecture(named.unwrap_or("not named").to_owned());
-        let arch = arch.ok_or_else(unknown)?;
+        let arch = arch?;
         // System V x86-64 psABI 3.2.3; AAPCS64 6.8.2; AAPCS32 6.5: integer arguments in order.
         let (pc, sp, args, thread_pointer) = match arch {
             Arch::X86_64 => ("rip", "rsp", ["rdi", "rsi", "rdx", "rcx"], "fs_base"),
             Arch::Aarch64 => ("pc", "sp", ["x0", "x1", "x2", "x3"], "tpidr"),
             Arch::Arm => ("pc", "sp", ["r0", "r1", "r2", "r3"], "tpidruro"),
-            _ => return Err(unknown()),
+            _ => return None,
         };
         // syscall(2), "Architecture calling conventions"
         let (call, result) = match arch {
@@ -58,10 +56,10 @@ impl Abi {
             Arch::Aarch64 => (["x8", "x0", "x1", "x2", "x3"], "x0"),
             _ => (["r7", "r0", "r1", "r2", "r3"], "r0"),
         };
-        let find = |name: &str| description.register(name).cloned().ok_or_else(unknown);
+        let find = |name: &str| description.register(name).cloned();
         let (pc, sp) = (find(pc)?, find(sp)?);
-        let args: Vec<Register> = args.into_iter().map(find).collect::<Result<_, _>>()?;
-        let asking: Vec<Register> = call.into_iter().map(find).collect::<Result<_, _>>()?;
+        let args: Vec<Register> = args.into_iter().map(find).collect::<Option<_>>()?;
+        let asking: Vec<Register> = call.into_iter().map(find).collect::<Option<_>>()?;
         let names = (0..40).filter_map(|number| RegisterFile::name(arch, number));
         let unwinders = names.filter_map(|name| description.register(name));
         let own = [&pc, &sp].into_iter().chain(&args).chain(&asking);
@@ -72,7 +70,7 @@ impl Abi {
         wanted.dedup_by_key(|register| register.number);
         // The first of a name counts.
         let named = description.registers.iter().rev();
-        Ok(Self {
+        Some(Self {
             arch,
             pointer: arch.address_size(),
             pc,
@@ -94,12 +92,12 @@ impl Abi {
         })
     }
 
-    pub(super) fn pc(&self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn pc(&self, registers: &Registers) -> Option<u64> {
         registers.value(&self.pc)
     }
 
     /// Registers of which only program counter and stack pointer are known.
-    pub(super) fn registers_at(&self, pc: u64, sp: u64) -> Registers {
+    pub(crate) fn registers_at(&self, pc: u64, sp: u64) -> Registers {
         let mut registers = Registers::unknown();
         for (register, value) in [(&self.pc, pc), (&self.sp, sp)] {
             registers.set(register, &value.to_le_bytes()[..register.size().min(8)]);
@@ -107,16 +105,16 @@ impl Abi {
         registers
     }
 
-    pub(super) fn set_pc(&self, registers: &mut Registers, pc: u64) {
+    pub(crate) fn set_pc(&self, registers: &mut Registers, pc: u64) {
         registers.set(&self.pc, &pc.to_le_bytes());
     }
 
-    pub(super) fn sp(&self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn sp(&self, registers: &Registers) -> Option<u64> {
         registers.value(&self.sp)
     }
 
     /// The first `count` arguments of the function whose first instruction is next.
-    pub(super) fn args(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
+    pub(crate) fn args(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
         self.args
             .iter()
             .take(count)
@@ -125,54 +123,54 @@ impl Abi {
     }
 
     /// What the function returns whose last instruction is next.
-    pub(super) fn result(&self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn result(&self, registers: &Registers) -> Option<u64> {
         registers.value(&self.result)
     }
 
     /// The flags that instructions depend on, where any instruction may.
-    pub(super) fn flags(&self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn flags(&self, registers: &Registers) -> Option<u64> {
         registers.value(self.flags.as_ref()?)
     }
 
     /// The number of the system call that is next.
-    pub(super) fn call_number(&self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn call_number(&self, registers: &Registers) -> Option<u64> {
         registers.value(self.asking.first()?)
     }
 
     /// Its first `count` arguments.
-    pub(super) fn call_arguments(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
+    pub(crate) fn call_arguments(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
         let arguments = self.asking.iter().skip(1).take(count);
         arguments
             .map(|register| registers.value(register))
             .collect()
     }
 
-    pub(super) fn result_number(&self) -> u16 {
+    pub(crate) fn result_number(&self) -> u16 {
         wire(Some(&self.result))
     }
 
     /// The number of a register by its DWARF number.
-    pub(super) fn dwarf_number(&self, number: u8) -> Option<u16> {
+    pub(crate) fn dwarf_number(&self, number: u8) -> Option<u16> {
         let name = RegisterFile::name(self.arch, number)?;
         self.description
             .register(name)
             .map(|register| wire(Some(register)))
     }
 
-    pub(super) fn flags_number(&self) -> Option<u16> {
+    pub(crate) fn flags_number(&self) -> Option<u16> {
         self.flags.as_ref().map(|flags| wire(Some(flags)))
     }
 
-    pub(super) fn call_number_number(&self) -> u16 {
+    pub(crate) fn call_number_number(&self) -> u16 {
         wire(self.asking.first())
     }
 
-    pub(super) fn call_argument_number(&self, index: usize) -> u16 {
+    pub(crate) fn call_argument_number(&self, index: usize) -> u16 {
         wire(self.asking.get(index + 1))
     }
 
     /// An address of so many bits as the target's have.
-    pub(super) fn wrap(&self, address: u64) -> u64 {
+    pub(crate) fn wrap(&self, address: u64) -> u64 {
         if self.pointer == 4 {
             address & 0xffff_ffff
         } else {
@@ -180,27 +178,27 @@ impl Abi {
         }
     }
 
-    pub(super) fn thread_pointer(&self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn thread_pointer(&self, registers: &Registers) -> Option<u64> {
         registers.value(self.thread_pointer.as_ref()?)
     }
 
     /// The numbers of the registers that a tracepoint collects: what an unwinder and an argument reader want.
-    pub(super) fn trace_registers(&self) -> Vec<u32> {
+    pub(crate) fn trace_registers(&self) -> Vec<u32> {
         self.wanted.iter().map(|register| register.number).collect()
     }
 
     /// The stack pointer's number.
-    pub(super) fn sp_number(&self) -> u16 {
+    pub(crate) fn sp_number(&self) -> u16 {
         wire(Some(&self.sp))
     }
 
     /// The number of the register of an argument.
-    pub(super) fn argument_number(&self, index: usize) -> u16 {
+    pub(crate) fn argument_number(&self, index: usize) -> u16 {
         wire(self.args.get(index))
     }
 
     /// The registers that a tracepoint collected, of a whole `g` packet.
-    pub(super) fn traced(&self, all: &[u8]) -> Registers {
+    pub(crate) fn traced(&self, all: &[u8]) -> Registers {
         let mut registers = Registers::unknown();
         for register in &self.wanted {
             if let Some(bytes) = all.get(register.range()) {
@@ -211,7 +209,7 @@ impl Abi {
     }
 
     /// The registers that a look brought, of a whole `g` packet: those, and which system call the thread is in.
-    pub(super) fn looked(&self, all: &[u8]) -> Registers {
+    pub(crate) fn looked(&self, all: &[u8]) -> Registers {
         let mut registers = self.traced(all);
         if let Some(register) = &self.call
             && let Some(bytes) = all.get(register.range())
@@ -222,13 +220,13 @@ impl Abi {
     }
 
     /// The word that a thread with these registers may wait at.
-    pub(super) fn waits_at(&self, registers: &Registers) -> Option<u64> {
+    pub(crate) fn waits_at(&self, registers: &Registers) -> Option<u64> {
         let value = |name: &str| registers.value(self.named.get(name)?);
-        crate::syscall::likely_futex(self.arch, &value)
+        crate::platform::syscall::likely_futex(self.arch, &value)
     }
 
     /// True if the first argument is the calling thread's own handle.
-    pub(super) fn is_own_handle(&self, registers: &Registers) -> bool {
+    pub(crate) fn is_own_handle(&self, registers: &Registers) -> bool {
         let Some(handle) = self.args(registers, 1).map(|args| args[0]) else {
             return false;
         };
@@ -241,7 +239,7 @@ impl Abi {
     }
 
     /// The registers a stop reply brought along.
-    pub(super) fn expedited(&self, pairs: &[(u32, Vec<u8>)]) -> Registers {
+    pub(crate) fn expedited(&self, pairs: &[(u32, Vec<u8>)]) -> Registers {
         let mut registers = Registers::unknown();
         for (number, bytes) in pairs {
             if let Some(register) = self.description.register_numbered(*number) {
@@ -252,7 +250,7 @@ impl Abi {
     }
 
     /// Whether an unwinder and an argument reader have all they want in `registers`.
-    pub(super) fn suffices(&self, registers: &Registers) -> bool {
+    pub(crate) fn suffices(&self, registers: &Registers) -> bool {
         let file = self.register_file(registers);
         let all = (0..40).filter(|n| RegisterFile::name(self.arch, *n).is_some());
         let tp = self.thread_pointer.as_ref();
@@ -260,12 +258,12 @@ impl Abi {
             && tp.is_none_or(|register| registers.value(register).is_some())
     }
 
-    pub(super) fn register_file(&self, registers: &Registers) -> RegisterFile {
+    pub(crate) fn register_file(&self, registers: &Registers) -> RegisterFile {
         RegisterFile::new(self.arch, |name| registers.value(self.named.get(name)?))
     }
 
     /// A code pointer without the bit that says Thumb (ARM DDI 0406, A2.3.2 "BX writes").
-    pub(super) fn code_address(&self, pointer: u64) -> u64 {
+    pub(crate) fn code_address(&self, pointer: u64) -> u64 {
         if self.arch == Arch::Arm {
             pointer & !1
         } else {
@@ -275,7 +273,7 @@ impl Abi {
 
     /// The breakpoint for the instruction at `address`; `thumb` is the first halfword of a Thumb
     /// instruction, `None` for code of a fixed size (RSP, "ARM Breakpoint Kinds").
-    pub(super) fn breakpoint(&self, address: u64, thumb: Option<u16>) -> Breakpoint {
+    pub(crate) fn breakpoint(&self, address: u64, thumb: Option<u16>) -> Breakpoint {
         let size = match (self.arch, thumb) {
             (Arch::X86_64, _) => 1,
             // 11101, 11110 and 11111 in the top five bits begin a 32-bit instruction (ARM DDI 0406, A6.1).
@@ -287,7 +285,7 @@ impl Abi {
     }
 
     /// A pointer from target memory; all supported targets are little-endian.
-    pub(super) fn pointer_at(&self, bytes: &[u8], index: usize) -> Option<u64> {
+    pub(crate) fn pointer_at(&self, bytes: &[u8], index: usize) -> Option<u64> {
         let at = index.checked_mul(self.pointer)?;
         let mut value = [0; 8];
         value

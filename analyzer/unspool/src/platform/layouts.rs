@@ -11,17 +11,17 @@ use crate::primitives::{Kind, Operation};
 
 /// A program's C library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::model) struct Library {
-    pub(in crate::model) family: Family,
+pub(crate) struct Library {
+    pub(crate) family: Family,
     /// The file that is the library, or that contains it.
-    pub(in crate::model) path: Arc<str>,
+    pub(crate) path: Arc<str>,
     /// True if it is part of a statically linked program.
-    pub(in crate::model) inside: bool,
+    pub(crate) inside: bool,
 }
 
 /// The library of the layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::model) enum Family {
+pub(crate) enum Family {
     /// glibc, with its minor version of 2; unknown in a static program.
     Glibc(Option<u32>),
     Musl,
@@ -29,29 +29,29 @@ pub(in crate::model) enum Family {
 
 /// Offsets of fields, in bytes from the object's address.
 #[derive(Debug)]
-pub(super) struct Layout {
-    pub(super) mutex: Mutex,
-    pub(super) rwlock: Rwlock,
-    pub(super) cond: Cond,
-    pub(super) barrier: Barrier,
+pub(crate) struct Layout {
+    pub(crate) mutex: Mutex,
+    pub(crate) rwlock: Rwlock,
+    pub(crate) cond: Cond,
+    pub(crate) barrier: Barrier,
     /// The records of objects whose threads wait at words of their own.
-    pub(super) cond_own: Option<Own>,
-    pub(super) barrier_own: Option<Own>,
+    pub(crate) cond_own: Option<Own>,
+    pub(crate) barrier_own: Option<Own>,
     /// The alignment of all objects but condition variables: the size of a pointer.
     align: u64,
     /// Offset from the word that a joining thread waits at to the id of the joined thread.
-    pub(super) joined_tid: i64,
+    pub(crate) joined_tid: i64,
     /// True if the word itself becomes 0 at the thread's end; otherwise it is the thread's state.
-    pub(super) tid_is_word: bool,
+    pub(crate) tid_is_word: bool,
     /// Offset of the owner's thread pointer in a private lock of stdio.
-    pub(super) stdio_owner: Option<u64>,
+    pub(crate) stdio_owner: Option<u64>,
 }
 
 /// A word of an object at which a thread may wait, recognized by the value that the thread expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(crate) struct Word {
     /// Bytes from the object's address.
-    pub(super) at: u64,
+    pub(crate) at: u64,
     mask: u32,
     bits: u32,
 }
@@ -75,7 +75,7 @@ impl Word {
 /// The words of a condition variable at which threads wait. Waiters have none if each waits at a
 /// word of its own.
 #[derive(Debug)]
-pub(super) struct Cond {
+pub(crate) struct Cond {
     wait: &'static [Word],
     /// Words where signalling threads wait for each other, and for waiters about to leave.
     signal: &'static [Word],
@@ -85,70 +85,70 @@ pub(super) struct Cond {
 
 /// The words of a barrier at which threads wait; none if each waits at a word of its own.
 #[derive(Debug)]
-pub(super) struct Barrier {
+pub(crate) struct Barrier {
     arrive: &'static [Word],
     destroy: &'static [Word],
 }
 
 /// A word in a record on a thread's stack that the object points to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Own {
+pub(crate) struct Own {
     /// Offsets of the word in the record.
-    pub(super) words: &'static [u64],
+    pub(crate) words: &'static [u64],
     /// Offsets of the pointers to records in the object.
-    pub(super) pointers: &'static [u64],
+    pub(crate) pointers: &'static [u64],
 }
 
 /// A mutex.
 #[derive(Debug)]
-pub(super) struct Mutex {
+pub(crate) struct Mutex {
     /// The word that is waited at, and where it is.
     words: &'static [Word],
-    pub(super) word: u64,
+    pub(crate) word: u64,
     /// Offset of the owner's thread id, if it is not in the word.
-    pub(super) owner: Option<u64>,
-    pub(super) kind: u64,
+    pub(crate) owner: Option<u64>,
+    pub(crate) kind: u64,
     /// Words that must be plausible.
-    pub(super) counts: Option<Counts>,
-    pub(super) size: u64,
+    pub(crate) counts: Option<Counts>,
+    pub(crate) size: u64,
     /// The meaning of the bits of `kind`.
-    pub(super) flavors: Flavors,
+    pub(crate) flavors: Flavors,
 }
 
 /// Offsets of glibc's counters of a mutex.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// Number of times the owner has locked it: 0 unless it is recursive, robust or inheriting.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// Count of holders and of waiters at a condition variable: not 0 if the lock is held.
-    pub(super) users: u64,
+    pub(crate) users: u64,
 }
 
 /// The bits of a mutex's kind.
 #[derive(Debug)]
-pub(super) struct Flavors {
-    pub(super) kinds: u32,
-    pub(super) normal: &'static [u32],
-    pub(super) recursive: u32,
-    pub(super) robust: u32,
-    pub(super) inherits: u32,
-    pub(super) protects: u32,
-    pub(super) shared: u32,
+pub(crate) struct Flavors {
+    pub(crate) kinds: u32,
+    pub(crate) normal: &'static [u32],
+    pub(crate) recursive: u32,
+    pub(crate) robust: u32,
+    pub(crate) inherits: u32,
+    pub(crate) protects: u32,
+    pub(crate) shared: u32,
     /// Valid bits; with any other bit the memory is no mutex.
-    pub(super) all: u32,
+    pub(crate) all: u32,
 }
 
 /// A read-write lock.
 #[derive(Debug)]
-pub(super) struct Rwlock {
+pub(crate) struct Rwlock {
     /// Words where readers wait, the most usual first.
-    pub(super) read_words: &'static [Word],
-    pub(super) write_words: &'static [Word],
+    pub(crate) read_words: &'static [Word],
+    pub(crate) write_words: &'static [Word],
     /// The word with the number of readers.
-    pub(super) readers: u64,
+    pub(crate) readers: u64,
     /// The writer's thread id, where it is recorded.
-    pub(super) writer: Option<u64>,
-    pub(super) size: u64,
+    pub(crate) writer: Option<u64>,
+    pub(crate) size: u64,
 }
 
 const GLIBC_FLAVORS: Flavors = Flavors {
@@ -221,7 +221,7 @@ const fn glibc(
 }
 
 /// Size of glibc's `pthread_cond_t` on all architectures, bytes.
-pub(super) const COND_SIZE: u64 = 48;
+pub(crate) const COND_SIZE: u64 = 48;
 /// Alignment of a `pthread_cond_t` on all architectures: that of a `long long`.
 const COND_ALIGN: u64 = 8;
 
@@ -339,7 +339,7 @@ impl Layout {
     }
 
     /// True if each thread that waits at such an object waits at a word of its own.
-    pub(super) fn has_own_words(&self, kind: Kind) -> bool {
+    pub(crate) fn has_own_words(&self, kind: Kind) -> bool {
         match kind {
             Kind::Cond => self.cond_own.is_some(),
             Kind::Barrier => self.barrier_own.is_some(),
@@ -350,7 +350,7 @@ impl Layout {
     /// Possible start addresses of an object whose thread waits at `word` for the value `expected`,
     /// the likeliest first. Usually there is one. There is none if threads wait at words of their
     /// own, or if it is no object.
-    pub(super) fn beginnings(
+    pub(crate) fn beginnings(
         &self,
         (kind, operation): (Kind, Operation),
         word: u64,
@@ -374,7 +374,7 @@ impl Layout {
 /// Start of an object of a language's own library, in which a thread waits at `word`. Rust's
 /// read-write lock has `state`, at which readers wait, before `writer_notify`
 /// (library/std/src/sys/sync/rwlock/futex.rs).
-pub(super) fn beginning_in_language(kind: Kind, operation: Operation, word: u64) -> u64 {
+pub(crate) fn beginning_in_language(kind: Kind, operation: Operation, word: u64) -> u64 {
     match (kind, operation) {
         (Kind::Rwlock, Operation::WriteLock) => word.wrapping_sub(4),
         _ => word,
@@ -386,7 +386,7 @@ pub(super) fn beginning_in_language(kind: Kind, operation: Operation, word: u64)
 /// It waits for the condition by `FUTEX_WAIT_BITSET`, before 2.34 also by `FUTEX_WAIT` for 0. For a
 /// mutex it waits by `FUTEX_WAIT` for 2, or for an owner's id with `FUTEX_WAITERS`, or the kernel
 /// hands it over (sysdeps/nptl/lowlevellock.h, nptl/pthread_mutex_lock.c).
-pub(super) fn takes_mutex(expected: Option<u32>, has_bits: bool) -> bool {
+pub(crate) fn takes_mutex(expected: Option<u32>, has_bits: bool) -> bool {
     let held = |value: u32| value == 2 || value & FUTEX_WAITERS != 0;
     !has_bits && expected.is_none_or(held)
 }
@@ -396,7 +396,7 @@ pub(super) fn takes_mutex(expected: Option<u32>, has_bits: bool) -> bool {
 const GLIBC_VERSIONS: RangeInclusive<u32> = 25..=41;
 
 /// The layouts of a library for pointers of `pointer` bytes, or the reason why they are unknown.
-pub(super) fn of(family: Family, pointer: usize) -> Result<&'static Layout, String> {
+pub(crate) fn of(family: Family, pointer: usize) -> Result<&'static Layout, String> {
     Ok(match (family, pointer) {
         (Family::Glibc(Some(version)), _) if !GLIBC_VERSIONS.contains(&version) => {
             return Err(format!(
@@ -415,11 +415,11 @@ pub(super) fn of(family: Family, pointer: usize) -> Result<&'static Layout, Stri
 }
 
 /// Mask of the owner's id in a lock word (include/uapi/linux/futex.h, FUTEX_TID_MASK).
-pub(super) const TID: u32 = 0x3fff_ffff;
+pub(crate) const TID: u32 = 0x3fff_ffff;
 /// The kernel's mark that threads wait, so that a release must wake them.
 const FUTEX_WAITERS: u32 = 0x8000_0000;
 /// The kernel's mark that the owner has ended.
-pub(super) const OWNER_DIED: u32 = 0x4000_0000;
+pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
 
 #[cfg(test)]
 mod tests {
