@@ -1,10 +1,10 @@
-//! The machine this server is compiled for: registers, trap instructions, how a trap reports.
+//! The architecture that this server is compiled for: registers, trap instructions, trap reports.
 //!
-//! The only place that asks the compiler for the architecture. The files in `arch/` hold the same
-//! constants and functions in the same order; everything above uses them by these names, and
+//! Only this module asks the compiler for the architecture. The files in `arch/` hold the same
+//! constants and functions in the same order. Other modules use them by these names, and use
 //! register layouts only through the table.
 
-// All are compiled everywhere: what they decode is tested wherever the tests run.
+// All are compiled everywhere, so that the decoders are tested on every host.
 #[allow(dead_code, unused_imports, reason = "one of them is used")]
 mod aarch64;
 #[allow(dead_code, unused_imports, reason = "one of them is used")]
@@ -65,15 +65,15 @@ pub(crate) fn register_set_of(number: usize) -> Option<usize> {
     register.map(|register| register.place.set)
 }
 
-/// Whether the kernel goes back to a system call that has this result, which no program ever sees:
-/// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
+/// Whether this result of a system call means that the kernel will restart the call. No program
+/// ever sees it: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
 fn will_be_gone_back_to(result: i64) -> bool {
     matches!(result, -514..=-512 | -516)
 }
 
-/// Whether a thread still has the general registers that it had. Of the processor's status the
-/// kernel changes bits as it likes (A64's SSBS is set where a thread goes on after another), and of
-/// the call that a thread was in last it keeps a note there.
+/// Whether a thread's general registers are unchanged. Ignores the words that the kernel may
+/// change by itself: the processor's status (A64's SSBS is set when a thread continues after
+/// another one) and the kernel's record of the last system call.
 pub(crate) fn unmoved(now: &[u8], before: &[u8]) -> bool {
     let words = |set: &[u8]| -> Vec<Option<Word>> {
         let words = set.chunks(size_of::<Word>()).enumerate();
@@ -96,7 +96,7 @@ pub(crate) fn move_pc(general: &mut [u8], by: u64) {
     }
 }
 
-/// An address as the wide type used above this layer.
+/// An address in the type that the modules above use.
 #[allow(
     clippy::useless_conversion,
     reason = "not useless where addresses have 32 bits"
@@ -113,7 +113,7 @@ pub(crate) trait Memory {
     fn store(&self, address: u64, bytes: &[u8]) -> bool;
 }
 
-/// An instruction's stand-in for another place.
+/// A copy of an instruction that can be executed at another address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Displaced {
     /// The code in the slot: one instruction, then a jump to the original's successor.

@@ -1,33 +1,36 @@
-//! What the code that notes hits inside the program has in common on all architectures: what it is
-//! asked to note, where a thread in it stands, and what it reads and writes of the pool.
+//! The parts that collectors have in common on all architectures: their input, the layout of the
+//! pool, and the state of a thread inside a collector.
 //!
-//! Each architecture has a file `collector.rs` with the same constants and functions: how it is
-//! generated, and how a thread is brought back out of it.
+//! A collector is generated code that records hits inside the program. Each architecture has a
+//! file `collector.rs` with the same constants and functions: it generates the code, and computes
+//! where a thread inside it would be without it.
 
 use super::collector;
 
-/// The pool: who comes next; up to where the stub has drained; whether it has been told to.
+/// The pool's head: the next ticket, the ticket up to which the stub has drained, and whether a
+/// collector has asked the stub to drain.
 pub(crate) const TICKET: u64 = 0;
 pub(crate) const DRAINED: u64 = 64;
 pub(crate) const ALARM: u64 = 96;
-/// Not 0 once the stub has died: collectors note nothing any more.
+/// Not 0 once the stub has died: collectors then record nothing.
 pub(crate) const GONE: u64 = 128;
-/// A word for each slot: 0, free; twice a ticket: being filled; that and one: to be drained.
+/// One word for each slot: 0 if it is free, `2 * ticket` while a collector fills it,
+/// `2 * ticket + 1` when it is ready to be drained.
 pub(crate) const STATES: u64 = 256;
-/// Threads: thread pointer, id, lowest address and end of the stack. An entry stands at the place
-/// of its hash, or beside it. The upper half of the id's word says how far from the thread pointer
-/// the kernel keeps the number of its processor; 0 if it does not.
+/// The thread table: thread pointer, id, lowest address and end of the stack. An entry is at the
+/// index of its hash, or next to it. The upper half of the id's word is the distance from the
+/// thread pointer to the kernel's processor number; 0 if the kernel does not store one.
 pub(crate) const TABLE: u64 = 16 << 10;
 pub(crate) const THREADS: u64 = 1024;
 pub(crate) const THREAD_SIZE: u64 = 32;
-/// The slots themselves.
+/// Start of the slots.
 pub(crate) const SLOTS: u64 = TABLE + THREADS * THREAD_SIZE;
 pub(crate) const MAX_SLOTS: u64 = 1024;
-/// As many blocks as their lengths have room for.
+/// Maximum number of blocks: a slot has room for this number of lengths.
 pub(crate) const MAX_BLOCKS: usize = 8;
 
-/// A slot: which collector, which thread, its thread pointer, its stack's end and pointer, clocks,
-/// processor, lengths of blocks; then what the architecture has; then the blocks.
+/// Layout of a slot: collector, thread, thread pointer, end of the stack, stack pointer, clock
+/// values, processor, lengths of the blocks; then the architecture's part; then the blocks.
 pub(super) const ID: u8 = 0;
 pub(super) const THREAD: u8 = 8;
 pub(super) const POINTER: u8 = 16;
@@ -39,16 +42,16 @@ pub(super) const PROCESSOR: u8 = 56;
 pub(super) const LENGTHS: u8 = 64;
 pub(super) const OWN: u8 = 96;
 
-/// The size of the first page, which is never mapped but often pointed into.
+/// Size of the first page, in bytes. It is never mapped, but pointers often point into it.
 pub(super) const FIRST_PAGE: u32 = 4096;
-/// Number of slots that a collector tries.
+/// Number of slots that a collector tries to take.
 pub(super) const TRIES: u32 = 8;
-/// Multiplier of the hash: 2^64 by the golden ratio.
+/// Multiplier of the hash: 2^64 divided by the golden ratio.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Of the product, the uppermost bits count.
+/// Shift that keeps the uppermost bits of the product.
 pub(super) const HASH_SHIFT: u8 = 54;
 
-/// The two places where a thread with this thread pointer may be entered, from the pool's start.
+/// The two possible offsets in the pool of the entry for this thread pointer.
 pub(crate) fn entries(pointer: u64) -> [u64; 2] {
     let hash = pointer.wrapping_mul(GOLDEN) >> HASH_SHIFT;
     [hash, hash ^ 1].map(|index| TABLE + index * THREAD_SIZE)
@@ -59,11 +62,11 @@ pub(crate) fn entries(pointer: u64) -> [u64; 2] {
 pub(crate) enum Base {
     /// The register with this number in the `g` packet.
     Register(usize),
-    /// Nothing.
+    /// No base: the offset is the address.
     Absolute,
 }
 
-/// Memory to be noted.
+/// Memory to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     pub(crate) base: Base,
@@ -72,91 +75,91 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Whether it begins at the stack pointer or above: then it ends at the stack's end.
+    /// Whether it begins at or above the stack pointer. Such a block ends where the stack ends.
     pub(crate) fn is_stack(&self) -> bool {
         self.base == Base::Register(super::SP) && self.offset < 1 << 30
     }
 
-    /// The room that it takes.
+    /// Space that it takes in a slot, in bytes.
     pub(crate) fn room(&self) -> u64 {
         u64::from(self.length).next_multiple_of(16)
     }
 }
 
-/// How much room a slot needs for these blocks.
+/// Size of a slot with these blocks, in bytes.
 pub(crate) fn slot_size(blocks: &[Block]) -> u64 {
     let blocks: u64 = blocks.iter().map(Block::room).sum();
     (collector::BLOCKS as u64 + blocks).next_multiple_of(64)
 }
 
-/// What a collector is made of.
+/// The parameters of a collector.
 pub(crate) struct Order<'a> {
-    /// Its number, which it writes into slots.
+    /// Number that the collector writes into slots.
     pub(crate) id: u32,
-    /// Where it will be, and where the pool is.
+    /// Address of its code, and of the pool.
     pub(crate) start: u64,
     pub(crate) pool: u64,
-    /// Slots, a power of two, and the size of each.
+    /// Number of slots, a power of two, and the size of each.
     pub(crate) slots: u64,
     pub(crate) slot_size: u64,
-    /// Where the jump is, the breakpoint kind there, and the instructions that it displaces.
+    /// Address of the jump, the breakpoint kind there, and the instructions that it displaces.
     pub(crate) at: u64,
     pub(crate) kind: usize,
     pub(crate) displaced: &'a [u8],
     pub(crate) blocks: &'a [Block],
-    /// With more of the stack left than this a hit is the stub's.
+    /// Maximum number of bytes in use on the stack: the collector leaves other hits to the stub.
     pub(crate) stack_left: Option<u32>,
 }
 
-/// A place that a jump is wanted at.
+/// A place that is to get a jump.
 pub(crate) struct Site<'a> {
     pub(crate) at: u64,
-    /// The breakpoint kind there: on ARM it tells the instruction set.
+    /// The breakpoint kind there; on ARM it implies the instruction set.
     pub(crate) kind: usize,
     /// The code there that may be moved.
     pub(crate) code: &'a [u8],
     /// `AT_HWCAP`, `AT_HWCAP2`
     pub(crate) capabilities: [u64; 2],
-    /// The program's text.
+    /// Reads the program's text.
     pub(crate) read: &'a dyn Fn(u64, &mut [u8]) -> bool,
 }
 
-/// The word that says whether a collector is on. It changes while threads are in the collector.
+/// The word that enables a collector. It may change while threads are in the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Switch {
     pub(crate) on: [u8; 4],
     pub(crate) off: [u8; 4],
 }
 
-/// Where a thread in such code stands.
+/// The progress of a thread in a collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// The hit has not been noted.
+    /// The hit is not recorded.
     Before,
-    /// It has, and the displaced instructions have not been executed.
+    /// The hit is recorded, and the displaced instructions have not been executed.
     Dealt,
-    /// The same; and the code has told the stub that there is much to be drained.
+    /// As `Dealt`, and the collector has trapped to ask the stub to drain.
     Alarmed,
-    /// Some of the displaced instructions have been executed: its place is in the midst of the
-    /// jump.
+    /// Some of the displaced instructions have been executed: without the collector, the thread
+    /// would be in the middle of the bytes that the jump replaces.
     Inside,
-    /// All have.
+    /// All displaced instructions have been executed.
     After,
-    /// The code has left the hit to the stub.
+    /// The collector has left the hit to the stub.
     Slow,
 }
 
-/// A thread's place without us is in its registers; this is the rest.
+/// The state of a thread in a collector, apart from the registers that it would have without it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
     pub(crate) standing: Standing,
-    /// The state of a slot that it has taken and not filled: it is to be free again.
+    /// Address of the state of a slot that the thread has taken and not filled: it must be freed.
     pub(crate) claimed: Option<u64>,
 }
 
 impl Position {
-    /// `mine`: where the state is of the slot that a thread may have taken, and how that begins if
-    /// it has.
+    /// The position of a thread that may have taken a slot. `mine` is the address of that slot's
+    /// state, and the bytes with which the state begins if the thread has taken it.
     pub(super) fn claiming(
         standing: Standing,
         (pool, slots): (u64, u64),
@@ -177,7 +180,7 @@ impl Position {
     }
 }
 
-/// A slot as it was read.
+/// The contents of a slot.
 pub(crate) struct Noted<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Noted<'a> {
@@ -210,22 +213,22 @@ impl<'a> Noted<'a> {
         self.at(STACK_END).wrapping_sub(self.stack_pointer())
     }
 
-    /// The processor; -1 if nothing told.
+    /// The processor; -1 if it is unknown.
     pub(crate) fn processor(&self) -> i32 {
         self.half(PROCESSOR).cast_signed()
     }
 
-    /// The processor's clock at the beginning and at the end.
+    /// The processor's clock at the beginning and at the end of the recording.
     pub(crate) fn ticks(&self) -> (u64, u64) {
         (self.at(BEGIN), self.at(END))
     }
 
-    /// The register sets that were noted, with their indices: as the kernel has them at a trap.
+    /// The recorded register sets with their indices, in the kernel's format at a trap.
     pub(crate) fn sets(&self, at: u64) -> Vec<(usize, Vec<u8>)> {
         collector::sets(self, at)
     }
 
-    /// What was read of each of these blocks.
+    /// The bytes recorded of each of these blocks.
     pub(crate) fn blocks(&self, blocks: &[Block]) -> Vec<&'a [u8]> {
         let mut offset = collector::BLOCKS as u64;
         let mut noted = Vec::new();

@@ -1,5 +1,5 @@
-//! A traced program for trials on real processors: it stands at its first instruction, and trials
-//! execute code in it.
+//! A traced program, stopped at its first instruction, in which tests execute code on the real
+//! processor.
 
 use std::ffi::CString;
 
@@ -9,7 +9,7 @@ use crate::sys::launch::{Launch, launch};
 use crate::sys::memory::Memory;
 use crate::sys::{Tid, ptrace};
 
-/// Starts a program under trace; it stands at its first instruction.
+/// Starts a traced program, which stops at its first instruction.
 pub(super) fn start(path: &str) -> Tid {
     let file = CString::new(path).expect("a path");
     let launched = launch(&Launch {
@@ -39,7 +39,7 @@ pub(super) fn pc_and_sp(tid: Tid) -> (u64, u64) {
     (value(super::PC), value(super::SP))
 }
 
-/// Its memory, as its instructions see it.
+/// The program's memory, as its instructions see it.
 pub(super) struct Words<'a>(pub(super) &'a Memory);
 
 impl super::Memory for Words<'_> {

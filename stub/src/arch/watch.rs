@@ -1,6 +1,6 @@
-//! What a debug register can be asked to watch, and the pieces that its alignment rules make of it.
+//! Hardware watchpoints, and their division into pieces that one debug register can hold.
 
-/// What triggers.
+/// The kind of access that triggers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     /// The instruction at the address is about to be executed.
@@ -13,10 +13,10 @@ pub(crate) enum Access {
     Any,
 }
 
-/// More bytes than any machine's registers watch at once (AArch64: 16 of 8).
+/// Upper limit of the watched bytes, above every machine's (AArch64: 16 registers of 8 bytes).
 pub(crate) const MAX_WATCHED_BYTES: u64 = 128;
 
-/// Bytes that are watched.
+/// A range of watched bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Watch {
     pub(crate) access: Access,
@@ -25,7 +25,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// How far `address` is from the watched bytes.
+    /// Distance of `address` from the watched bytes.
     pub(crate) fn distance(&self, address: u64) -> u64 {
         let last = self.at.saturating_add(self.length.max(1) - 1);
         self.at
@@ -33,8 +33,8 @@ impl Watch {
             .max(address.saturating_sub(last))
     }
 
-    /// The bytes as pieces of 1, 2, 4 or 8 bytes, each aligned to its length: what one debug
-    /// register can hold.
+    /// The range in pieces of 1, 2, 4 or 8 bytes, each aligned to its length. One debug register
+    /// can hold one piece.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, u64)> {
         let end = self.at.saturating_add(self.length);
         let mut at = self.at;

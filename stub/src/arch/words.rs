@@ -1,6 +1,6 @@
-//! A set of general registers as the kernel has it where they are of 64 bits: an array of words.
+//! Access to the kernel's set of general registers as an array of 64-bit words.
 
-/// A word; 0 where there is none.
+/// A word of the set; 0 outside of it.
 pub(super) fn word(set: &[u8], index: usize) -> u64 {
     let bytes = set.get(8 * index..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))

@@ -1,5 +1,5 @@
-//! x86-64, as `struct user_regs_struct` and the XSAVE area hold it (Intel SDM vol. 1, 13.4;
-//! Linux `arch/x86/include/asm/user_64.h` for the order of the general registers).
+//! x86-64. Registers are in the format of `struct user_regs_struct` and the XSAVE area (Intel SDM
+//! vol. 1, 13.4; Linux `arch/x86/include/asm/user_64.h` for the order of the general registers).
 
 pub(crate) mod call;
 pub(crate) mod collector;
@@ -25,9 +25,9 @@ pub(crate) use emulate::emulate;
 pub(crate) const NAME: &str = "i386:x86-64";
 /// An address.
 pub(crate) type Word = u64;
-/// The architecture as gdbstub_arch describes it.
+/// The architecture in the crate `gdbstub_arch`.
 pub(crate) type Described = gdbstub_arch::x86::X86_64_SSE;
-/// The bytes of `Described`'s registers that begin a `g` packet: all up to mxcsr.
+/// The bytes of `Described`'s registers at the start of a `g` packet: all up to mxcsr.
 pub(crate) const DESCRIBED: [Range<usize>; 1] = [Range {
     start: 0,
     end: 0x218,
@@ -43,25 +43,25 @@ pub(crate) const SETS: &[Set] = &[
         capacity: 16 * 1024,
     },
 ];
-/// The program counter's number.
+/// Number of the program counter.
 pub(crate) const PC: usize = 16;
-/// The number of the register that points to a thread's own data: fs_base.
+/// Number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
-/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant
+/// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
 /// II).
 pub(crate) const TLS_BELOW_POINTER: bool = true;
-/// The stack pointer's number.
+/// Number of the stack pointer.
 pub(crate) const SP: usize = 7;
-/// Words of the general registers' set that the kernel changes as it likes: orig_rax, eflags.
+/// Words of the general registers' set that the kernel may change by itself: orig_rax, eflags.
 pub(crate) const KERNELS: &[usize] = &[15, 18];
-/// Registers sent along with every stop: rbp, rsp, rip.
+/// Registers sent with every stop: rbp, rsp, rip.
 pub(crate) const EXPEDITED: &[usize] = &[6, 7, PC];
-/// How far the program counter is past a trap instruction when it reports.
+/// Distance from a trap instruction to the program counter at its report, in bytes.
 pub(crate) const TRAP_ADVANCE: u64 = 1;
-/// Whether a trap may take an instruction's place while others may execute that: it is one byte
-/// (Linux's own `text_poke_bp` relies on it).
+/// Whether a trap may replace an instruction while other threads may execute it. Here it may: the
+/// trap is one byte (Linux's `text_poke_bp` relies on this, too).
 pub(crate) const TEXT_MAY_CHANGE: bool = true;
-/// Whether the kernel steps single instructions here.
+/// Whether the kernel can single-step here.
 pub(crate) const CAN_STEP: bool = true;
 
 /// The trap instruction for breakpoint kind `kind`.
@@ -69,12 +69,12 @@ pub(crate) fn trap(kind: usize) -> Option<&'static [u8]> {
     (kind == 1).then_some(&[0xcc])
 }
 
-/// Whether `si_code` of a `SIGTRAP` means a trap instruction. `int3` says `SI_KERNEL`.
+/// Whether `si_code` of a `SIGTRAP` means a trap instruction. For `int3` it is `SI_KERNEL`.
 pub(crate) fn is_trap_report(code: i32) -> bool {
     code == libc::SI_KERNEL
 }
 
-/// Whether an instruction enters the kernel: `syscall`, `sysenter`, `int 0x80`.
+/// Whether an instruction makes a system call: `syscall`, `sysenter`, `int 0x80`.
 pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [0x0f, 0x05, ..] | [0x0f, 0x34, ..] | [0xcd, 0x80, ..])
 }
@@ -87,8 +87,8 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
         .map(|b| u64::from_le_bytes(*b))
 }
 
-/// Whether the thread is in a system call that has been interrupted and that the kernel will go
-/// back to: it is behind the instruction only to look at; its result is in rax.
+/// Whether the thread is in an interrupted system call that the kernel will restart. Its program
+/// counter is then after the instruction, and its result is in rax.
 pub(crate) fn goes_back(general: &[u8]) -> bool {
     let word = |index: usize| {
         let bytes = general.get(8 * index..)?.first_chunk()?;
@@ -98,12 +98,12 @@ pub(crate) fn goes_back(general: &[u8]) -> bool {
     in_call && word(10).is_some_and(super::will_be_gone_back_to)
 }
 
-/// The same of a thread that is known to be behind a system call.
+/// Like [`goes_back`], for a thread known to be after a system call.
 pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     goes_back(general)
 }
 
-/// Where a tracepoint's trap goes, and its breakpoint kind.
+/// Address and breakpoint kind of a tracepoint's trap.
 pub(crate) fn place(
     address: u64,
     _general: &[u8],
@@ -112,8 +112,8 @@ pub(crate) fn place(
     (address, 1)
 }
 
-/// How far a slot may be from the instruction: operands are reached with 32 bits, and part of that
-/// is theirs.
+/// Maximum distance from an instruction to its slot, in bytes. The copy reaches its operand with a
+/// signed 32-bit displacement, and the original displacement takes part of that range.
 pub(crate) const SLOT_REACH: u64 = 1 << 30;
 
 /// Any instruction can be displaced in any state.
@@ -121,7 +121,7 @@ pub(crate) fn may_displace(_general: &[u8]) -> bool {
     true
 }
 
-/// The kernel steps by itself.
+/// The places where a step can end. Empty: the kernel single-steps here.
 pub(crate) fn next_places(
     _general: &[u8],
     _read: &dyn Fn(u64, &mut [u8]) -> bool,
@@ -129,8 +129,8 @@ pub(crate) fn next_places(
     Vec::new()
 }
 
-/// Completes a register set before it is written: components that are to be loaded must be
-/// marked in XSTATE_BV (SDM vol. 1, 13.4.2), or the kernel takes their initial values.
+/// Completes a register set before it is written. XSTATE_BV must have the bits of the components to
+/// load (SDM vol. 1, 13.4.2); otherwise the kernel loads their initial values.
 pub(crate) fn before_write(set: usize, offset: usize, bytes: &mut [u8]) {
     const XSTATE_BV: usize = 512;
     let component = match offset {
@@ -191,7 +191,7 @@ pub(crate) const FEATURES: &[Feature] = &[
 
 const GENERAL: usize = 0;
 const EXTENDED: usize = 1;
-/// Where the standard format keeps the upper halves of the ymm registers (SDM vol. 1, 13.4.3).
+/// Offset of the upper halves of the ymm registers in the standard format (SDM vol. 1, 13.4.3).
 const AVX: usize = 576;
 
 const CORE: &[Row] = &[

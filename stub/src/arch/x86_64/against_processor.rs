@@ -1,6 +1,6 @@
-//! Displaced and emulated instructions against the processor: each is executed in its place, by a
-//! single step of the kernel's, and then the other way; registers, flags, vector state, memory and
-//! signal must be the same. And the lengths of instructions against objdump's.
+//! Compares displaced and emulated instructions with the processor. Each test single-steps an
+//! instruction at its address, then executes it in the other way. Registers, flags, vector state,
+//! memory and signal must be equal. Another test compares instruction lengths with objdump's.
 
 use std::process::Command;
 
@@ -16,24 +16,24 @@ const RCX: usize = 11;
 const RSP: usize = 19;
 const RIP: usize = 16;
 const FLAGS: usize = 18;
-/// Registers an instruction may use as it likes.
+/// Registers that an instruction may use.
 const FREE: [usize; 15] = [10, 11, 12, 5, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
 const STATUS_FLAGS: u64 = 0xcd5;
 
-/// A program that stands at its first instruction, and lends itself.
+/// A program stopped at its first instruction, in which the tests execute code.
 struct TestProcess {
     tid: Tid,
     memory: Memory,
-    /// Where instructions stand.
+    /// Address of the instruction under test.
     at: u64,
     slot: u64,
-    /// Memory they may use.
+    /// Address of memory that instructions may use.
     data: u64,
     general: Vec<u8>,
     extended: Vec<u8>,
 }
 
-/// All that an instruction can change.
+/// The state that an instruction can change.
 #[derive(PartialEq, Eq, Debug, Clone)]
 struct Outcome {
     signal: i32,
@@ -49,7 +49,7 @@ impl Outcome {
     fn must_be(&self, expected: &Outcome, what: &str) {
         assert_eq!(self.signal, expected.signal, "{what}");
         for (index, pair) in self.general.iter().zip(&expected.general).enumerate() {
-            // The resume flag says nothing of the instruction (SDM vol. 3, 17.3.1.1).
+            // The resume flag does not depend on the instruction (SDM vol. 3, 17.3.1.1).
             let mask = if index == FLAGS { !(1 << 16) } else { !0 };
             let (found, expected) = (pair.0 & mask, pair.1 & mask);
             assert_eq!(
@@ -85,7 +85,7 @@ impl TestProcess {
             set_word(&mut general, index, *word);
         }
         set_word(&mut general, RIP, pc);
-        // Not at a system call that might be begun again.
+        // Prevents the kernel from repeating a system call.
         set_word(&mut general, 15, u64::MAX);
         self.memory.write(self.data, data).unwrap();
         ptrace::set_register_set(self.tid, 1, &general).unwrap();
@@ -109,9 +109,9 @@ impl TestProcess {
         let mut data = vec![0; DATA];
         self.memory.read(self.data, &mut data).unwrap();
         let mut extended = ptrace::register_set(self.tid, 0x202, 16384).unwrap();
-        // The last x87 instruction and its operand: where it stood (SDM vol. 1, 8.1.8).
+        // Addresses of the last x87 instruction and its operand (SDM vol. 1, 8.1.8).
         extended[6..24].fill(0);
-        // Which parts are in their initial state: the processor may or may not notice (13.6).
+        // Mask of the parts not in their initial state: processors may set more bits (13.6).
         extended[512..520].fill(0);
         Outcome {
             signal,
@@ -121,8 +121,8 @@ impl TestProcess {
         }
     }
 
-    /// Executes `code` in both ways; what the processor makes of it in its place, or why that was
-    /// not tried.
+    /// Executes `code` in both ways. Returns the processor's outcome at the original address, or
+    /// `None` if the instruction was not executed.
     fn compare(&self, code: &[u8], words: &[u64], data: &[u8]) -> Option<Outcome> {
         let decoded = instruction::decode(code)?;
         if decoded.place == instruction::Place::Fixed {
@@ -193,7 +193,7 @@ impl Random {
 }
 
 impl TestProcess {
-    /// Registers that mostly point into the data, counters that are small, any flags.
+    /// Registers that mostly point into the data, small counters, random flags.
     fn random_state(&self, random: &mut Random) -> (Vec<u64>, Vec<u8>) {
         let mut words: Vec<u64> = (0..27).map(|index| word(&self.general, index)).collect();
         for index in FREE {
@@ -214,7 +214,7 @@ impl TestProcess {
 fn every_class_of_instruction() {
     let process = TestProcess::new();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    // The text beside them is the GNU assembler's.
+    // The text of each is the GNU assembler's.
     let codes: &[&[u8]] = &[
         &[0xf3, 0x0f, 0x1e, 0xfa],                         // endbr64
         &[0x55],                                           // push %rbp
@@ -321,8 +321,8 @@ fn random_instructions() {
     assert!(executed > 1500, "only {executed} were executed");
 }
 
-/// Instructions that do not do the same twice, or that leave the program in a state it cannot be
-/// brought back from.
+/// Whether an instruction gives a different result each time, or leaves the program in a state
+/// that the test cannot restore.
 fn is_unsteady(code: &[u8]) -> bool {
     let opcode = code.iter().position(|byte| {
         !matches!(
@@ -338,21 +338,21 @@ fn is_unsteady(code: &[u8]) -> bool {
         // popf, mov to a segment, enter with many levels
         [0x9d | 0x8e | 0x8c | 0xc8, ..] => true,
         [0xff, modrm, ..] => matches!(modrm >> 3 & 7, 3 | 5),
-        // bt and its kind reach far out of the data
+        // bt and similar instructions reach far out of the data
         [0x0f, 0xa3 | 0xab | 0xb3 | 0xbb, ..] => true,
-        // system instructions, rdtsc, rdpmc, lss, lfs, lgs, fxsave and its kind, rdrand, push and
+        // system instructions, rdtsc, rdpmc, lss, lfs, lgs, fxsave and similar, rdrand, push and
         // pop of fs and gs
         [0x0f, second, ..] => matches!(
             second,
             0x00 | 0x01 | 0x31 | 0x33 | 0xa0..=0xa2 | 0xa8..=0xaa | 0xb2 | 0xb4 | 0xb5 | 0xae | 0xc7 | 0x77
         ),
-        // fsave and its kind leave pointers to the instruction
+        // fsave and similar instructions store pointers to the instruction
         [0xd8..=0xdf | 0x9b, ..] => true,
         _ => false,
     }
 }
 
-/// objdump's words for what is data, or half an instruction.
+/// Whether objdump shows data or an incomplete instruction.
 fn is_none(text: &str) -> bool {
     text.contains("(bad)") || text.starts_with(".byte") || text.is_empty()
 }
@@ -412,7 +412,7 @@ fn lengths_are_objdumps() {
 
 #[test]
 fn registers_of_the_kernels_set() {
-    // What the tests above take for granted: rax is word 10, as `struct user_regs_struct` has it.
+    // The tests above assume that rax is word 10, as in `struct user_regs_struct`.
     let process = TestProcess::new();
     let words: Vec<u64> = (0..27).map(|index| word(&process.general, index)).collect();
     let outcome = process.compare(&[0xb8, 0x2a, 0, 0, 0], &words, &[0; DATA]);

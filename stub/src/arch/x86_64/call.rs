@@ -1,11 +1,11 @@
-//! A system call that a thread of the program makes for us (System V ABI for AMD64, A.2.1).
+//! System calls that a thread of the program makes for the stub (System V ABI for AMD64, A.2.1).
 
 use super::goes_back;
 use super::user_regs::{COUNT, CS, ORIG_RAX, RAX, RIP, USER_CS, set_word, word};
 
-/// The instruction.
+/// The system call instruction.
 pub(crate) const INSTRUCTION: &[u8] = &[0x0f, 0x05];
-/// Its length.
+/// Its length, in bytes.
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
 pub(crate) const MMAP: u64 = 9;
 pub(crate) const MUNMAP: u64 = 11;
@@ -13,7 +13,7 @@ pub(crate) const MUNMAP: u64 = 11;
 /// rdi, rsi, rdx, r10, r8, r9
 const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
 
-/// Where the registers are that the call changes, and the instructions that load them: rax, rcx,
+/// Indices of the registers that the call changes, and the instructions that load them: rax, rcx,
 /// rdx, rsi, rdi, r8 to r11.
 const CHANGED: [(usize, [u8; 2]); 9] = [
     (RAX, [0x48, 0xb8]),
@@ -27,12 +27,12 @@ const CHANGED: [(usize, [u8; 2]); 9] = [
     (6, [0x49, 0xbb]),
 ];
 const RESTART_SYSCALL: u64 = 219;
-/// The result of an interrupted call that `restart_syscall` ends.
+/// The result of an interrupted call that the kernel continues with `restart_syscall`.
 const ERESTART_RESTARTBLOCK: u64 = 516;
-/// The result of an interrupted call that is made again unless a handler runs.
+/// The result of an interrupted call that the kernel repeats unless a handler runs.
 const ERESTARTNOHAND: u64 = 514;
 
-/// The instruction, and what gives a thread its registers back if the stub dies meanwhile.
+/// The instruction, followed by code that restores the thread's registers if the stub dies.
 pub(crate) fn code(before: &[u8]) -> Vec<u8> {
     let mut code = INSTRUCTION.to_vec();
     let again = goes_back(before);
@@ -55,9 +55,10 @@ pub(crate) fn code(before: &[u8]) -> Vec<u8> {
     code
 }
 
-/// The registers of a thread whose interrupted call the kernel would end by `restart_syscall`,
-/// changed so that it makes the call itself again (`ERESTARTNOHAND`). A time limit then begins
-/// anew. A signal with a handler ends the call in both cases (Linux, arch/x86/kernel/signal.c).
+/// For a thread whose interrupted call the kernel would continue with `restart_syscall`: its
+/// registers, changed so that the kernel repeats the call itself (`ERESTARTNOHAND`). A time limit
+/// then starts again. In both cases, a signal with a handler ends the call (Linux,
+/// arch/x86/kernel/signal.c).
 pub(crate) fn restarted_as_itself(general: &[u8]) -> Option<Vec<u8>> {
     if !goes_back(general) || word(general, RAX) != ERESTART_RESTARTBLOCK.wrapping_neg() {
         return None;
@@ -67,14 +68,14 @@ pub(crate) fn restarted_as_itself(general: &[u8]) -> Option<Vec<u8>> {
     Some(general)
 }
 
-/// Whether a thread that is about to execute `code` may make another call first: how a call goes on
-/// that was interrupted is in its registers.
+/// Whether a thread that is about to execute `code` may make another call first. Here it always
+/// may, because its registers tell how an interrupted call continues.
 pub(crate) fn may_precede(_code: &[u8], _general: &[u8]) -> bool {
     true
 }
 
-/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it
-/// does not execute 64-bit code.
+/// The registers with which a thread makes the call; the instruction is at `at`. `None` if the
+/// thread does not execute 64-bit code.
 pub(crate) fn prepare(
     general: &[u8],
     at: u64,
@@ -87,7 +88,7 @@ pub(crate) fn prepare(
     let mut general = general.to_vec();
     set_word(&mut general, RIP, at);
     set_word(&mut general, RAX, number);
-    // No call that was interrupted is made again in its place.
+    // Prevents the kernel from repeating an interrupted call.
     set_word(&mut general, ORIG_RAX, u64::MAX);
     for (index, value) in ARGUMENTS.into_iter().zip(arguments) {
         set_word(&mut general, index, value);
@@ -95,7 +96,8 @@ pub(crate) fn prepare(
     Some(general)
 }
 
-/// The result of the call, once the thread is behind it. An error is a small negative number.
+/// The result of the call, after the thread has executed it. `None` if the call failed: an error
+/// is a small negative number.
 pub(crate) fn result(general: &[u8]) -> Option<u64> {
     let value = word(general, RAX);
     (general.len() >= 8 * COUNT && value < u64::MAX - 4095).then_some(value)

@@ -1,18 +1,20 @@
-//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps
-//! back (docs/decisions/0005).
+//! Generates collectors: code inside the program that records a hit without a stop. A jump in the
+//! program's text leads to a collector, which jumps back (docs/decisions/0005).
 //!
 //! ```text
-//! entry:  steps over the red zone, pushes flags and all general registers: the frame
-//! body:   find the thread (in a table that the stub fills, by fs_base), take a slot, copy;
+//! entry:  skips the red zone, pushes flags and all general registers: the frame
+//! body:   finds the thread (in a table that the stub fills, by fs_base), takes a slot, copies;
 //!         rsp and rbp stay at the frame
 //! leave:  pops everything
-//! copy:   the displaced instructions, and a jump behind them
+//! copy:   the displaced instructions, and a jump to the instruction after them
 //! slow:   int3
 //! ```
-//! It calls nothing, makes no system call, and touches no vector register. Whatever it cannot do,
-//! it leaves to the stub by the `int3` at `slow`. Wherever a thread stands in it,
-//! [`Collector::back`] tells what its registers would be without it: in the prologue and the
-//! epilogue from how much has been pushed, between them from the frame alone.
+//! A collector calls nothing, makes no system call, and touches no vector register. If it cannot
+//! record a hit, it leaves the hit to the stub by the `int3` at `slow`.
+//!
+//! For every instruction of the collector, [`Collector::back`] computes the registers that a thread
+//! there would have without the collector. In the prologue and the epilogue it uses the number of
+//! pushed registers, between them only the frame.
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, GONE, HASH_SHIFT, ID, LENGTHS, Noted,
@@ -24,33 +26,33 @@ use super::user_regs::{
     self, COUNT, CS, ORIG_RAX, R14, RBX, RIP, RSP, SS, USER_CS, USER_DS, set_word, word,
 };
 
-/// A slot's own part: the second base, selectors, the frame.
+/// The architecture's part of a slot: gs_base, segment selectors, the frame.
 const GS_BASE: u8 = OWN;
 const SELECTORS: u8 = OWN + 8;
 const FRAME: usize = 128;
-/// Where in a slot the blocks begin.
+/// Offset of the blocks in a slot.
 pub(crate) const BLOCKS: usize = FRAME + 8 * FRAME_WORDS;
-/// Before a collector: the word that says whether it is on.
+/// Size of the head before a collector, in bytes. It begins with the word that enables it.
 pub(crate) const HEAD: u64 = 16;
-/// What [`sets`] has.
+/// Bit mask of the register sets that [`sets`] returns.
 pub(crate) const SETS: u8 = 1;
 
 const FRAME_WORDS: usize = 16;
-/// What the frame and the red zone take (System V ABI for AMD64, 3.2.2).
+/// Size of the frame and the red zone, in bytes (System V ABI for AMD64, 3.2.2).
 const DEPTH: u64 = 8 * FRAME_WORDS as u64 + RED_ZONE;
 const RED_ZONE: u64 = 128;
-/// Where the kernel's set has what the frame holds, lowest address first: r15 to r8, rdi, rsi, rbp,
-/// rbx, rdx, rcx, rax, flags.
+/// Index in the kernel's set of each word of the frame, lowest address first: r15 to r8, rdi, rsi,
+/// rbp, rbx, rdx, rcx, rax, flags.
 const FRAME_ORDER: [usize; FRAME_WORDS] = [0, 1, 2, 3, 6, 7, 8, 9, 14, 13, 4, 5, 12, 11, 10, 18];
 
-/// The length of the jump to it.
+/// Length of the jump to a collector, in bytes.
 pub(crate) const JUMP: usize = 5;
 
-/// How far it may be: operands of displaced instructions are reached with 32 bits, and part of that
-/// is theirs.
+/// Maximum distance from a jump to its collector, in bytes. Displaced instructions reach their
+/// operands with a signed 32-bit displacement, and their own displacement takes part of that range.
 pub(crate) const REACH: u64 = 1 << 30;
 
-/// A jump may take the place of several instructions.
+/// Whether a jump displaces exactly one instruction. Here it may displace several.
 pub(crate) const IN_PLACE_OF_ONE: bool = false;
 
 /// The generated code and its offsets.
@@ -61,25 +63,25 @@ pub(crate) struct Collector {
     displaced: usize,
     pool: u64,
     slots: u64,
-    /// Of each instruction of the prologue and the epilogue, where it begins.
+    /// Offset of each instruction of the prologue and the epilogue.
     prologue: Vec<usize>,
     epilogue: Vec<usize>,
-    /// From here on a slot may be taken; from here on the hit is noted.
+    /// Offsets from which a slot may be taken, and from which the hit is recorded.
     claim: usize,
     done: usize,
     alarm: usize,
     copy: usize,
-    /// In the copy: where an instruction begins there, and where from `at`.
+    /// Offset of each copied instruction, and of its original from `at`.
     copied: Vec<(usize, usize)>,
     way_back: usize,
     slow: usize,
 }
 
-/// Instructions and the places that refer to each other.
+/// Code under construction, with labels and references to them.
 #[derive(Default)]
 struct Assembler {
     code: Vec<u8>,
-    /// Fields of four bytes that hold the distance to a label from behind themselves.
+    /// Four-byte fields to be filled with the distance from the field's end to the label.
     references: Vec<(usize, Label)>,
     labels: Vec<(Label, usize)>,
 }
@@ -136,11 +138,11 @@ const JA: &[u8] = &[0x0f, 0x87];
 const JL: &[u8] = &[0x0f, 0x8c];
 const JMP: &[u8] = &[0xe9];
 
-/// `HWCAP2_FSGSBASE`: programs may read these (Linux `arch/x86/include/uapi/asm/hwcap2.h`).
+/// `HWCAP2_FSGSBASE`: programs may use `rdfsbase` (Linux `arch/x86/include/uapi/asm/hwcap2.h`).
 const FSGSBASE: u64 = 1 << 1;
 
-/// Whether this processor and this kernel have what it needs: `rdfsbase` in programs, `rdtscp`, and
-/// counters that tell the time.
+/// Whether the processor and the kernel support collectors: `rdfsbase` in programs, `rdtscp`, and
+/// time stamp counters that run at a constant rate.
 pub(crate) fn can_collect(capabilities: [u64; 2]) -> bool {
     let needed = ["constant_tsc", "nonstop_tsc", "rdtscp", "fsgsbase"];
     let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -149,8 +151,8 @@ pub(crate) fn can_collect(capabilities: [u64; 2]) -> bool {
     needed.iter().all(has) && capabilities[1] & FSGSBASE != 0
 }
 
-/// How many bytes a jump displaces: the shortest run of whole instructions that it does not fit
-/// into less of, of those that may be moved. `None`: one of them must stay where it is.
+/// Number of bytes that a jump displaces: the shortest run of whole instructions that has room for
+/// the jump. `None` if one of them cannot be moved.
 pub(crate) fn displaceable(site: &Site) -> Option<usize> {
     let mut length = 0;
     while length < JUMP {
@@ -162,7 +164,7 @@ pub(crate) fn displaceable(site: &Site) -> Option<usize> {
                 when: When::Flags(_),
                 ..
             } => {}
-            // What follows it is not the code behind it.
+            // Only as the last one: execution does not continue after it.
             Place::Jump {
                 when: When::Always, ..
             } if length >= JUMP => {}
@@ -172,14 +174,14 @@ pub(crate) fn displaceable(site: &Site) -> Option<usize> {
     (length <= site.code.len()).then_some(length)
 }
 
-/// A jump leads to the collector itself.
+/// Whether a jump needs a veneer. Here it leads to the collector itself.
 pub(crate) const HAS_VENEERS: bool = false;
 
 pub(crate) fn veneer(_kind: usize, _start: u64) -> Option<Vec<u8>> {
     None
 }
 
-/// An address on a stack that an instruction's may be.
+/// The address of the instruction that a word on a stack may point to.
 pub(crate) fn instruction_at(word: u64) -> u64 {
     word
 }
@@ -193,7 +195,7 @@ pub(crate) fn jump(at: u64, _kind: usize, start: u64) -> Option<[u8; JUMP]> {
     Some([0xe9, a, b, c, d])
 }
 
-/// Generates one. `None`: its displaced instructions reach nothing from there.
+/// Generates a collector. `None` if its displaced instructions cannot reach their operands from it.
 pub(crate) fn generate(order: &Order) -> Option<Collector> {
     let mut a = Assembler::default();
     let mut prologue = Vec::new();
@@ -325,7 +327,7 @@ fn find_thread(a: &mut Assembler, order: &Order) {
     a.put(&[0x4c, 0x8b, 0x4e, 8]); // mov r9, [rsi + 8]
     a.put(&[0x4c, 0x8b, 0x56, 16]); // mov r10, [rsi + 16]
     a.put(&[0x4c, 0x8b, 0x5e, 24]); // mov r11, [rsi + 24]
-    // The entry is this thread's still: who writes another there takes its key away first.
+    // Check again that the entry is this thread's: the stub clears its key before it reuses it.
     a.put(&[0x48, 0x39, 0x3e]);
     a.jump(JNE, Label::Slow);
     a.put_32(&[0x4c, 0x8d, 0x85], DEPTH as u32); // lea r8, [rbp + DEPTH]
@@ -377,7 +379,7 @@ fn note(a: &mut Assembler, order: &Order) {
         a.put(&[0x8c, modrm, 0x41, 0x89, 0x47, SELECTORS + 4 * index as u8]);
     }
     a.put(&[0x0f, 0x01, 0xf9]); // rdtscp
-    // As the kernel has it there: the node is in the bits above.
+    // Like the kernel's processor number: the bits above are the node.
     a.put_32(&[0x81, 0xe1], 0xfff); // and ecx, 0xfff
     a.put(&[0x41, 0x89, 0x4f, PROCESSOR]); // mov [r15 + PROCESSOR], ecx
     a.put(&[0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0]); // shl rdx, 32; or rax, rdx
@@ -417,7 +419,7 @@ fn note(a: &mut Assembler, order: &Order) {
     }
 }
 
-/// The displaced instructions for their new place; where each begins here and there.
+/// Adapts the displaced instructions to their new place. Returns each offset here and there.
 fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<(usize, usize)>> {
     let mut copied = Vec::new();
     let mut done = 0;
@@ -458,7 +460,7 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<(usize, usize)>> {
 
 const RSP_NUMBER: usize = 7;
 
-/// Where the frame has the register with this number in the `g` packet.
+/// Index in the frame of the register with this number in the `g` packet.
 fn frame_index(number: usize) -> Option<usize> {
     match number {
         0 => Some(14),
@@ -473,13 +475,13 @@ fn frame_index(number: usize) -> Option<usize> {
     }
 }
 
-/// Whether a block can begin at this register.
+/// Whether a block can have this register as its base.
 pub(crate) fn is_base(number: usize) -> bool {
     number == RSP_NUMBER || frame_index(number).is_some()
 }
 
 impl Collector {
-    /// The word before it.
+    /// The word before the code.
     pub(crate) fn switch(&self) -> Switch {
         Switch {
             on: 1_u32.to_le_bytes(),
@@ -487,13 +489,13 @@ impl Collector {
         }
     }
 
-    /// Where the displaced instructions are executed.
+    /// Offset of the copy of the displaced instructions.
     pub(crate) fn copy(&self) -> u64 {
         self.copy as u64
     }
 
-    /// Makes of the registers of a thread that is so far in what they would be without us. `None`:
-    /// its frame cannot be read.
+    /// Changes the registers of a thread at `offset` into those that it would have without the
+    /// collector. `None` if its frame cannot be read.
     pub(crate) fn back(
         &self,
         offset: u64,
@@ -545,7 +547,7 @@ impl Collector {
             (standing, self.at)
         };
         set_word(general, RIP, pc);
-        // Not in a system call, whatever rax is.
+        // Not in a system call, regardless of rax.
         set_word(general, ORIG_RAX, u64::MAX);
         Some(Position::claiming(
             standing,
@@ -556,7 +558,7 @@ impl Collector {
     }
 }
 
-/// Restores what is left of the frame.
+/// Restores the registers that are still in the frame.
 fn restore(
     general: &mut [u8],
     sp: u64,
@@ -576,7 +578,7 @@ fn restore(
     Some(())
 }
 
-/// The general registers at the jump, as the kernel has them at a trap.
+/// The general registers at the jump, in the kernel's format at a trap.
 pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
     let mut general = vec![0; 8 * COUNT];
     let frame = noted.0.get(FRAME..).unwrap_or_default();

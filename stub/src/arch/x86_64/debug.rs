@@ -1,5 +1,5 @@
-//! DR0 to DR3 hold addresses, DR7 what they watch, DR6 which of them triggered (Intel SDM vol. 3,
-//! 18.2).
+//! The debug registers: DR0 to DR3 hold addresses, DR7 the type of each watchpoint, DR6 the bits of
+//! those that triggered (Intel SDM vol. 3, 18.2).
 
 use nix::errno::Errno;
 
@@ -7,13 +7,13 @@ use crate::arch::watch::{Access, Watch};
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 
-/// Where `struct user` has DR0.
+/// Offset of DR0 in `struct user`, in bytes.
 const DR0: usize = 848;
 const DR6: usize = DR0 + 6 * 8;
 const DR7: usize = DR0 + 7 * 8;
 const REGISTERS: usize = 4;
 
-/// DR7: each register has an enabling bit, and four bits of type and length.
+/// Encodes watchpoints. In DR7 each register has an enable bit and four bits of type and length.
 ///
 /// ```text
 /// 63..........32 31.30 29.28 ... 19.18 17.16 .... 6 4 2 0
@@ -26,7 +26,7 @@ fn encode(watches: &[Watch]) -> Option<(Vec<u64>, u64)> {
         let kind = match watch.access {
             Access::Execute => 0b00,
             Access::Write => 0b01,
-            // There is none for reads alone.
+            // The processor has no watchpoints for reads alone.
             Access::Read => return None,
             Access::Any => 0b11,
         };
@@ -55,12 +55,12 @@ fn encode(watches: &[Watch]) -> Option<(Vec<u64>, u64)> {
     Some((addresses, control))
 }
 
-/// Whether the machine can watch all of these at once.
+/// Whether the debug registers can hold all of these watchpoints.
 pub(crate) fn can_watch(_tid: Tid, watches: &[Watch]) -> bool {
     encode(watches).is_some()
 }
 
-/// Makes a stopped thread watch these, and nothing else.
+/// Replaces a stopped thread's watchpoints with these.
 pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     let (addresses, control) = encode(watches).ok_or(Errno::ENOSPC)?;
     ptrace::poke_user(tid, DR7, 0)?;
@@ -70,7 +70,7 @@ pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     ptrace::poke_user(tid, DR7, control as usize)
 }
 
-/// Which of `watches` a thread's `SIGTRAP` is about.
+/// The watchpoint of `watches` that caused a thread's `SIGTRAP`.
 pub(crate) fn triggered(tid: Tid, _info: &SignalInfo, watches: &[Watch]) -> Option<Watch> {
     let status = ptrace::peek_user(tid, DR6).ok()?;
     if status & 0xf == 0 {

@@ -1,18 +1,18 @@
-//! The copy of an x86-64 instruction that runs somewhere else and comes back.
+//! The copy of an x86-64 instruction that runs in a slot and then jumps back.
 //!
 //! ```text
-//! slot:   the instruction, an operand relative to it adjusted
+//! slot:   the instruction, with its pc-relative operand adjusted
 //!         jmp [rip + 0]
 //!         .quad address of the next instruction
 //! ```
-//! No register is needed for the way back, so that the thread is in one of two states only: before
-//! the instruction, or behind it.
+//! The jump back needs no register. A thread is therefore in one of only two states: before the
+//! instruction, or after it.
 
 use super::super::Displaced;
 use super::instruction::{Place, decode};
 
-/// The code for `slot` that does what the first instruction of `code`, at `at`, does there. `None`:
-/// nothing does.
+/// The code for `slot` with the effect that the first instruction of `code` has at `at`. `None` if
+/// there is no such code.
 pub(crate) fn displace(code: &[u8], at: u64, slot: u64, _kind: usize) -> Option<Displaced> {
     let instruction = decode(code)?;
     let length = instruction.length;
@@ -25,7 +25,7 @@ pub(crate) fn displace(code: &[u8], at: u64, slot: u64, _kind: usize) -> Option<
             let moved = i64::from(stated).checked_add(at.wrapping_sub(slot).cast_signed())?;
             field.copy_from_slice(&i32::try_from(moved).ok()?.to_le_bytes());
         }
-        // These are emulated.
+        // Jumps and calls are emulated.
         _ => return None,
     }
     copy.extend_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);

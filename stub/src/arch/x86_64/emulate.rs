@@ -1,18 +1,19 @@
-//! Executing an x86-64 instruction on the kernel's register set, without the processor (Intel SDM
+//! Executes an x86-64 instruction on the kernel's register set, without the processor (Intel SDM
 //! vol. 2).
 //!
-//! What functions begin with, so that nothing has to be lifted or displaced for it, and what
-//! depends on its place, so that the copy in a slot need not be rewritten.
+//! It covers the instructions that functions usually begin with, so that a breakpoint there needs
+//! neither to be removed nor a displaced copy. It also covers those that depend on their address,
+//! so that a copy in a slot never has to be rewritten.
 
 use super::super::Memory;
 use super::instruction::{Place, Prefixes, When, decode};
 use super::user_regs::{FLAGS, FS_BASE, GS_BASE, RCX, RIP, RSP, set_word, word};
 
-/// Where the kernel's set has rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, in words.
+/// Index in the kernel's set of rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, in words.
 const GENERAL_ORDER: [usize; 16] = [10, 11, 12, 5, RSP, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
 
-/// Executes the first instruction of `code`. `false`: it is not one of these, or its memory is not
-/// there, and nothing has changed.
+/// Executes the first instruction of `code`. Returns `false` and changes nothing if the instruction
+/// is not one of these, or if its memory cannot be accessed.
 ///
 /// ```text
 /// f3 0f 1e fa              endbr64
@@ -56,12 +57,12 @@ fn execute(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> Option<()> {
     Some(())
 }
 
-/// An address that a program can have: going to any other is a fault of the jump.
+/// The address, if a program can have it. A jump to any other address faults at the jump.
 fn inside(address: u64) -> Option<u64> {
     (address >> 47 == 0).then_some(address)
 }
 
-/// Instructions that could as well be copied. Gives the address of the next one.
+/// Executes an instruction that could also be copied. Returns the address of the next one.
 fn plain(code: &[u8], general: &mut [u8], memory: &dyn Memory, next: u64) -> Option<u64> {
     let (rex, opcode) = match *code {
         [0xf3, 0x0f, 0x1e, 0xfa] => return Some(next),
@@ -95,7 +96,7 @@ fn plain(code: &[u8], general: &mut [u8], memory: &dyn Memory, next: u64) -> Opt
     Some(next)
 }
 
-/// A register by the low bits of its number and the bit that a prefix adds.
+/// The register with these low bits of its number and the bit that a prefix adds.
 fn register(low: u8, high: u8) -> usize {
     GENERAL_ORDER[usize::from(low & 7) + 8 * usize::from(high & 1)]
 }
@@ -114,7 +115,7 @@ fn load(memory: &dyn Memory, address: u64) -> Option<u64> {
         .then_some(u64::from_le_bytes(value))
 }
 
-/// Where `call r/m` goes.
+/// The target of `call r/m`.
 fn target(
     code: &[u8],
     modrm: usize,
@@ -174,7 +175,7 @@ fn effective(
     Some(address.wrapping_add(segment))
 }
 
-/// Whether a jump is taken; `loop` counts.
+/// Whether a jump is taken. Decrements the counter of `loop`.
 fn taken(when: When, general: &mut [u8]) -> bool {
     let flags = word(general, FLAGS);
     let counter = |wide: bool, value: u64| if wide { value } else { value & 0xffff_ffff };
@@ -191,7 +192,7 @@ fn taken(when: When, general: &mut [u8]) -> bool {
     }
 }
 
-/// The conditions of `jcc`, by their number (SDM vol. 2, B.1.4.7).
+/// Whether a condition of `jcc` holds, by its number (SDM vol. 2, B.1.4.7).
 fn holds(condition: u8, flags: u64) -> bool {
     let flag = |bit: u32| flags >> bit & 1 != 0;
     let (carry, parity, zero, sign, overflow) = (flag(0), flag(2), flag(6), flag(7), flag(11));

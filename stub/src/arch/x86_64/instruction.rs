@@ -1,16 +1,13 @@
-//! Where an x86-64 instruction ends, and what of it depends on where it stands (Intel SDM vol. 2,
-//! chapter 2 and appendix A).
-//!
-//! Two questions only: how long is it, and does it name its own address. What it computes is
-//! nobody's business here.
+//! The length of an x86-64 instruction, and how it depends on its address (Intel SDM vol. 2,
+//! chapter 2 and appendix A). The decoder does not determine what the instruction computes.
 
-/// The longest instruction there is (SDM vol. 3, 25.25: more is a fault).
+/// Maximum length of an instruction, in bytes (SDM vol. 3, 25.25: a longer one faults).
 pub(in crate::arch) const LONGEST: usize = 15;
 
-/// An instruction, as far as its place matters.
+/// A decoded instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::arch) struct Instruction {
-    /// All its bytes.
+    /// Length with all prefixes and operands, in bytes.
     pub(in crate::arch) length: usize,
     pub(in crate::arch) place: Place,
 }
@@ -18,24 +15,24 @@ pub(in crate::arch) struct Instruction {
 /// The dependence of an instruction on its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::arch) enum Place {
-    /// Not at all.
+    /// It does not depend on its address.
     Free,
-    /// Its memory operand is relative to the next instruction: the displacement is the four bytes
-    /// here.
+    /// Its memory operand is relative to the next instruction: the four bytes of the displacement
+    /// begin at this byte.
     Operand { displacement: usize },
-    /// It goes to an address relative to the next instruction's.
+    /// It jumps to an address relative to the next instruction.
     Jump { when: When, offset: i32 },
-    /// The same, pushing the next instruction's address.
+    /// It pushes the next instruction's address, and jumps to an address relative to it.
     Call { offset: i32 },
-    /// It goes where its ModRM operand, which begins at this byte, says, pushing the next
-    /// instruction's address.
+    /// It pushes the next instruction's address, and jumps to the address in its ModRM operand,
+    /// which begins at this byte.
     IndirectCall { modrm: usize, prefixes: Prefixes },
-    /// It must be executed where it stands: it enters the kernel, traps, or remembers its address
-    /// otherwise.
+    /// It must be executed at its address: it enters the kernel, traps, or stores its address in
+    /// another way.
     Fixed,
 }
 
-/// When a jump is taken.
+/// The condition under which a jump is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::arch) enum When {
     Always,
@@ -52,7 +49,7 @@ pub(in crate::arch) enum When {
     },
 }
 
-/// What stands before the opcode.
+/// The prefixes before the opcode.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(in crate::arch) struct Prefixes {
     /// `REX`, or zero.
@@ -79,8 +76,8 @@ const fn tail(modrm: bool, immediate: usize) -> Tail {
     Tail { modrm, immediate }
 }
 
-/// Decodes the first instruction of `code`; `None` if there is none that a program may execute, or
-/// not all of it.
+/// Decodes the first instruction of `code`. `None` if a program may not execute it, or if it is
+/// incomplete.
 pub(in crate::arch) fn decode(code: &[u8]) -> Option<Instruction> {
     let code = &code[..code.len().min(LONGEST)];
     let mut prefixes = Prefixes::default();
@@ -113,8 +110,8 @@ pub(in crate::arch) fn decode(code: &[u8]) -> Option<Instruction> {
         0x62 => vector(code, after + 3, code.get(after)? & 7),
         _ => one_byte(code, at, opcode, prefixes),
     }?;
-    // Locked jumps are undefined; AMD's processors go to addresses of 16 bits with an operand-size
-    // prefix, and count otherwise with a repeat prefix.
+    // Locked jumps are undefined. On AMD's processors, an operand-size prefix makes jumps go to
+    // 16-bit addresses, and a repeat prefix changes how loops count.
     let counts = matches!(
         instruction.place,
         Place::Jump {
@@ -194,7 +191,7 @@ fn one_byte(code: &[u8], at: usize, opcode: u8, prefixes: Prefixes) -> Option<In
         },
         0x50..=0x5f | 0x6c..=0x6f | 0x90..=0x99 | 0x9b..=0x9f | 0xa4..=0xa7 | 0xaa..=0xaf => NONE,
         0x63 | 0x84..=0x8e | 0xd0..=0xd3 | 0xd8..=0xdf | 0xfe | 0xff => MODRM,
-        // pop; what is not, is AMD's XOP.
+        // pop; the other values are AMD's XOP.
         0x8f if code.get(after)? >> 3 & 7 == 0 => MODRM,
         0x68 | 0xa9 => tail(false, word),
         0x69 | 0x81 | 0xc7 => tail(true, word),
@@ -216,7 +213,7 @@ fn one_byte(code: &[u8], at: usize, opcode: u8, prefixes: Prefixes) -> Option<In
         | 0xf4
         | 0xf5
         | 0xf8..=0xfd => NONE,
-        // test has an immediate, the rest of the group none.
+        // Only test has an immediate in this group.
         0xf6 if code.get(after)? >> 3 & 7 < 2 => MODRM_BYTE,
         0xf7 if code.get(after)? >> 3 & 7 < 2 => tail(true, word),
         0xf6 | 0xf7 => MODRM,
@@ -277,7 +274,7 @@ fn vector(code: &[u8], at: usize, map: u8) -> Option<Instruction> {
     finish(code, at + 1, tail, Place::Free)
 }
 
-/// Adds up what follows the opcode.
+/// Adds the length of the bytes after the opcode.
 fn finish(code: &[u8], at: usize, tail: Tail, place: Place) -> Option<Instruction> {
     let mut length = at + tail.immediate;
     let mut place = place;
@@ -293,9 +290,9 @@ fn finish(code: &[u8], at: usize, tail: Tail, place: Place) -> Option<Instructio
     (length <= code.len()).then_some(Instruction { length, place })
 }
 
-/// A ModRM byte and what belongs to it (SDM vol. 2, table 2-2).
+/// A ModRM byte with its SIB byte and displacement (SDM vol. 2, table 2-2).
 pub(in crate::arch) struct Operand {
-    /// With SIB byte and displacement.
+    /// Length of all three, in bytes.
     pub(in crate::arch) length: usize,
     pub(in crate::arch) rip_relative: bool,
 }

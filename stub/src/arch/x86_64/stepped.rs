@@ -1,17 +1,17 @@
-//! x86-64 for the trial that steps a thread through a collector
+//! The x86-64 part of the test that steps a thread through a collector
 //! (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{COUNT, FLAGS, FS_BASE, ORIG_RAX, set_word};
 use crate::sys::Tid;
 
-/// NT_PRSTATUS, and its size.
+/// Note type and size of NT_PRSTATUS.
 pub(crate) const GENERAL: (u32, usize) = (1, 8 * COUNT);
 pub(crate) const PC: usize = super::user_regs::RIP;
-/// The register that points to nothing, by its number in the `g` packet: rbx.
+/// Number in the `g` packet of a register that holds an unmapped address: rbx.
 pub(crate) const POINTER_TO_NOTHING: usize = 3;
 /// The system call that sets the thread pointer, if [`fill`] does not.
 pub(crate) const SET_THREAD_POINTER: Option<u64> = None;
-/// Instructions that a jump displaces, with what follows, and the breakpoint kind.
+/// Instructions for a jump to displace, with the code after them, and the breakpoint kind.
 pub(crate) const CASES: &[(usize, &[u8])] = &[
     // push rbp; mov ebp, esp; lea rax, [rip + 0x1234]; nop
     (
@@ -24,11 +24,11 @@ pub(crate) const CASES: &[(usize, &[u8])] = &[
     (1, &[0x48, 0x85, 0xff, 0x74, 0x3b, 0x90, 0x90]),
 ];
 
-/// Steps and resumes are seen here (Intel SDM vol. 3, 17.3.1): TF, RF.
+/// Flags that steps and resumes change: TF, RF (Intel SDM vol. 3, 17.3.1).
 const STEPPING: u64 = 1 << 8 | 1 << 16;
 
-/// Values that are told from each other, and what it needs to be told apart by, as every thread has
-/// once the C library has begun.
+/// Fills the registers with distinct values. Sets the thread pointer, as the C library does in
+/// every thread.
 pub(crate) fn fill(general: &mut [u8], _tid: Tid, _kind: usize) {
     for index in (0..15).filter(|index| ![4].contains(index)) {
         let value = 0x1111_1111_1111_1111_u64.wrapping_mul(index as u64 + 1) >> 4;
@@ -36,23 +36,23 @@ pub(crate) fn fill(general: &mut [u8], _tid: Tid, _kind: usize) {
     }
     set_word(general, 12, 0x10);
     set_word(general, FS_BASE, 0x0012_3400);
-    // The direction flag, and the carry flag.
+    // Set the direction flag and the carry flag.
     general[8 * FLAGS + 1] |= 4;
     general[8 * FLAGS] |= 1;
 }
 
-/// Without what the kernel and steps change.
+/// Removes the bits that the kernel and steps change.
 pub(crate) fn settle(words: &mut [u64]) {
     words[FLAGS] &= !STEPPING;
     words[ORIG_RAX] = u64::MAX;
 }
 
-/// Nothing keeps a step from doing all that the instruction does.
+/// Nothing to do: a single step executes every instruction completely.
 pub(crate) fn store_by_hand(_code: &[u8], _general: &mut [u8]) -> Option<(u64, Vec<u8>)> {
     None
 }
 
-/// A displaced jump goes where it went. Only a conditional one may stand before other instructions.
+/// A displaced jump keeps its target. Only a conditional jump may precede other instructions.
 #[test]
 fn displaced_jumps_keep_their_targets() {
     use crate::arch::collector::{displaceable, generate};

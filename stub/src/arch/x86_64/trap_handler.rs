@@ -1,19 +1,19 @@
-//! The handler for `SIGTRAP` that the stub puts into the program, for the time after the stub's own
-//! death.
+//! The handler for `SIGTRAP` that the stub puts into the program. It keeps the program running if
+//! the stub dies.
 //!
-//! A tracer takes every `SIGTRAP` before the program does, so the handler runs only when the tracer
-//! is gone, or when the stub delivers a `SIGTRAP` that is the program's own. It makes no system
-//! call for a trap of ours: a program may restrict its system calls.
+//! A tracer receives every `SIGTRAP` before the program does. The handler therefore runs only if
+//! the tracer is gone, or if the stub delivers a `SIGTRAP` that belongs to the program. For the
+//! stub's traps it makes no system call, because a program may restrict its system calls.
 //!
 //! ```text
 //! SI_KERNEL (int3):
-//!   in a collector:             it goes on behind the int3, which leads to the displaced instructions
-//!   behind a trap of ours:      it goes on at the copy of the instruction under the trap
-//!   at a trap of ours:          it goes on there, and comes again (the stub had put the program counter back)
-//!   behind another int3:        the program's former handler, or its death
-//!   elsewhere:                  it goes on (the stub had moved it)
-//! other codes above 0 (a step): the former handler, or nothing
-//! others (it was sent):         the former handler, or the program's death
+//!   in a collector:             continue after the int3, which leads to the displaced instructions
+//!   after one of our traps:     continue at the copy of the instruction under the trap
+//!   at one of our traps:        continue there, and trap again (the stub had moved the pc back)
+//!   after another int3:         call the program's former handler, or let the program die
+//!   elsewhere:                  continue (the stub had moved the pc)
+//! other codes above 0 (a step): call the former handler, or do nothing
+//! others (a sent signal):       call the former handler, or let the program die
 //! ```
 
 use super::super::handler_layout::COPY_SIZE;
@@ -23,14 +23,14 @@ use super::user_regs::word;
 /// `rt_sigaction`
 pub(crate) const SIGACTION: u64 = 13;
 
-/// Where the handler has a system call that the stub may use, from its start.
+/// Offset in the handler of a `syscall` instruction that the stub may use.
 pub(crate) const SYSTEM_CALL: u64 = 0x89;
-/// Where the code is that returns to the kernel.
+/// Offset in the handler of the code that returns to the kernel.
 const RESTORER: u64 = 0x125;
-/// A field's value in `struct sigaction` that says so (Linux `arch/x86/include/uapi/asm/signal.h`).
+/// Flag of `struct sigaction`: it has a restorer (Linux `arch/x86/include/uapi/asm/signal.h`).
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// The handler, with distances to what stands behind it in the same memory.
+/// The code of the handler. It contains distances to the data after it in the same memory.
 ///
 /// Registers: rsi the `siginfo_t` (`si_code` at 8), rdx the `ucontext_t` (rip at 168).
 pub(crate) const HANDLER: &[u8] = &[
@@ -122,20 +122,19 @@ pub(crate) const HANDLER: &[u8] = &[
     0x0f, 0x05, // syscall
 ];
 
-/// Bytes of a `struct kernel_sigaction`: handler, flags, restorer, mask.
+/// Size of a `struct kernel_sigaction`, in bytes: handler, flags, restorer, mask.
 pub(crate) const ACTION_SIZE: usize = 32;
 
-/// The action that installs the handler at `start` in the place of `former`.
+/// The action that installs the handler at `start` instead of `former`.
 pub(crate) fn action(start: u64, former: &[u8]) -> Vec<u8> {
     let needed = libc::SA_SIGINFO as u64 | SA_RESTORER;
     let (flags, mask) = match handler_of(former) {
-        // It runs in the former handler's place, with all that was asked for.
+        // Runs instead of the former handler, with the flags and mask of the former action.
         handler if handler > IGNORED => {
             let flags = word(former, 1) & !(libc::SA_RESETHAND as u64);
             (flags | needed, word(former, 3))
         }
-        // No other handler may begin within it: that would run with SIGTRAP blocked, and could hit
-        // a trap.
+        // Block all signals: another handler would run with SIGTRAP blocked, and could hit a trap.
         _ => {
             let flags = (libc::SA_ONSTACK | libc::SA_RESTART) as u64;
             (flags | needed, u64::MAX)
@@ -154,10 +153,10 @@ pub(crate) fn handler_of(action: &[u8]) -> u64 {
 /// `SIG_IGN`
 const IGNORED: u64 = 1;
 
-/// What does at `to` what the first instruction of `code` does at `at`, and goes on behind that.
-/// `None`: nothing can.
+/// Code for address `to` with the effect of the first instruction of `code` at `at`; it then
+/// continues after the original. `None` if there is no such code.
 ///
-/// System calls are copied, too: the kernel does not look where they stand.
+/// System calls can be copied, because the kernel does not check their address.
 pub(crate) fn copy(code: &[u8], at: u64, to: u64, _kind: usize) -> Option<Vec<u8>> {
     let instruction = decode(code)?;
     let next = at.wrapping_add(instruction.length as u64);
@@ -176,7 +175,7 @@ pub(crate) fn copy(code: &[u8], at: u64, to: u64, _kind: usize) -> Option<Vec<u8
             copy.clear();
             match when {
                 When::Always => {}
-                // 0f 1000tttn over the way on (SDM vol. 2, B.1.4.7)
+                // 0f 1000tttn over the first jump (SDM vol. 2, B.1.4.7)
                 When::Flags(condition) => {
                     copy.extend([0x0f, 0x80 | condition, WAY as u8, 0, 0, 0]);
                     go_to(&mut copy, next);
@@ -187,7 +186,7 @@ pub(crate) fn copy(code: &[u8], at: u64, to: u64, _kind: usize) -> Option<Vec<u8
         }
         Place::Call { offset } => {
             copy.clear();
-            // push qword [rip + WAY]: the return address stands behind the jump.
+            // push qword [rip + WAY]: the return address is stored after the jump.
             copy.extend([0xff, 0x35, WAY as u8, 0, 0, 0]);
             go_to(&mut copy, next.wrapping_add_signed(offset.into()));
             copy.extend(next.to_le_bytes());
@@ -197,10 +196,10 @@ pub(crate) fn copy(code: &[u8], at: u64, to: u64, _kind: usize) -> Option<Vec<u8
     (copy.len() <= COPY_SIZE).then_some(copy)
 }
 
-/// The length of what [`go_to`] adds.
+/// Length of the code that [`go_to`] adds, in bytes.
 const WAY: usize = 14;
 
-/// jmp [rip + 0], and the target
+/// Adds `jmp [rip + 0]` and the target.
 fn go_to(copy: &mut Vec<u8>, target: u64) {
     copy.extend([0xff, 0x25, 0, 0, 0, 0]);
     copy.extend(target.to_le_bytes());
@@ -213,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// What the code of the handler says in its distances.
+    /// The distances in the handler's code agree with the layout.
     #[test]
     fn the_handler_finds_its_memory() {
         let distance = |behind: usize| {

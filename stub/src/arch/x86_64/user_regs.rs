@@ -1,9 +1,9 @@
-//! The kernel's set of general registers (`struct user_regs_struct`), as an array of words: where
-//! each register is.
+//! The kernel's set of general registers (`struct user_regs_struct`) as an array of words, with
+//! the index of each register.
 
 pub(super) use super::super::words::{set_word, word};
 
-/// Words of the set.
+/// Number of words of the set.
 pub(super) const COUNT: usize = 27;
 pub(super) const R14: usize = 1;
 pub(super) const RBX: usize = 5;
