@@ -67,7 +67,7 @@ pub(crate) fn register_set_of(number: usize) -> Option<usize> {
 
 /// Whether this result of a system call means that the kernel will restart the call. No program
 /// ever sees it: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
-fn will_be_gone_back_to(result: i64) -> bool {
+fn is_restart_result(result: i64) -> bool {
     matches!(result, -514..=-512 | -516)
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     let result = general
         .first_chunk()
         .map(|bytes| i64::from_le_bytes(*bytes));
-    result.is_some_and(super::will_be_gone_back_to)
+    result.is_some_and(super::is_restart_result)
 }
 
 /// The number of the system call that a thread is in: x8.

@@ -1,4 +1,5 @@
-//! ARM (A32 and T32, hard float), as `struct pt_regs` and `struct user_vfp` hold it.
+//! ARM (A32 and T32, hard float). Registers are in the format of `struct pt_regs` and
+//! `struct user_vfp`.
 
 mod a32;
 mod assembler;
@@ -29,10 +30,10 @@ pub(crate) use displace::{displace, emulate, may_displace};
 pub(crate) const NAME: &str = "arm";
 /// An address.
 pub(crate) type Word = u32;
-/// The architecture as gdbstub_arch describes it.
+/// The architecture in the crate `gdbstub_arch`.
 pub(crate) type Described = gdbstub_arch::arm::Armv4t;
-/// The bytes of `Described`'s registers that begin a `g` packet: r0 to pc, and cpsr behind the FPA
-/// registers, which target.xml lacks.
+/// The bytes of `Described`'s registers at the start of a `g` packet: r0 to pc, and cpsr after the
+/// FPA registers, which target.xml lacks.
 pub(crate) const DESCRIBED: [Range<usize>; 2] = [0..64, 164..168];
 /// The register sets: general, VFP, thread pointer.
 pub(crate) const SETS: &[Set] = &[
@@ -49,27 +50,27 @@ pub(crate) const SETS: &[Set] = &[
         capacity: 4,
     },
 ];
-/// The program counter's number.
+/// Number of the program counter.
 pub(crate) const PC: usize = 15;
-/// The number of the register that points to a thread's own data: tpidruro.
+/// Number of the register that points to a thread's own data: tpidruro.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
-/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant
+/// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
 /// II).
 pub(crate) const TLS_BELOW_POINTER: bool = false;
-/// The stack pointer's number.
+/// Number of the stack pointer.
 pub(crate) const SP: usize = 13;
-/// Words of the general registers' set that the kernel changes as it likes: CPSR, orig_r0.
+/// Words of the general registers' set that the kernel may change by itself: CPSR, orig_r0.
 pub(crate) const KERNELS: &[usize] = &[16, 17];
-/// Registers sent along with every stop: r7, r11, sp, lr, pc, cpsr.
+/// Registers sent with every stop: r7, r11, sp, lr, pc, cpsr.
 pub(crate) const EXPEDITED: &[usize] = &[7, 11, 13, 14, PC, 25];
-/// How far the program counter is past a trap instruction when it reports.
+/// Distance from a trap instruction to the program counter at its report, in bytes.
 pub(crate) const TRAP_ADVANCE: u64 = 0;
-/// Whether a trap may take an instruction's place while others may execute that: only a few
-/// instructions allow it (DDI 0406C, A3.5.4). Besides, the kernel reads the instruction anew to
-/// tell whether an undefined one is a trap (its `do_undefinstr`), and finds none if that has been
-/// taken out by then.
+/// Whether a trap may replace an instruction while other threads may execute it. Only a few
+/// instructions allow it (DDI 0406C, A3.5.4). Besides, the kernel reads an undefined instruction
+/// again to check whether it is a trap (its `do_undefinstr`), and finds no trap if the stub has
+/// removed it in the meantime.
 pub(crate) const TEXT_MAY_CHANGE: bool = false;
-/// The kernel removed single-stepping in 2011.
+/// Whether the kernel can single-step here. Linux removed single-stepping for ARM in 2011.
 pub(crate) const CAN_STEP: bool = false;
 
 /// The trap instruction for breakpoint kind `kind`: 2 = T16, 3 = T32, 4 = A32. These are the
@@ -88,7 +89,7 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
     code == libc::TRAP_BRKPT
 }
 
-/// Whether an instruction enters the kernel: A32 `svc` is `cccc1111 iiiiiiii iiiiiiii iiiiiiii`,
+/// Whether an instruction makes a system call: A32 `svc` is `cccc1111 iiiiiiii iiiiiiii iiiiiiii`,
 /// T16 `svc` is `11011111 iiiiiiii`.
 pub(crate) fn is_system_call(code: &[u8], general: &[u8]) -> bool {
     match (registers(general), code) {
@@ -100,18 +101,18 @@ pub(crate) fn is_system_call(code: &[u8], general: &[u8]) -> bool {
     }
 }
 
-/// The kernel goes back to an interrupted system call before anybody looks.
+/// Never true: the kernel restarts an interrupted system call before a tracer sees the thread.
 pub(crate) fn goes_back(_general: &[u8]) -> bool {
     false
 }
 
-/// Whether a system call, behind which the thread is, has been interrupted and will be gone back
-/// to; its result is in r0.
+/// Whether the system call before the program counter was interrupted and will be restarted; its
+/// result is in r0.
 pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     let result = general
         .first_chunk()
         .map(|bytes| i32::from_le_bytes(*bytes).into());
-    result.is_some_and(super::will_be_gone_back_to)
+    result.is_some_and(super::is_restart_result)
 }
 
 /// The number of the system call that a thread is in: r7 (EABI).
@@ -119,7 +120,7 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
     registers(general).map(|registers| registers.r[7].into())
 }
 
-/// Where the next instruction can lead, as address and breakpoint kind.
+/// The places that the next instruction can lead to: address and breakpoint kind.
 pub(crate) fn next_places(
     general: &[u8],
     read: &dyn Fn(u64, &mut [u8]) -> bool,
@@ -129,7 +130,7 @@ pub(crate) fn next_places(
         .unwrap_or_default()
 }
 
-/// `struct pt_regs`: r0 to r15, the CPSR.
+/// The registers in `struct pt_regs`: r0 to r15, and the CPSR.
 fn registers(general: &[u8]) -> Option<flow::Registers> {
     let word = |index: usize| {
         let bytes = general.get(4 * index..4 * index + 4)?;
@@ -142,8 +143,8 @@ fn registers(general: &[u8]) -> Option<flow::Registers> {
     Some(flow::Registers { r, cpsr: word(16)? })
 }
 
-/// Where a tracepoint's trap goes, and its breakpoint kind. An odd address is one of T32; of an
-/// even one the client does not say what it is.
+/// Address and breakpoint kind of a tracepoint's trap. An odd address means T32. For an even one,
+/// the client does not say which instruction set it is.
 pub(crate) fn place(
     address: u64,
     general: &[u8],
@@ -158,8 +159,8 @@ fn thumb(general: &[u8]) -> bool {
     registers(general).is_some_and(|registers| registers.thumb())
 }
 
-/// Whether text is T32; `None`: it may be either. Most words of A32 begin with the condition
-/// `1110`, always; halfwords of T32 rarely.
+/// Whether text is T32. `None` if it may be either. Most words of A32 begin with the condition
+/// `1110` (always), but few halfwords of T32 do.
 fn looks_like_t32(at: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Option<bool> {
     let mut words = [0; 16];
     if !read(at, &mut words) {
@@ -172,10 +173,10 @@ fn looks_like_t32(at: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Option<bool
     }
 }
 
-/// A slot can be anywhere: the way back is an absolute address.
+/// Maximum distance from an instruction to its slot. Unlimited: the jump back is absolute.
 pub(crate) const SLOT_REACH: u64 = 1 << 32;
 
-/// Nothing to complete.
+/// Nothing to do: every register set is complete.
 pub(crate) fn before_write(_set: usize, _offset: usize, _bytes: &mut [u8]) {}
 
 /// The register table.
@@ -188,7 +189,7 @@ pub(crate) const FEATURES: &[Feature] = &[
             one("sp", 32, "data_ptr", GENERAL, 13 * 4),
             one("lr", 32, "int", GENERAL, 14 * 4),
             one("pc", 32, "code_ptr", GENERAL, 15 * 4),
-            // 16-24 were the FPA's.
+            // 16-24 were the FPA registers.
             one("cpsr", 32, "int", GENERAL, 16 * 4).number(25),
         ],
         needs: None,
@@ -202,7 +203,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         ],
         needs: None,
     },
-    // No registers of its own: it tells gdb to show d0-d31 as q0-q15, too.
+    // It has no registers: it tells gdb to show d0-d31 also as q0-q15.
     Feature {
         name: "org.gnu.gdb.arm.neon",
         types: "",
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_tells_the_instruction_set() {
+    fn instruction_set_of_text() {
         let kind = |halves: &[u16]| {
             let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
             let read = |at: u64, into: &mut [u8]| {

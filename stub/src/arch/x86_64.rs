@@ -95,7 +95,7 @@ pub(crate) fn goes_back(general: &[u8]) -> bool {
         Some(i64::from_le_bytes(*bytes))
     };
     let in_call = word(15).is_some_and(|orig_rax| orig_rax >= 0);
-    in_call && word(10).is_some_and(super::will_be_gone_back_to)
+    in_call && word(10).is_some_and(super::is_restart_result)
 }
 
 /// Like [`goes_back`], for a thread known to be after a system call.

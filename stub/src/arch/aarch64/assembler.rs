@@ -1,13 +1,13 @@
-//! As much of an A64 assembler as the collector needs (Arm ARM DDI 0487, C6.2). What each method
-//! makes is checked against objdump.
+//! The part of an A64 assembler that the collector needs (Arm ARM DDI 0487, C6.2). Tests compare
+//! the output of each method with objdump.
 //!
-//! Registers are numbers; 31 is the stack pointer or zero, as the instruction has it. Immediate
-//! operands are constants of ours, which fit.
+//! Registers are numbers; 31 is the stack pointer or zero, depending on the instruction. All
+//! immediate operands are our constants, which fit.
 
 /// A register.
 pub(super) type R = u8;
 
-/// Number 31 where it is zero, and where it is the stack pointer.
+/// Register 31 as zero, and as the stack pointer.
 pub(super) const ZR: R = 31;
 pub(super) const SP: R = 31;
 
@@ -24,7 +24,7 @@ pub(super) enum If {
     Less = 11,
 }
 
-/// Registers that are not numbered: bits 20 to 5 of `mrs` and `msr` (C5.2, D19).
+/// System registers: bits 20 to 5 of `mrs` and `msr` (C5.2, D19).
 #[derive(Clone, Copy)]
 pub(super) enum System {
     /// The flags.
@@ -35,7 +35,7 @@ pub(super) enum System {
     Clock = 0xdf02,
 }
 
-/// A place in the code, which may come later.
+/// A place in the code, which may be placed after its use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
@@ -48,7 +48,7 @@ enum Field {
     Near,
 }
 
-/// Instructions one behind the other.
+/// A sequence of instructions.
 #[derive(Default)]
 pub(super) struct Assembler {
     pub(super) code: Vec<u8>,
@@ -58,7 +58,7 @@ pub(super) struct Assembler {
 
 pub(super) const NOP: u32 = 0xd503_201f;
 
-/// `b` from one address to another, if it reaches that.
+/// `b` from one address to another. `None` if it is out of reach.
 pub(super) fn jump(from: u64, to: u64) -> Option<u32> {
     let distance = to.wrapping_sub(from).cast_signed() / 4;
     (-(1 << 25)..1 << 25)
@@ -67,7 +67,7 @@ pub(super) fn jump(from: u64, to: u64) -> Option<u32> {
 }
 
 impl Assembler {
-    /// An instruction.
+    /// Adds an instruction.
     pub(super) fn put(&mut self, code: u32) {
         self.code.extend_from_slice(&code.to_le_bytes());
     }
@@ -76,7 +76,7 @@ impl Assembler {
         self.put(code | u32::from(m) << 16 | u32::from(n) << 5 | u32::from(d));
     }
 
-    /// Where the next instruction will be.
+    /// The offset of the next instruction.
     pub(super) fn at(&self) -> usize {
         self.code.len()
     }
@@ -97,7 +97,7 @@ impl Assembler {
         label
     }
 
-    /// Has all references lead where they should. `None`: a label was never placed.
+    /// Fills in all references. `None` if a label was never placed.
     pub(super) fn link(&mut self) -> Option<()> {
         for (at, label, field) in &self.references {
             let target = self.labels[label.0]?;
@@ -128,7 +128,7 @@ impl Assembler {
         self.b_when(when as u32, to);
     }
 
-    /// The same, with the condition's number.
+    /// `b.cond`, with the condition's number.
     pub(super) fn b_when(&mut self, when: u32, to: Label) {
         self.refer(0x5400_0000 | when, to, Field::Near);
     }
@@ -148,7 +148,7 @@ impl Assembler {
         self.refer(0x3500_0000 | u32::from(t), to, Field::Near);
     }
 
-    /// `ldr` of the 32 bits at a label.
+    /// `ldr` of the 32-bit word at a label.
     pub(super) fn ldr_w_of(&mut self, t: R, from: Label) {
         self.refer(0x1800_0000 | u32::from(t), from, Field::Near);
     }
@@ -165,7 +165,7 @@ impl Assembler {
         self.put(0xd503_3fdf);
     }
 
-    /// What was loaded before, was loaded before all that follows.
+    /// Orders all earlier loads before all later memory accesses.
     pub(super) fn dmb_ishld(&mut self) {
         self.put(0xd503_39bf);
     }
@@ -178,7 +178,7 @@ impl Assembler {
         self.put(0xd500_0000 | (to as u32) << 5 | u32::from(t));
     }
 
-    /// `movz` and as many `movk` as are needed.
+    /// `movz`, and `movk` for the other non-zero halfwords.
     pub(super) fn mov(&mut self, d: R, value: u64) {
         let mut code = 0xd280_0000;
         for part in 0..4 {
@@ -194,7 +194,7 @@ impl Assembler {
         self.put_3(0xaa00_0000, d, ZR, m);
     }
 
-    /// A number below 4096, or a multiple of that.
+    /// Encodes a number below 4096, or a multiple of 4096.
     fn small(number: u32) -> u32 {
         if number < 4096 {
             number << 10
@@ -276,7 +276,7 @@ impl Assembler {
         self.put_3(0x9a80_0000 | (when as u32) << 12, d, n, m);
     }
 
-    /// Loads and stores of 64 bits, offsets in bytes.
+    /// `ldr` of 64 bits; the offset is in bytes.
     pub(super) fn ldr(&mut self, t: R, n: R, offset: u32) {
         self.put_3(0xf940_0000 | (offset / 8) << 10, t, n, 0);
     }
@@ -285,7 +285,7 @@ impl Assembler {
         self.put_3(0xf900_0000 | (offset / 8) << 10, t, n, 0);
     }
 
-    /// Of 32 bits.
+    /// `ldr` of 32 bits.
     pub(super) fn ldr_w(&mut self, t: R, n: R, offset: u32) {
         self.put_3(0xb940_0000 | (offset / 4) << 10, t, n, 0);
     }
@@ -294,7 +294,7 @@ impl Assembler {
         self.put_3(0xb900_0000 | (offset / 4) << 10, t, n, 0);
     }
 
-    /// Of two registers, up to 504 bytes from the base.
+    /// `ldp` of two registers, up to 504 bytes from the base.
     pub(super) fn ldp(&mut self, [t, u]: [R; 2], n: R, offset: u32) {
         self.put_3(
             0xa940_0000 | (offset / 8) << 15 | u32::from(u) << 10,
@@ -313,7 +313,7 @@ impl Assembler {
         );
     }
 
-    /// Of so many bytes, 1 or 8; then the base grows by as many.
+    /// `ldr` of 1 or 8 bytes, with the base incremented by that number.
     pub(super) fn ldr_next(&mut self, t: R, n: R, bytes: u32) {
         let size = bytes.trailing_zeros() << 30;
         self.put_3(0x3840_0400 | size | bytes << 12, t, n, 0);
@@ -324,12 +324,12 @@ impl Assembler {
         self.put_3(0x3800_0400 | size | bytes << 12, t, n, 0);
     }
 
-    /// What follows is loaded later.
+    /// Load-acquire: later memory accesses happen after it.
     pub(super) fn ldar(&mut self, t: R, n: R) {
         self.put_3(0xc8df_fc00, t, n, 0);
     }
 
-    /// What precedes is seen earlier.
+    /// Store-release: earlier memory accesses happen before it.
     pub(super) fn stlr(&mut self, t: R, n: R) {
         self.put_3(0xc89f_fc00, t, n, 0);
     }
@@ -338,7 +338,7 @@ impl Assembler {
         self.put_3(0xc85f_fc00, t, n, 0);
     }
 
-    /// `s` is 0 if it has stored.
+    /// Stores if the monitor is still set; `s` is then 0.
     pub(super) fn stlxr(&mut self, s: R, t: R, n: R) {
         self.put_3(0xc800_fc00, t, n, s);
     }
@@ -358,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    /// What objdump makes of it, without the spaces between.
+    /// The code as objdump shows it, with single spaces.
     fn disassembled(code: &[u8]) -> Vec<String> {
         let file =
             std::env::temp_dir().join(format!("unspool-a64-{:?}", std::thread::current().id()));

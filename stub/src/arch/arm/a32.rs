@@ -1,7 +1,7 @@
-//! Decoding A32 (DDI 0406C, A5): which instructions write the program counter, and with what.
+//! Decodes A32 (DDI 0406C, A5): the instructions that write the program counter, and the value.
 //!
-//! Forms that are UNPREDICTABLE with the program counter as their destination count as going on to
-//! their successor: no compiler or assembler makes them.
+//! Forms that are UNPREDICTABLE with the program counter as their destination decode as not writing
+//! it: no compiler or assembler emits them.
 
 use super::flow::{Flow, Instruction, Operand};
 
@@ -70,7 +70,7 @@ fn conditional(code: u32) -> Flow {
     }
 }
 
-/// Data processing with registers, and what shares its space (A5.2).
+/// Data processing with registers, and other instructions in its encoding space (A5.2).
 fn registers(code: u32) -> Flow {
     // BX, BXJ, BLX: cccc 0001 0010 1111 1111 1111 00tt mmmm
     if code & 0x0fff_ffc0 == 0x012f_ff00 && matches!(code >> 4 & 3, 1..=3) {
@@ -116,7 +116,7 @@ fn computed(code: u32, second: Operand) -> Flow {
     }
 }
 
-/// `mmmm` shifted by `iiiii tt0`.
+/// The register `mmmm`, shifted by `iiiii tt0`.
 fn shifted(code: u32, negative: bool) -> Operand {
     Operand::Shifted {
         register: field(code, 0),
@@ -126,7 +126,7 @@ fn shifted(code: u32, negative: bool) -> Operand {
     }
 }
 
-/// A number that bit U says to add or to subtract.
+/// An offset, which bit U adds or subtracts.
 fn signed(code: u32, number: u32) -> u32 {
     if bit(code, 23) {
         number
@@ -135,7 +135,7 @@ fn signed(code: u32, number: u32) -> u32 {
     }
 }
 
-/// LDR: cccc 01xP UBWL nnnn tttt, to the program counter a whole word only.
+/// LDR: cccc 01xP UBWL nnnn tttt. Only a word can be loaded into the program counter.
 fn loaded(code: u32, offset: Operand) -> Flow {
     let to_pc = bit(code, 20) && !bit(code, 22) && field(code, 12) == 15;
     if !to_pc {
@@ -157,7 +157,7 @@ fn loaded_multiple(code: u32) -> Flow {
         return Flow::Next;
     }
     let words = (code & 0xffff).count_ones();
-    // From the lowest word's address: IA 0, IB 4, DA 4 - 4n, DB -4n.
+    // Offset of the last of n words from the base: IA 4n - 4, IB 4n, DA 0, DB -4.
     let last = match (bit(code, 24), bit(code, 23)) {
         (false, true) => 4 * (words - 1),
         (true, true) => 4 * words,

@@ -1,8 +1,8 @@
-//! As much of an A32 assembler as the collector needs (DDI 0406C, A8), and the little of T32. What
-//! each method makes is checked against objdump.
+//! The part of an A32 assembler that the collector needs (DDI 0406C, A8), and a few T32
+//! instructions. Tests compare the output of each method with objdump.
 //!
-//! Every instruction is executed always or, where a method says so, on a condition. Immediate
-//! operands are constants of ours, which fit.
+//! Instructions are unconditional unless the method takes a condition. All immediate operands are
+//! our constants, which fit.
 
 /// A register.
 pub(super) type R = u32;
@@ -25,7 +25,7 @@ pub(super) enum If {
     Always = 14,
 }
 
-/// A place in the code, which may come later.
+/// A place in the code, which may be placed after its use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
@@ -33,15 +33,15 @@ pub(super) struct Label(usize);
 enum Field {
     /// `b`: 24 bits.
     Jump,
-    /// `ldr` from behind: 12 bits, subtracted.
+    /// `ldr` from a lower address: 12 bits, subtracted.
     After,
-    /// From ahead: 12 bits.
+    /// `ldr` from a higher address: 12 bits.
     Ahead,
-    /// The same in T32, from where a word begins; in the second half.
+    /// T32 `ldr` from a higher address, counted from an aligned address; in the second halfword.
     AheadT32,
 }
 
-/// Instructions one behind the other.
+/// A sequence of instructions.
 #[derive(Default)]
 pub(super) struct Assembler {
     pub(super) code: Vec<u8>,
@@ -51,12 +51,12 @@ pub(super) struct Assembler {
 }
 
 pub(super) const NOP: u32 = 0xe320_f000;
-/// The same of T32, half a word.
+/// The T32 `nop`, a halfword.
 const NOP_T16: u16 = 0xbf00;
-/// `ldr pc, [pc, #-4]`: to the address that follows.
+/// `ldr pc, [pc, #-4]`: jumps to the address that follows.
 pub(super) const TO_NEXT_WORD: u32 = 0xe51f_f004;
 
-/// `b` from one address to another, if it reaches that.
+/// `b` from one address to another. `None` if it is out of reach.
 pub(super) fn jump(from: u64, to: u64) -> Option<u32> {
     let distance = to.wrapping_sub(from.wrapping_add(8)).cast_signed() / 4;
     (-(1 << 23)..1 << 23)
@@ -64,7 +64,7 @@ pub(super) fn jump(from: u64, to: u64) -> Option<u32> {
         .then_some(0xea00_0000 | distance as u32 & 0x00ff_ffff)
 }
 
-/// `b.w` of T32 (encoding T4), likewise.
+/// `b.w` of T32 (encoding T4) from one address to another. `None` if it is out of reach.
 pub(super) fn jump_t32(from: u64, to: u64) -> Option<u32> {
     let distance = to.wrapping_sub(from.wrapping_add(4)).cast_signed();
     if !(-(1 << 24)..1 << 24).contains(&distance) {
@@ -80,7 +80,7 @@ pub(super) fn jump_t32(from: u64, to: u64) -> Option<u32> {
 }
 
 impl Assembler {
-    /// The numbers that are loaded, behind all code; a label for each.
+    /// Adds the literals after all code, with a label for each.
     pub(super) fn numbers(&mut self) {
         for (label, number) in std::mem::take(&mut self.numbers) {
             self.here(label);
@@ -88,25 +88,25 @@ impl Assembler {
         }
     }
 
-    /// Half a word.
+    /// Adds a halfword.
     pub(super) fn put_half(&mut self, code: u16) {
         self.code.extend_from_slice(&code.to_le_bytes());
     }
 
-    /// Up to where a word begins.
+    /// Pads up to the start of a word.
     pub(super) fn align(&mut self) {
         if !self.code.len().is_multiple_of(4) {
             self.put_half(NOP_T16);
         }
     }
 
-    // Small rather than fast: there are many of these calls.
+    // Not inlined, because there are many calls.
     #[inline(never)]
     pub(super) fn put(&mut self, code: u32) {
         self.code.extend_from_slice(&code.to_le_bytes());
     }
 
-    /// Where the next instruction will be.
+    /// The offset of the next instruction.
     pub(super) fn at(&self) -> usize {
         self.code.len()
     }
@@ -127,7 +127,7 @@ impl Assembler {
         label
     }
 
-    /// Has all references lead where they should. `None`: a label was never placed.
+    /// Fills in all references. `None` if a label was never placed.
     pub(super) fn link(&mut self) -> Option<()> {
         for (at, label, field) in &self.references {
             let (to, at_32) = (self.labels[label.0]? as i32, *at as i32);
@@ -155,13 +155,13 @@ impl Assembler {
         self.put((when as u32) << 28 | 0x0a00_0000);
     }
 
-    /// `ldr` of the word at a label behind.
+    /// `ldr` of the word at an earlier label.
     pub(super) fn ldr_of(&mut self, t: R, from: Label) {
         self.references.push((self.code.len(), from, Field::After));
         self.put(0xe51f_0000 | t << 12);
     }
 
-    /// `ldr` of a number that stands behind the code, in A32 or T32.
+    /// `ldr` of a literal after the code, in A32 or T32.
     pub(super) fn ldr_number(&mut self, thumb: bool, t: R, number: u32) {
         if thumb {
             self.ldr_ahead(Field::AheadT32, 0xf8df | t << 28, number);
@@ -170,7 +170,7 @@ impl Assembler {
         }
     }
 
-    /// In A32, on any condition.
+    /// `ldr` of a literal, with a condition, in A32.
     pub(super) fn ldr_number_if(&mut self, condition: u8, t: R, number: u32) {
         let code = u32::from(condition) << 28 | 0x059f_0000 | t << 12;
         self.ldr_ahead(Field::Ahead, code, number);
@@ -192,12 +192,12 @@ impl Assembler {
         }
     }
 
-    /// `add` of one byte of a number, wherever it stands in it, in A32 or T32.
+    /// `add` of a number with at most eight significant bits, in A32 or T32.
     pub(super) fn add_in(&mut self, thumb: bool, d: R, n: R, number: u32) {
         if !thumb {
             return self.add(d, n, number);
         }
-        // A6.3.2: as it is, or a byte whose highest bit is set, rotated to the right.
+        // A6.3.2: a byte, or a byte whose highest bit is set, rotated to the right.
         let bits = if number < 256 {
             number
         } else {
@@ -222,7 +222,7 @@ impl Assembler {
         self.put(0xe1a0_0000 | d << 12 | m);
     }
 
-    /// `mov` of a small number, on a condition.
+    /// `mov` of a small number, with a condition.
     pub(super) fn mov_if(&mut self, when: If, d: R, number: u32) {
         self.put((when as u32) << 28 | 0x03a0_0000 | d << 12 | number);
     }
@@ -231,7 +231,7 @@ impl Assembler {
         self.put((when as u32) << 28 | 0x01a0_0000 | d << 12 | m);
     }
 
-    /// A number of eight bits, or one shifted to an even place (A5.2.4).
+    /// Encodes a number of eight bits, rotated by an even distance (A5.2.4).
     fn number(number: u32) -> u32 {
         let places = (0..16).map(|turn| (turn, number.rotate_left(2 * turn)));
         places
@@ -257,7 +257,7 @@ impl Assembler {
         self.put_number(0xe290_0000, d, n, number);
     }
 
-    /// With the carry.
+    /// Adds with carry.
     pub(super) fn adc(&mut self, d: R, n: R, number: u32) {
         self.put_number(0xe2a0_0000, d, n, number);
     }
@@ -338,7 +338,7 @@ impl Assembler {
         self.put(0xe580_0000 | n << 16 | t << 12 | offset);
     }
 
-    /// Of a word or a byte; then the base grows by as many.
+    /// `ldr` of a word or a byte, with the base incremented by its size.
     pub(super) fn ldr_next(&mut self, t: R, n: R, bytes: u32) {
         let byte = u32::from(bytes == 1) << 22;
         self.put(0xe490_0000 | byte | n << 16 | t << 12 | bytes);
@@ -349,7 +349,7 @@ impl Assembler {
         self.put(0xe480_0000 | byte | n << 16 | t << 12 | bytes);
     }
 
-    /// `ldmia n!`, a bit for each register.
+    /// `ldmia n!`, with a bit for each register.
     pub(super) fn ldm(&mut self, n: R, registers: u32) {
         self.put(0xe8b0_0000 | n << 16 | registers);
     }
@@ -368,12 +368,12 @@ impl Assembler {
         self.put(0xe190_0f9f | n << 16 | t << 12);
     }
 
-    /// `s` is 0 if it has stored.
+    /// Stores if the monitor is still set; `s` is then 0.
     pub(super) fn strex(&mut self, s: R, t: R, n: R) {
         self.put(0xe180_0f90 | n << 16 | s << 12 | t);
     }
 
-    /// Of a register with an even number, and the next.
+    /// Loads two registers: `t`, which is even, and the next.
     pub(super) fn ldrexd(&mut self, t: R, n: R) {
         self.put(0xe1b0_0f9f | n << 16 | t << 12);
     }
@@ -390,27 +390,27 @@ impl Assembler {
         self.put(0xf57f_f06f);
     }
 
-    /// The flags, with what else of the state a program sees.
+    /// Reads the flags, with the other bits of the state that a program sees.
     pub(super) fn mrs(&mut self, d: R) {
         self.put(0xe10f_0000 | d << 12);
     }
 
-    /// The flags.
+    /// Writes the flags.
     pub(super) fn msr(&mut self, n: R) {
         self.put(0xe128_f000 | n);
     }
 
-    /// The thread pointer: TPIDRURO.
+    /// Reads the thread pointer: TPIDRURO.
     pub(super) fn thread_pointer(&mut self, t: R) {
         self.put(0xee1d_0f70 | t << 12);
     }
 
-    /// The clock that all processors share: CNTVCT.
+    /// Reads the clock that all processors share: CNTVCT.
     pub(super) fn clock(&mut self, low: R, high: R) {
         self.put(0xec50_0f1e | high << 16 | low << 12);
     }
 
-    /// What Linux takes for a trap.
+    /// The instruction that Linux reports as a trap.
     pub(super) fn trap(&mut self) {
         self.put(0xe7f0_01f0);
     }

@@ -1,11 +1,12 @@
-//! A system call that a thread of the program makes for us (Linux EABI: `svc #0`, the number in r7,
-//! arguments in r0 to r5).
+//! System calls that a thread of the program makes for the stub (Linux EABI: `svc #0`, the number
+//! in r7, arguments in r0 to r5).
 
 use super::user_regs::{COUNT, ORIG_R0, PC, STATE, set_word, word};
 
-/// The instruction, and a trap behind it: no kernel steps here. Both are A32.
+/// The system call instruction, and a trap after it, because this kernel cannot single-step. Both
+/// are A32.
 pub(crate) const INSTRUCTION: &[u8] = &[0x00, 0x00, 0x00, 0xef, 0xf0, 0x01, 0xf0, 0xe7];
-/// The first one's length.
+/// Length of the system call instruction, in bytes.
 pub(crate) const LENGTH: u64 = 4;
 /// `mmap2`, whose offset is in pages.
 pub(crate) const MMAP: u64 = 192;
@@ -19,19 +20,19 @@ const NANOSLEEP: u32 = 162;
 const FUTEX: [u32; 2] = [240, 422];
 const CLOCK_NANOSLEEP: [u32; 2] = [265, 407];
 
-/// The instruction.
+/// The instructions to execute.
 pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
     INSTRUCTION.to_vec()
 }
 
-/// This kernel has chosen `restart_syscall` before a tracer sees the thread, so nothing can be
-/// changed.
+/// Nothing can be changed: this kernel has chosen `restart_syscall` before a tracer sees the
+/// thread.
 pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether a thread that is about to execute `code` may make another call first. The kernel
-/// remembers how long a sleep has still to last only as long as nothing else is executed.
+/// Whether a thread that is about to execute `code` may make another call first. The kernel keeps
+/// the remaining time of an interrupted sleep only until the thread makes another call.
 pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
     let argument = |index| word(general, index);
     let number = argument(NUMBER);
@@ -39,11 +40,11 @@ pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
         || !(number == NANOSLEEP
             // TIMER_ABSTIME
             || CLOCK_NANOSLEEP.contains(&number) && argument(1) & 1 == 0
-            // FUTEX_WAIT, with an end
+            // FUTEX_WAIT with a time limit
             || FUTEX.contains(&number) && argument(1) & 0x7f == 0 && argument(3) != 0)
 }
 
-/// The registers of a thread that is about to make it, the instruction being at `at`.
+/// The registers with which a thread makes the call; the instruction is at `at`.
 pub(crate) fn prepare(
     general: &[u8],
     at: u64,
@@ -58,7 +59,7 @@ pub(crate) fn prepare(
     set_word(&mut general, NUMBER, number as u32);
     let state = word(&general, STATE) & !NOT_A32;
     set_word(&mut general, STATE, state);
-    // No call that was interrupted is made again in its place.
+    // Prevents the kernel from repeating an interrupted call.
     set_word(&mut general, ORIG_R0, u32::MAX);
     for (index, value) in arguments.into_iter().enumerate() {
         set_word(&mut general, index, value as u32);
@@ -66,7 +67,8 @@ pub(crate) fn prepare(
     Some(general)
 }
 
-/// The result of the call, once the thread is behind it. An error is a small negative number.
+/// The result of the call, after the thread has executed it. `None` if the call failed: an error
+/// is a small negative number.
 pub(crate) fn result(general: &[u8]) -> Option<u64> {
     let value = word(general, 0);
     (general.len() >= 4 * COUNT && value < u32::MAX - 4095).then_some(value.into())

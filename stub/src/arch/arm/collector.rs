@@ -1,23 +1,23 @@
-//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps
-//! back (docs/decisions/0005).
+//! Generates collectors: code inside the program that records a hit without a stop. A jump in the
+//! program's text leads to a collector, which jumps back (docs/decisions/0005).
 //!
 //! ```text
-//! veneer: near the jump, in bytes that nothing uses: loads the collector's address into pc
-//! switch: nop; while it is off: b copy
+//! veneer: near the jump, in unused bytes: loads the collector's address into pc
+//! switch: nop if the collector is on, b copy if it is off
 //! entry:  pushes r0 to r12, lr and the flags: the frame
-//! body:   find the thread (in a table that the stub fills, by TPIDRURO), take a slot, copy;
+//! body:   finds the thread (in a table that the stub fills, by TPIDRURO), takes a slot, copies;
 //!         sp stays at the frame
-//! leave:  restores all that
+//! leave:  restores all registers
 //! copy:   the displaced instructions, in their own instruction set (`moved`),
-//!         and an absolute jump behind them
+//!         and an absolute jump to the instruction after them
 //! slow:   a trap
 //! ```
-//! It is A32 code, from whichever instruction set it is reached. It calls nothing, makes no system
-//! call, and touches no vector register. Whatever it cannot do, it leaves to the stub by the trap
-//! at `slow`. Wherever a thread stands in it, [`Collector::back`] tells what its registers would be
-//! without it.
+//! A collector is A32 code, even if the jump to it is T32. It calls nothing, makes no system call,
+//! and touches no vector register. If it cannot record a hit, it leaves the hit to the stub by the
+//! trap at `slow`. For every instruction of the collector, [`Collector::back`] computes the
+//! registers that a thread there would have without the collector.
 //!
-//! The switch changes while threads execute it, from one to the other of two instructions for which
+//! The switch changes while threads execute it. Both of its instructions are among those for which
 //! the architecture allows that (DDI 0406C, A3.5.4).
 
 use super::super::fast::{
@@ -31,20 +31,20 @@ use super::moved::{self, Place};
 use super::user_regs::{COUNT, ORIG_R0, PC as PC_AT, STATE as STATE_AT, set_word, word};
 use super::{a32, t32};
 
-/// A slot's own part: the frame, and the instruction set.
+/// The architecture's part of a slot: the frame, and the instruction set.
 const FRAME_IN_SLOT: u32 = OWN as u32;
 const INSTRUCTION_SET: u32 = FRAME_IN_SLOT + FRAME;
-/// Where in a slot the blocks begin.
+/// Offset of the blocks in a slot.
 pub(crate) const BLOCKS: usize = INSTRUCTION_SET as usize + 4;
-/// Before a collector there is nothing.
+/// Size of the head before a collector, in bytes: there is none.
 pub(crate) const HEAD: u64 = 0;
-/// What [`sets`] has: general registers, thread pointer.
+/// Bit mask of the register sets that [`sets`] returns: general registers, thread pointer.
 pub(crate) const SETS: u8 = 1 << 0 | 1 << 2;
-/// The length of the jump to it.
+/// Length of the jump to a collector, in bytes.
 pub(crate) const JUMP: usize = 4;
-/// In T32 a jump may take the place of two instructions.
+/// Whether a jump displaces exactly one instruction. In T32 it may displace two.
 pub(crate) const IN_PLACE_OF_ONE: bool = false;
-/// How far the veneer may be from the jump: what `b.w` reaches.
+/// Maximum distance from the jump to the veneer, in bytes: the reach of `b.w`.
 pub(crate) const REACH: u64 = 15 << 20;
 
 /// The frame, from its lowest word: flags, r0 to r12, lr.
@@ -52,14 +52,14 @@ const FRAME: u32 = 4 * 15;
 const ALL: u32 = 0x1fff | 1 << LR;
 /// N, Z, C, V, Q, GE.
 const FLAG_BITS: u32 = 0xf80f_0000;
-/// Of the processor's state: T32, and a program.
+/// Bits of the processor's state: T32, and user mode.
 const THUMB: u32 = 1 << 5;
 const USER: u32 = 0x10;
 
-// The kernel's set (`struct pt_regs`).
+// Index in the kernel's set (`struct pt_regs`).
 const LR_AT: usize = 14;
 
-// What is where in the body.
+// Use of the registers in the body.
 const POOL: R = 4;
 const POINTER_IN: R = 5;
 const THREAD_IN: R = 6;
@@ -71,12 +71,13 @@ const STATE_IN: R = 10;
 const SLOT: R = 11;
 const PROCESSOR_IN: R = 12;
 
-/// `HWCAP_TLS`, and `HWCAP_EVTSTRM`, which says that there is the clock (Linux
+/// `HWCAP_TLS`, and `HWCAP_EVTSTRM`, which implies that the clock exists (Linux
 /// `arch/arm/include/uapi/asm/hwcap.h`).
 const NEEDED: u64 = 1 << 15 | 1 << 21;
-/// The longest exclusive sequence that is looked for, in bytes.
+/// Maximum length of an exclusive sequence that the search finds, in bytes.
 const LONGEST_EXCLUSIVE: u64 = 128;
-/// An IT instruction and the three before the last that depend on it.
+/// Maximum distance, in bytes, from an IT instruction to the last one that depends on it: the IT
+/// instruction itself, and three others.
 const LONGEST_IT: u64 = 2 + 3 * 4;
 
 /// The generated code and its offsets.
@@ -87,26 +88,26 @@ pub(crate) struct Collector {
     thumb: bool,
     pool: u64,
     slots: u64,
-    /// The first instruction after the prologue; the first two of the epilogue that find less than
-    /// the frame.
+    /// The first instruction after the prologue, where the frame is complete; the instruction of
+    /// the epilogue that finds the frame without the flags.
     full: usize,
     part: usize,
-    /// From here on a slot may be taken; from here on the hit is noted.
+    /// Offsets from which a slot may be taken, and from which the hit is recorded.
     claim: usize,
     done: usize,
     alarm: usize,
     copy: usize,
-    /// In the copy.
+    /// Places in the copy of the displaced instructions.
     places: Vec<Place>,
     slow: usize,
 }
 
-/// Whether this processor has what it needs.
+/// Whether the processor supports collectors.
 pub(crate) fn can_collect(capabilities: [u64; 2]) -> bool {
     capabilities[0] & NEEDED == NEEDED && crate::sys::ticks_can_be_read()
 }
 
-/// How many bytes a jump displaces; `None`: one of these instructions must stay where it is.
+/// Number of bytes that a jump displaces. `None` if one of these instructions cannot be moved.
 pub(crate) fn displaceable(site: &Site) -> Option<usize> {
     let length = moved::length(site.kind, site.code, site.at)?;
     let conditional = is_t32(site.kind) && in_it_block(site);
@@ -117,8 +118,8 @@ pub(super) fn is_t32(kind: usize) -> bool {
     kind != 4
 }
 
-/// Whether one of the instructions before may begin an IT block that these are in: where they
-/// begin, is not known.
+/// Whether the instructions may be in an IT block. Instructions before them may begin at any
+/// halfword, so every earlier halfword that looks like an IT instruction counts.
 fn in_it_block(site: &Site) -> bool {
     (2..=LONGEST_IT).step_by(2).any(|back| {
         let mut half = [0; 2];
@@ -127,11 +128,11 @@ fn in_it_block(site: &Site) -> bool {
     })
 }
 
-/// Whether between a load-exclusive and its store there would be the collector's own, and its
-/// traps.
+/// Whether the jump would be between a load-exclusive and its store. The collector's own exclusives
+/// and its traps would then clear the monitor.
 fn in_exclusive_sequence(site: &Site) -> bool {
     let step = if is_t32(site.kind) { 2 } else { 4 };
-    // Load: true.
+    // True for a load, false for a store.
     let exclusive = |address: u64| -> Option<bool> {
         let mut code = [0; 4];
         if !(site.read)(address, &mut code) {
@@ -157,7 +158,7 @@ fn in_exclusive_sequence(site: &Site) -> bool {
     before == Some(true) || behind == Some(false)
 }
 
-/// A jump leads to a veneer.
+/// Whether a jump needs a veneer. Here it does.
 pub(crate) const HAS_VENEERS: bool = true;
 
 /// The jump at `at` to the veneer.
@@ -170,7 +171,7 @@ pub(crate) fn jump(at: u64, kind: usize, to: u64) -> Option<[u8; JUMP]> {
     code.map(u32::to_le_bytes)
 }
 
-/// What stands near the jump, at an address that is a whole word's, and leads to the collector.
+/// The code at a word-aligned address near the jump that leads to the collector.
 pub(crate) fn veneer(kind: usize, start: u64) -> Option<Vec<u8>> {
     let first = if is_t32(kind) {
         LOAD_PC_T32
@@ -181,27 +182,27 @@ pub(crate) fn veneer(kind: usize, start: u64) -> Option<Vec<u8>> {
     Some([first.to_le_bytes(), address.to_le_bytes()].concat())
 }
 
-/// `ldr.w pc, [pc, #0]` of T32: to the address that follows.
+/// `ldr.w pc, [pc, #0]` of T32: jumps to the address that follows.
 const LOAD_PC_T32: u32 = 0xf000_f8df;
 
-/// Whether a block can begin at this register.
+/// Whether a block can have this register as its base.
 pub(crate) fn is_base(number: usize) -> bool {
     number < PC_AT
 }
 
-/// An address on a stack that an instruction's may be: without the instruction set.
+/// The address of the instruction that a word on a stack may point to, without the instruction set.
 pub(crate) fn instruction_at(word: u64) -> u64 {
     word & !1
 }
 
-/// Where the code goes on.
+/// Targets of jumps in the collector.
 struct Labels {
     start: Label,
     leave: Label,
     slow: Label,
 }
 
-/// Generates one.
+/// Generates a collector.
 pub(crate) fn generate(order: &Order) -> Option<Collector> {
     let mut a = Assembler::default();
     let labels = Labels {
@@ -222,7 +223,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     a.clock(0, 1);
     a.str(0, SLOT, END.into());
     a.str(1, SLOT, u32::from(END) + 4);
-    // The upper half of the state is there already.
+    // The upper half of the state is already there.
     a.add_r(0, TICKET_IN, TICKET_IN, 0);
     a.add(0, 0, 1);
     a.dmb();
@@ -279,7 +280,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     })
 }
 
-/// Leaves if the collector is switched off: then no stub may be left to handle a trap.
+/// Leaves if the collector is switched off, because the stub may then not exist to handle a trap.
 fn unless_off(a: &mut Assembler, labels: &Labels) {
     a.ldr_of(0, labels.start);
     a.mov(1, NOP);
@@ -287,12 +288,12 @@ fn unless_off(a: &mut Assembler, labels: &Labels) {
     a.b_if(If::NotEqual, labels.leave);
 }
 
-/// The registers named above, up to the stack pointer, and the processor.
+/// Fills the registers named above, up to the stack pointer, and the processor.
 fn find_thread(a: &mut Assembler, order: &Order, labels: &Labels) {
     let known = a.label();
     a.thread_pointer(POINTER_IN);
     a.mov(POOL, order.pool as u32);
-    // The upper half of a product of 64 bits.
+    // The upper half of a 64-bit product.
     a.mov(2, GOLDEN as u32);
     a.umull(0, 1, POINTER_IN, 2);
     a.mov(2, (GOLDEN >> 32) as u32);
@@ -313,7 +314,7 @@ fn find_thread(a: &mut Assembler, order: &Order, labels: &Labels) {
     a.ldr(3, LR, 12);
     a.ldr(2, LR, 16);
     a.ldr(STACK_END_IN, LR, 24);
-    // The entry is this thread's still: who writes another there takes its key away first.
+    // Check again that the entry is this thread's: the stub clears its key before it reuses it.
     a.dmb();
     a.ldr(0, LR, 0);
     a.cmp_r(0, POINTER_IN);
@@ -329,14 +330,14 @@ fn find_thread(a: &mut Assembler, order: &Order, labels: &Labels) {
         a.cmp_r(0, 1);
         a.b_if(If::Higher, labels.slow);
     }
-    // What the kernel writes there (`struct rseq`), or -1.
+    // The processor number that the kernel writes there (`struct rseq`), or -1.
     a.mov(PROCESSOR_IN, u32::MAX);
     a.cmp(3, 0);
     a.add_r_if(If::NotEqual, 3, 3, POINTER_IN);
     a.ldr_if(If::NotEqual, PROCESSOR_IN, 3, 0);
 }
 
-/// The ticket, the slot's state, the slot.
+/// Fills the registers of the ticket, the slot's state, and the slot.
 fn take_slot(a: &mut Assembler, order: &Order, labels: &Labels) {
     let (taken, got) = (a.label(), a.label());
     a.mov(LR, TRIES);
@@ -372,7 +373,7 @@ fn take_slot(a: &mut Assembler, order: &Order, labels: &Labels) {
     a.mla(SLOT, SLOT, 1, 2);
 }
 
-/// The upper halves of words are zero since the pool was made, but for the clock's.
+/// Fills the slot. Only the clock's values have upper halves; those of other words are always zero.
 fn note(a: &mut Assembler, order: &Order) {
     a.mov(0, order.id);
     for (register, offset) in [
@@ -385,7 +386,7 @@ fn note(a: &mut Assembler, order: &Order) {
     ] {
         a.str(register, SLOT, offset.into());
     }
-    // The clock may else be read before all that precedes (B8.1.2).
+    // Without it, the processor may read the clock before earlier instructions (B8.1.2).
     a.isb();
     a.clock(0, 1);
     a.str(0, SLOT, BEGIN.into());
@@ -448,7 +449,7 @@ fn copy(a: &mut Assembler) {
     }
 }
 
-/// The displaced instructions, and the jump behind them; where a thread may stand there.
+/// Adds the displaced instructions and the jump back. Returns the places at which a thread may be.
 fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
     if is_t32(order.kind) {
         a.put(TO_NEXT_WORD);
@@ -460,7 +461,7 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
     Some(places)
 }
 
-/// The registers at the jump, as the kernel has them at a trap.
+/// The registers at the jump, in the kernel's format at a trap.
 pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
     let frame = noted.0.get(FRAME_IN_SLOT as usize..).unwrap_or_default();
     let mut general = vec![0; 4 * COUNT];
@@ -478,7 +479,7 @@ pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
 }
 
 impl Collector {
-    /// The word at its beginning.
+    /// The first word of the code.
     pub(crate) fn switch(&self) -> Switch {
         let off = self.code.first_chunk().copied().unwrap_or_default();
         Switch {
@@ -487,13 +488,13 @@ impl Collector {
         }
     }
 
-    /// Where the displaced instructions are executed, in their own instruction set.
+    /// Offset of the displaced instructions, in their own instruction set.
     pub(crate) fn copy(&self) -> u64 {
         self.places.first().map_or(self.copy, |place| place.offset) as u64
     }
 
-    /// Makes of the registers of a thread that is so far in what they would be without us. `None`:
-    /// its frame cannot be read.
+    /// Changes the registers of a thread at `offset` into those that it would have without the
+    /// collector. `None` if its frame cannot be read.
     pub(crate) fn back(
         &self,
         offset: u64,
@@ -538,7 +539,7 @@ impl Collector {
             goes_to = place.goes_to;
             standing = place.standing;
         } else if offset == self.copy || offset < PUSHED {
-            // Nothing has changed.
+            // No register has changed yet.
         } else if offset == PUSHED {
             set_word(general, 13, sp.wrapping_add(FRAME - 4));
         } else if offset < self.full {
@@ -571,5 +572,5 @@ impl Collector {
     }
 }
 
-/// Bytes of what [`unless_off`] makes.
+/// Length of the code that [`unless_off`] adds, in bytes.
 const UNLESS_OFF: usize = 20;

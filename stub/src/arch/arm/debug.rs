@@ -1,6 +1,7 @@
-//! Debug registers by `PTRACE_GETHBPREGS` and `PTRACE_SETHBPREGS`: word 0 says how many there are;
-//! breakpoint n has its address in word 2n+1 and its control in 2n+2, watchpoint n in -(2n+1) and
-//! -(2n+2) (ARM DDI 0406C, C11.11.2 and C11.11.44; Linux `arch/arm/kernel/ptrace.c`).
+//! Debug registers by `PTRACE_GETHBPREGS` and `PTRACE_SETHBPREGS`. Word 0 has the numbers of
+//! breakpoints and watchpoints. Breakpoint n has its address in word 2n+1 and its control in 2n+2,
+//! watchpoint n in -(2n+1) and -(2n+2) (ARM DDI 0406C, C11.11.2 and C11.11.44; Linux
+//! `arch/arm/kernel/ptrace.c`).
 
 use nix::errno::Errno;
 
@@ -8,13 +9,13 @@ use crate::arch::watch::{Access, Watch};
 use crate::sys::Tid;
 use crate::sys::ptrace::{self, SignalInfo};
 
-/// User mode, and enabled.
+/// Control bits: user mode, and enabled.
 const USER: u32 = 0b10 << 1;
 const ENABLED: u32 = 1;
 
-/// Address and control: how many bytes, a bit each; load (01) and store (10); user mode, enabled.
-/// The kernel takes 1, 2 or 4 bytes at an address that is a multiple of their number, and selects
-/// the bytes of the word itself.
+/// Address and control of each register. The control has a bit for each byte; load (01) and store
+/// (10); user mode; enabled. The kernel accepts 1, 2 or 4 bytes at an address that is a multiple of
+/// the length, and shifts the byte bits within the word itself.
 fn encode(watches: &[Watch], breaks: bool) -> Vec<(u32, u32)> {
     let control = |length: u64, kind: u32| ((1 << length) - 1) << 5 | kind << 3 | USER | ENABLED;
     let mut entries = Vec::new();
@@ -22,7 +23,7 @@ fn encode(watches: &[Watch], breaks: bool) -> Vec<(u32, u32)> {
         let kind = match watch.access {
             Access::Execute => {
                 if breaks {
-                    // The kind of breakpoint is the instruction's length: 2 and 3 are Thumb's.
+                    // The breakpoint kind is the instruction's length; 2 and 3 are Thumb.
                     let length = if watch.length == 4 { 4 } else { 2 };
                     entries.push((watch.at as u32 & !1, control(length, 0)));
                 }
@@ -44,20 +45,20 @@ fn encode(watches: &[Watch], breaks: bool) -> Vec<(u32, u32)> {
     entries
 }
 
-/// How many breakpoints and watchpoints there are.
+/// The numbers of breakpoints and watchpoints of the processor.
 fn available(tid: Tid) -> (usize, usize) {
-    // Architecture, length of a watchpoint, watchpoints, breakpoints: a byte each.
+    // One byte each: architecture, maximum watchpoint length, watchpoints, breakpoints.
     let [breaks, watches, _, _] = ptrace::debug_word(tid, 0).unwrap_or(0).to_le_bytes();
     (breaks.into(), watches.into())
 }
 
-/// Whether the machine can watch all of these at once.
+/// Whether the debug registers can hold all of these watchpoints.
 pub(crate) fn can_watch(tid: Tid, watches: &[Watch]) -> bool {
     let (breakpoints, watchpoints) = available(tid);
     encode(watches, true).len() <= breakpoints && encode(watches, false).len() <= watchpoints
 }
 
-/// Makes a stopped thread watch these, and nothing else.
+/// Replaces a stopped thread's watchpoints with these.
 pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     if !can_watch(tid, watches) {
         return Err(Errno::ENOSPC);
@@ -70,15 +71,15 @@ pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
             let control_word = address_word + sign;
             match entries.get(index) {
                 Some((address, control)) => {
-                    // The kernel looks at both each time: at the beginning of a word there may be
-                    // any number of bytes.
+                    // The kernel checks address and control together at each write. At the start of
+                    // a word, every length is valid.
                     ptrace::set_debug_word(tid, address_word, address & !3)?;
                     ptrace::set_debug_word(tid, control_word, *control)?;
                     ptrace::set_debug_word(tid, address_word, *address)?;
                 }
                 None => {
-                    // It refuses what is no control even if that is not enabled, and has 0 where
-                    // nothing ever was.
+                    // The kernel refuses an invalid control word even if it is disabled. A register
+                    // that was never used has 0 there, which is invalid.
                     let control = ptrace::debug_word(tid, control_word)?;
                     if control & ENABLED != 0 {
                         ptrace::set_debug_word(tid, control_word, control & !ENABLED)?;
@@ -90,7 +91,7 @@ pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Which of `watches` a thread's `SIGTRAP` is about. It triggers before the access.
+/// The watchpoint of `watches` that caused a thread's `SIGTRAP`. It triggers before the access.
 pub(crate) fn triggered(_tid: Tid, info: &SignalInfo, watches: &[Watch]) -> Option<Watch> {
     if info.code() != libc::TRAP_HWBKPT {
         return None;
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted() {
+    fn control_has_a_bit_for_each_byte() {
         let watch = |access, at, length| Watch { access, at, length };
         assert_eq!(
             encode(

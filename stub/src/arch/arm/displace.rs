@@ -1,13 +1,13 @@
-//! Executing an A32 or T32 instruction without the processor where its place matters, and a copy of
-//! it where not (DDI 0406C).
+//! Executes an A32 or T32 instruction without the processor if it depends on its address, and
+//! otherwise makes a copy of it (DDI 0406C).
 //!
 //! ```text
-//! A32 slot:   the instruction              T32 slot:   the instruction, and a nop behind a narrow one
+//! A32 slot:   the instruction              T32 slot:   the instruction; a nop if it is narrow
 //!             ldr pc, [pc, #-4]                        ldr.w pc, [pc, #0]
 //!             .word its successor                      .word its successor + 1
 //! ```
-//! The kernel has the flags, the IT state and the instruction set in one register with the general
-//! ones.
+//! The kernel stores the flags, the IT state and the instruction set in one register, which is in
+//! the set of the general registers.
 
 use super::super::{Displaced, Memory};
 use super::flow::{Flow, Registers, target};
@@ -15,8 +15,9 @@ use super::next_pcs::{advance, in_it_block};
 use super::relative::{self, Value};
 use super::{a32, registers, t32};
 
-/// Executes an instruction that goes somewhere or reads the program counter, or one whose condition
-/// fails. `false`: it is none, or its memory is not there, and nothing has changed.
+/// Executes an instruction that jumps, that reads the program counter, or whose condition fails.
+/// Returns `false` and changes nothing if it is another instruction, or if its memory cannot be
+/// read.
 pub(crate) fn emulate(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> bool {
     let Some(mut state) = registers(general) else {
         return false;
@@ -32,8 +33,8 @@ pub(crate) fn emulate(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> b
     true
 }
 
-/// Whether an instruction can be displaced in this state: in an IT block the way back would be
-/// conditional, too.
+/// Whether an instruction can be displaced in this state. In an IT block it cannot: the jump back
+/// would be conditional, too.
 pub(crate) fn may_displace(general: &[u8]) -> bool {
     registers(general).is_some_and(|registers| registers.it_state() & 15 == 0)
 }
@@ -53,7 +54,7 @@ fn execute(code: &[u8], state: &mut Registers, memory: &dyn Memory) -> Option<()
         instruction.condition
     };
     let next = state.r[15].wrapping_add(instruction.size);
-    // 1111 is no condition but A32's space of instructions that have none.
+    // 1111 is not a condition, but the A32 space of unconditional instructions.
     if condition < 14 && !state.passes(condition) {
         state.set_it_state(advance(it));
         state.r[15] = next;
@@ -79,11 +80,11 @@ fn execute(code: &[u8], state: &mut Registers, memory: &dyn Memory) -> Option<()
             state.r[15] = next;
             return Some(());
         }
-        // These change more than the program counter, and can be copied.
+        // These change more than the program counter. They can be copied.
         Flow::Load { .. } | Flow::Kernel(_) | Flow::LoadExclusive | Flow::StoreExclusive => {
             return None;
         }
-        // With S: a return from an exception, which no program can make.
+        // With S it is a return from an exception, which a program cannot execute.
         Flow::Compute { .. } if code.get(2)? & 0x10 != 0 => return None,
         _ => {}
     }
@@ -105,7 +106,7 @@ fn execute(code: &[u8], state: &mut Registers, memory: &dyn Memory) -> Option<()
     Some(())
 }
 
-/// The first halfword of a T32 instruction, and the second or, where there is none, zero.
+/// The first halfword of a T32 instruction, and the second one, or zero if there is none.
 pub(super) fn halves(code: &[u8]) -> Option<(u16, u16)> {
     let first = u16::from_le_bytes(*code.first_chunk()?);
     let second = code
@@ -114,7 +115,7 @@ pub(super) fn halves(code: &[u8]) -> Option<(u16, u16)> {
     Some((first, second))
 }
 
-/// What an instruction that reads the program counter sets a register to.
+/// The value that an instruction computes from the program counter.
 fn value(value: Value, state: &Registers, memory: &dyn Memory) -> Option<u32> {
     let of = |register: u8| state.r[usize::from(register)];
     Some(match value {
@@ -134,8 +135,8 @@ fn load(memory: &dyn Memory, address: u32) -> Option<u32> {
         .then_some(u32::from_le_bytes(word))
 }
 
-/// The code for `slot` that does what the instruction at `at` does there; the breakpoint kind tells
-/// the instruction set. `None`: nothing does.
+/// The code for `slot` with the effect that the instruction at `at` has there. The breakpoint kind
+/// implies the instruction set. `None` if there is no such code.
 pub(crate) fn displace(code: &[u8], at: u64, slot: u64, kind: usize) -> Option<Displaced> {
     let at = u32::try_from(at).ok()?;
     if !slot.is_multiple_of(4) {
@@ -170,8 +171,8 @@ pub(crate) fn displace(code: &[u8], at: u64, slot: u64, kind: usize) -> Option<D
     Some(Displaced { code: copy, length })
 }
 
-/// Whether a copy of an A32 instruction does the same elsewhere: it does not read the program
-/// counter, and what it writes to it, if anything, is a whole address.
+/// Whether a copy of an A32 instruction has the same effect elsewhere: it does not read the program
+/// counter, and if it writes the program counter, the value is a complete address.
 pub(super) fn a32_is_free(code: u32) -> bool {
     let is_pc = |low: u32| code >> low & 15 == 15;
     match a32::decode(code).flow {
@@ -179,7 +180,7 @@ pub(super) fn a32_is_free(code: u32) -> bool {
         _ => return false,
     }
     if code >> 28 == 15 {
-        // Advanced SIMD, hints, barriers; loads and stores of it need a register that is no pc.
+        // Advanced SIMD, hints, barriers. SIMD loads and stores may not have the pc as their base.
         return true;
     }
     match code >> 25 & 7 {
@@ -188,19 +189,19 @@ pub(super) fn a32_is_free(code: u32) -> bool {
             let extra = by_register && code >> 7 & 1 != 0;
             let miscellaneous = code >> 23 & 3 == 0b10 && code >> 20 & 1 == 0;
             match (extra, miscellaneous) {
-                // Multiplications and exclusives have no pc; halfwords and doublewords may be
-                // literals.
+                // Multiplications and exclusives do not use the pc. Loads of halfwords and
+                // doublewords may be literals.
                 (true, _) => code >> 5 & 3 == 0 || !(is_pc(16) || is_pc(0) && code >> 22 & 1 == 0),
-                // BKPT, HVC, SMC and what is undefined; MRS, MSR, CLZ, saturating additions, signed
-                // multiplications.
+                // BKPT, HVC, SMC and undefined instructions; MRS, MSR, CLZ, saturating additions,
+                // signed multiplications.
                 (_, true) => code >> 4 & 7 != 7,
                 _ => !(is_pc(0) || is_pc(16) || by_register && is_pc(8)),
             }
         }
-        // MOVW, MOVT, MSR and hints have other things where the first operand is.
+        // MOVW, MOVT, MSR and hints have no first operand in that field.
         0b001 => code >> 23 & 3 == 0b10 && code >> 20 & 1 == 0 || !is_pc(16),
         0b010 => !(is_pc(16) || is_store(code) && is_pc(12)),
-        // Media: no pc, but UDF is among them.
+        // Media instructions do not use the pc, but UDF is among them.
         0b011 if code >> 4 & 1 != 0 => code >> 20 & 0xff != 0x7f,
         0b011 => !(is_pc(16) || is_pc(0) || is_store(code) && is_pc(12)),
         // STM with the program counter.
@@ -215,7 +216,7 @@ fn is_store(code: u32) -> bool {
     code >> 20 & 1 == 0
 }
 
-/// The same for T32, outside IT blocks.
+/// Like [`a32_is_free`], for a T32 instruction outside IT blocks.
 pub(super) fn t32_is_free(first: u16, second: u16) -> bool {
     match t32::decode(first, second).flow {
         Flow::Next | Flow::Load { .. } | Flow::LoadExclusive | Flow::StoreExclusive => {}
@@ -233,7 +234,7 @@ pub(super) fn t32_is_free(first: u16, second: u16) -> bool {
         };
     }
     let base_is_pc = first & 15 == 15;
-    // UNPREDICTABLE with the program counter as what is stored.
+    // UNPREDICTABLE if the program counter is stored.
     let stores = first & 0x10 == 0;
     let pc_is_stored =
         stores && (second >> 12 == 15 || first & 0x40 != 0 && second >> 8 & 15 == 15);
@@ -241,10 +242,10 @@ pub(super) fn t32_is_free(first: u16, second: u16) -> bool {
         // Multiple; dual, exclusive.
         0b0100 if first & 0x40 == 0 => !(base_is_pc || stores && second >> 15 != 0),
         0b0100 => !base_is_pc && !pc_is_stored,
-        // Data processing with a modified number: MOV and MVN have no first operand, for others the
-        // pc is UNPREDICTABLE.
+        // Data processing with a modified number. MOV and MVN have no first operand; for the others
+        // the pc is UNPREDICTABLE.
         0b1000 | 0b1010 if second & 0x8000 == 0 => !base_is_pc || matches!(first >> 5 & 15, 2 | 3),
-        // Data processing with a plain number: ADR is among them.
+        // Data processing with a plain number; ADR is among them.
         0b1001 | 0b1011 if second & 0x8000 == 0 => !base_is_pc || first & 0x40 != 0,
         // UDF: 1111 0111 1111 .... 1010
         0b1011 => !(first & 0x1f0 == 0x1f0 && second >> 12 == 0b1010),

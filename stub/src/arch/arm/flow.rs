@@ -1,83 +1,85 @@
-//! What one A32 or T32 instruction does to the program counter, decoded and executed.
+//! The effect of one A32 or T32 instruction on the program counter, decoded and executed.
 //!
-//! `a32` and `t32` decode to an [`Instruction`]; what it says in registers and memory is looked up
-//! by [`target`], so that decoding needs nothing but the instruction. References are to the ARM
-//! Architecture Reference Manual, ARMv7-A and ARMv7-R edition (DDI 0406C).
+//! `a32` and `t32` decode to an [`Instruction`], for which they need only its code. [`target`] then
+//! looks up the values in registers and memory. References are to the ARM Architecture Reference
+//! Manual, ARMv7-A and ARMv7-R edition (DDI 0406C).
 
-/// An instruction, as far as the flow of control is concerned.
+/// A decoded instruction, with only the flow of control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Instruction {
-    /// Its bytes: 2 or 4.
+    /// Length in bytes: 2 or 4.
     pub(super) size: u32,
-    /// The condition it states itself (A8.3); [`ALWAYS`] for most of T32, where IT blocks state it.
+    /// The condition in the instruction itself (A8.3). [`ALWAYS`] for most of T32, where IT blocks
+    /// have the conditions.
     pub(super) condition: u8,
-    /// Where it goes.
+    /// The place where it continues.
     pub(super) flow: Flow,
 }
 
 /// The condition that always holds.
 pub(super) const ALWAYS: u8 = 14;
 
-/// Where an instruction goes whose condition holds. Register 15 reads as the architecture says: two
-/// instructions of the widest kind ahead in A32, four bytes in T32 (A2.3.1).
+/// The place where an instruction continues if its condition holds. Register 15 reads as the
+/// architecture defines it: 8 bytes after the instruction in A32, 4 bytes in T32 (A2.3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
-    /// To its successor.
+    /// The next instruction.
     Next,
     /// `pc + offset`.
     Jump {
         offset: i32,
-        /// To the other instruction set, the program counter aligned to a word: BLX (immediate).
+        /// Whether it changes the instruction set, with the program counter aligned to a word: BLX
+        /// (immediate).
         exchange: bool,
         link: bool,
     },
-    /// `pc + offset` if the register is zero, or is not: CBZ, CBNZ.
+    /// `pc + offset` if the register is zero, or if it is not: CBZ, CBNZ.
     JumpIfZero {
         register: u8,
         zero: bool,
         offset: u32,
     },
-    /// To a register's value, whose lowest bit is the instruction set: BX, BLX.
+    /// The value of a register, whose lowest bit is the instruction set: BX, BLX.
     Register { register: u8, link: bool },
-    /// To a register's value in the same instruction set: `mov pc, rN` and `add pc, rN` in T32.
+    /// The value of a register in the same instruction set: `mov pc, rN` and `add pc, rN` in T32.
     Plain { register: u8, add: bool },
-    /// To the word at an address: LDR, LDM, POP. Its lowest bit is the instruction set.
+    /// The word at an address: LDR, LDM, POP. Its lowest bit is the instruction set.
     Load { base: u8, offset: Operand },
     /// `pc + 2 * table[index]`: TBB, TBH.
     Table { base: u8, index: u8, wide: bool },
-    /// To the result of a data-processing instruction in A32; lowest bit as for a load.
+    /// The result of a data-processing instruction in A32; lowest bit as for a load.
     Compute {
         operation: u8,
         first: u8,
         second: Operand,
     },
-    /// Into the kernel.
+    /// The kernel.
     Kernel(u32),
-    /// To its successor, having set the exclusive monitor.
+    /// The next instruction, with the exclusive monitor set.
     LoadExclusive,
-    /// To its successor, the monitor cleared.
+    /// The next instruction, with the monitor cleared.
     StoreExclusive,
-    /// To its successor, having begun an IT block with this state.
+    /// The next instruction, in an IT block with this state.
     IfThen(u8),
 }
 
 /// The second operand of an addition or computation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operand {
-    /// A number.
+    /// An immediate number.
     Number(u32),
-    /// A register, shifted (A8.4.1): type and amount as the instruction encodes them.
+    /// A shifted register (A8.4.1): type and amount as in the encoding.
     Shifted {
         register: u8,
         kind: u8,
         amount: u8,
         negative: bool,
     },
-    /// A register, shifted by another.
+    /// A register, shifted by the value of another one.
     ShiftedBy { register: u8, kind: u8, by: u8 },
 }
 
-/// The registers that decide where an instruction goes.
+/// The registers that determine where an instruction continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Registers {
     /// r0 to r15; the last is the instruction's address.
@@ -90,7 +92,7 @@ pub(super) struct Registers {
 pub(super) type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
 
 impl Registers {
-    /// Whether T32 is executed.
+    /// Whether the processor executes T32.
     pub(super) fn thumb(&self) -> bool {
         self.cpsr & 1 << 5 != 0
     }
@@ -112,7 +114,7 @@ impl Registers {
         }
     }
 
-    /// Goes to an address whose lowest bit is the instruction set.
+    /// Jumps to an address whose lowest bit is the instruction set.
     pub(super) fn branch(&mut self, to: u32) {
         self.cpsr = self.cpsr & !(1 << 5) | (to & 1) << 5;
         self.r[15] = if to & 1 != 0 { to & !1 } else { to & !3 };
@@ -183,7 +185,7 @@ impl Registers {
         }
     }
 
-    /// The data-processing operations, by their A32 opcode (A5.2.1).
+    /// The result of a data-processing operation, by its A32 opcode (A5.2.1).
     fn compute(&self, operation: u8, first: u32, second: u32) -> u32 {
         let carry = self.cpsr >> 29 & 1;
         match operation {
@@ -203,8 +205,9 @@ impl Registers {
     }
 }
 
-/// Where an instruction goes whose condition holds, and where a trap can meet it: the kernel's own
-/// page is passed by, as it holds none. Else as [`target`].
+/// The target of an instruction whose condition holds, as a place where a trap is possible. A trap
+/// is impossible in the kernel's helper page, so a jump into that page counts as a complete call.
+/// Otherwise like [`target`].
 pub(super) fn next_place(
     instruction: &Instruction,
     registers: &Registers,
@@ -214,7 +217,7 @@ pub(super) fn next_place(
     if to < KERNEL_HELPERS {
         return Some(to);
     }
-    // One call, which comes back.
+    // One call, which returns.
     let link = matches!(
         instruction.flow,
         Flow::Jump { link: true, .. } | Flow::Register { link: true, .. }
@@ -224,8 +227,8 @@ pub(super) fn next_place(
     Some(if link { back } else { registers.r[14] })
 }
 
-/// Where an instruction goes whose condition holds, with the instruction set in the lowest bit;
-/// `None`: to its successor, or memory cannot be read and it will fault.
+/// The target of an instruction whose condition holds, with the instruction set in the lowest bit.
+/// `None` if the instruction does not jump, or if it will fault because memory cannot be read.
 pub(super) fn target(
     instruction: &Instruction,
     registers: &Registers,
@@ -302,6 +305,6 @@ pub(super) fn target(
     Some(to)
 }
 
-/// Linux's user helpers are at the top of every process's memory (its
+/// Start of the page with Linux's user helpers, at the top of every process's memory (its
 /// `Documentation/arm/kernel_user_helpers.rst`).
 pub(super) const KERNEL_HELPERS: u32 = 0xffff_0000;

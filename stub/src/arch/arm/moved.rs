@@ -1,8 +1,9 @@
-//! Code that does elsewhere what instructions do in their place: those that a jump to a collector
-//! displaces.
+//! Moves the instructions that a jump to a collector displaces: assembles code that has their
+//! effect at another address.
 //!
-//! What depends on its place takes several instructions. Whoever has begun them is put behind them:
-//! each says what is left to be done.
+//! An instruction that depends on its address becomes several instructions. If a thread must leave
+//! the collector in the middle of them, the stub completes the instruction for it: each [`Place`]
+//! holds the remaining effect.
 
 use super::super::fast::{Order, Standing};
 use super::assembler::{Assembler, LR, PC, R};
@@ -15,14 +16,14 @@ use super::{a32, t32};
 
 /// The way to move an instruction.
 enum Moved {
-    /// As it is.
+    /// It is copied unchanged.
     Copied,
     Set(u8, Value),
-    /// To an address whose lowest bit is the instruction set.
+    /// It jumps to an address whose lowest bit is the instruction set.
     Goes {
         to: u32,
         when: When,
-        /// It calls.
+        /// Whether it sets the link register.
         links: bool,
     },
 }
@@ -31,17 +32,17 @@ enum Moved {
 enum When {
     Always,
     Flags(u8),
-    /// The instruction itself, CBZ or CBNZ.
+    /// The encoding of the instruction itself, CBZ or CBNZ.
     Zero(u16),
 }
 
-/// Where a thread may stand in it.
+/// A place in the assembled code at which a thread may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
-    /// From the collector's start.
+    /// Offset from the collector's start.
     pub(super) offset: usize,
     pub(super) standing: Standing,
-    /// Where it would be in the program, with the instruction set.
+    /// The thread's address in the program without the collector, with the instruction set.
     pub(super) goes_to: u32,
     rest: Rest,
 }
@@ -56,7 +57,7 @@ enum Rest {
 }
 
 impl Place {
-    /// Does what is left. `None`: memory cannot be read.
+    /// Applies the remaining effect. `None` if memory cannot be read.
     pub(super) fn finish(
         &self,
         general: &mut [u8],
@@ -81,7 +82,8 @@ impl Place {
     }
 }
 
-/// The bytes of the first instructions, as many as a jump takes the place of, if all can be moved.
+/// Length of the first instructions, as many as the jump needs, in bytes. `None` if one of them
+/// cannot be moved.
 pub(super) fn length(kind: usize, code: &[u8], at: u64) -> Option<usize> {
     let mut done = 0;
     while done < JUMP {
@@ -94,7 +96,7 @@ pub(super) fn length(kind: usize, code: &[u8], at: u64) -> Option<usize> {
     Some(done)
 }
 
-/// The first instruction's length, and how it is moved.
+/// The first instruction's length, and the way to move it.
 fn decode(kind: usize, code: &[u8], at: u32) -> Option<(usize, Moved)> {
     let thumb = is_t32(kind);
     let (instruction, free, set) = if thumb {
@@ -123,9 +125,9 @@ fn decode(kind: usize, code: &[u8], at: u32) -> Option<(usize, Moved)> {
             add: false,
         } if register != PC as u8 => Moved::Copied,
         Flow::Next => match set? {
-            // Signals come to where the stack pointer is.
+            // Not the stack pointer: a signal frame may be written there at any time.
             (13, _) | (_, Value::Entry(..)) => return None,
-            // The jump will be there.
+            // Not a literal in the bytes that the jump will replace.
             (_, Value::Word(address)) if address.wrapping_sub(at).wrapping_add(8) < 16 => {
                 return None;
             }
@@ -159,8 +161,8 @@ fn decode(kind: usize, code: &[u8], at: u32) -> Option<(usize, Moved)> {
     Some((length, moved))
 }
 
-/// Assembles it, in the instruction set of what is displaced, and the way back; where a thread may
-/// stand in it.
+/// Assembles the displaced instructions in their instruction set, and the jump back. Returns the
+/// places at which a thread may be.
 pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
     let thumb = is_t32(order.kind);
     let at = u32::try_from(order.at).ok()?;
@@ -199,7 +201,7 @@ pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
                         stands(a, standing, next, Rest::Load(register, address));
                         a.ldr_in(thumb, r, r);
                     }
-                    // No other register is free.
+                    // No other register is free, so add one byte after the other.
                     Value::Sum(base, number) => {
                         let (mut base, mut left) = (R::from(base), number);
                         let parts = [0, 8, 16, 24].map(|shift| number & 0xff << shift);
@@ -225,7 +227,7 @@ pub(super) fn assemble(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
                         a.ldr_number_if(condition, PC, to);
                     }
                     When::Flags(_) | When::Zero(_) => {
-                        // Over the way back.
+                        // Skips the jump back.
                         a.put_half(match when {
                             When::Zero(code) => code & !0x02f8 | 1 << 3,
                             When::Flags(condition) => 0xd001 | u16::from(condition) << 8,

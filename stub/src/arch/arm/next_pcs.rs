@@ -1,9 +1,10 @@
-//! Where a thread goes next: what single-stepping is made of on a processor without it.
+//! The places that a thread can reach next: the basis of single-stepping on a processor without
+//! hardware support.
 //!
-//! One instruction is executed by letting the thread run into traps at every place it may go to. A
-//! sequence that loads and stores exclusively counts as one instruction: a trap in it clears the
-//! monitor, the store would fail and the sequence begin anew, for ever. In an IT block, an
-//! instruction whose condition fails is passed over, as a trap there might be, too.
+//! To execute one instruction, the stub lets the thread run into traps at all of these places. A
+//! sequence from a load-exclusive to its store counts as one instruction. A trap inside would clear
+//! the monitor, the store would fail, and the sequence would repeat forever. In an IT block, no
+//! trap goes to an instruction whose condition fails: the processor might skip the trap, too.
 
 use super::flow::{ALWAYS, Flow, Instruction, KERNEL_HELPERS, Read, Registers, next_place};
 use super::{a32, t32};
@@ -11,14 +12,14 @@ use super::{a32, t32};
 /// A place to trap at: address and breakpoint kind.
 pub(super) type Place = (u64, usize);
 
-/// How far an exclusive store is looked for behind its load.
+/// Maximum number of instructions from an exclusive load to its store.
 const LONGEST_SEQUENCE: usize = 16;
 
 /// All places where the thread may be after its next instruction. Empty if that instruction cannot
 /// be read: it will fault.
 pub(super) fn next_pcs(registers: &Registers, read: Read<'_>) -> Vec<Place> {
     let thumb = registers.thumb();
-    // A handler's address is in the register as it was given, with the instruction set.
+    // At the start of a signal handler, the register may still contain the instruction set bit.
     let pc = registers.r[15] & if thumb { !1 } else { !3 };
     if pc >= KERNEL_HELPERS {
         return vec![place(registers.r[14])];
@@ -51,7 +52,7 @@ pub(super) fn next_pcs(registers: &Registers, read: Read<'_>) -> Vec<Place> {
     };
     let flags_known = matches!(instruction.flow, Flow::IfThen(_)) || !registers.passes(condition);
     let flags = flags_known.then_some(registers);
-    passed_over(after, thumb, it, flags, read)
+    linear_successors(after, thumb, it, flags, read)
 }
 
 /// Reads and decodes the instruction at an address.
@@ -70,7 +71,7 @@ fn fetch(at: u32, thumb: bool, read: Read<'_>) -> Option<Instruction> {
     Some(t32::decode(first, u16::from_le_bytes([word[2], word[3]])))
 }
 
-/// Whether `IT[7:0]` is that of an instruction in a block (A2.5.2).
+/// Whether `IT[7:0]` means that the instruction is in a block (A2.5.2).
 pub(super) fn in_it_block(it: u8) -> bool {
     it & 15 != 0
 }
@@ -84,8 +85,8 @@ pub(super) fn advance(it: u8) -> u8 {
     }
 }
 
-/// A trap at an address whose lowest bit is the instruction set. In T32 the halfword at which other
-/// threads cannot see half of it.
+/// The trap at an address whose lowest bit is the instruction set. In T32 it is a halfword, which
+/// other threads cannot see half written.
 fn place(to: u32) -> Place {
     if to & 1 == 0 {
         (u64::from(to & !3), 4)
@@ -94,8 +95,8 @@ fn place(to: u32) -> Place {
     }
 }
 
-/// A trap of the kind that replaces a whole instruction: in an IT block, half of one could be
-/// passed over as if it were one.
+/// A trap as long as the instruction at the address. The processor may skip a trap in an IT block;
+/// after one that is too short, it would execute the rest of the instruction.
 pub(super) fn whole(to: u32, read: Read<'_>) -> Place {
     if to & 1 == 0 {
         return place(to);
@@ -106,9 +107,9 @@ pub(super) fn whole(to: u32, read: Read<'_>) -> Place {
     (at, if wide { 3 } else { 2 })
 }
 
-/// The places from `at` on where a thread is that goes on linearly. In an IT block, the next
-/// instruction for each outcome of the condition, or for the one that `flags` tell.
-fn passed_over(
+/// The places that a thread can reach next if it continues at `at` without a jump. In an IT block:
+/// the next instruction for each outcome of the condition, or only for the outcome by `flags`.
+fn linear_successors(
     at: u32,
     thumb: bool,
     mut it: u8,
@@ -139,8 +140,8 @@ fn passed_over(
     places
 }
 
-/// The places behind the exclusive store that belongs to a load whose successor is at `at`, and
-/// where the sequence is left early. `None` if there is no such store.
+/// The places after the exclusive store that belongs to a load, and the exits from the sequence
+/// before it. The load's successor is at `at`. `None` if there is no such store.
 fn sequence(at: u32, thumb: bool, mut it: u8, read: Read<'_>) -> Option<Vec<Place>> {
     let start = at;
     let mut at = at;
@@ -154,7 +155,7 @@ fn sequence(at: u32, thumb: bool, mut it: u8, read: Read<'_>) -> Option<Vec<Plac
             Flow::Next | Flow::IfThen(_) => {}
             Flow::StoreExclusive => {
                 exits.retain(|exit| !(start..after).contains(exit));
-                let mut places = passed_over(after, thumb, advance(it), None, read);
+                let mut places = linear_successors(after, thumb, advance(it), None, read);
                 for exit in exits {
                     places.push(place(exit | u32::from(thumb)));
                 }
@@ -179,8 +180,8 @@ fn sequence(at: u32, thumb: bool, mut it: u8, read: Read<'_>) -> Option<Vec<Plac
     None
 }
 
-/// Where sigreturn(2) and rt_sigreturn(2) return to: the frame on the stack says it. Offsets are
-/// those of `struct sigframe` and `rt_sigframe` (Linux, `arch/arm/kernel/signal.h`).
+/// The address to which sigreturn(2) and rt_sigreturn(2) return, from the frame on the stack.
+/// Offsets are those of `struct sigframe` and `rt_sigframe` (Linux, `arch/arm/kernel/signal.h`).
 fn returns(instruction: &Instruction, registers: &Registers, read: Read<'_>) -> Option<u32> {
     const SIGRETURN: u32 = 119;
     const RT_SIGRETURN: u32 = 173;
@@ -190,7 +191,7 @@ fn returns(instruction: &Instruction, registers: &Registers, read: Read<'_>) -> 
     let Flow::Kernel(number) = instruction.flow else {
         return None;
     };
-    // The old calling convention has the number in the instruction.
+    // The number is in the instruction in the old calling convention.
     let call = match number {
         0 => registers.r[7],
         number => number & 0xf_ffff,

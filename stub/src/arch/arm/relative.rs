@@ -1,12 +1,12 @@
-//! Instructions that set a register to what depends on the program counter, and change nothing
-//! else: literal loads, ADR, ADD and MOV (DDI 0406C, A8.8).
+//! Instructions that set a register to a value that depends on the program counter, and change
+//! nothing else: literal loads, ADR, ADD and MOV (DDI 0406C, A8.8).
 //!
-//! Decoded here, and executed by `displace` or made anew for another place by `moved`. Conditions
-//! are not looked at.
+//! This module decodes them. `displace` executes them, and `moved` encodes them for other places.
+//! Conditions are ignored.
 
 use super::t32;
 
-/// What a register is set to.
+/// The new value of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Value {
     Number(u32),
@@ -18,7 +18,7 @@ pub(super) enum Value {
     Entry(u32, u8, u8),
 }
 
-/// Of A32, at `at`: the register, and what it is set to.
+/// Decodes an A32 instruction at `at`: the register, and its new value.
 pub(super) fn a32(code: u32, at: u32) -> Option<(u8, Value)> {
     let register = |low: u32| (code >> low & 15) as u8;
     let destination = register(12);
@@ -42,7 +42,7 @@ pub(super) fn a32(code: u32, at: u32) -> Option<(u8, Value)> {
         }
         // MOV: cccc 0001 1010 0000 dddd 0000 0000 1111
         0x1a0 if code & 0xfff == 15 => Value::Number(pc),
-        // LDR (register), from a table behind the code: cccc 0111 1001 1111 tttt iiii i000 mmmm
+        // LDR (register), from a table after the code: cccc 0111 1001 1111 tttt iiii i000 mmmm
         0x79f if code & 0x70 == 0 && register(0) != 15 => {
             Value::Entry(pc, register(0), (code >> 7 & 31) as u8)
         }
@@ -51,7 +51,7 @@ pub(super) fn a32(code: u32, at: u32) -> Option<(u8, Value)> {
     Some((destination, value))
 }
 
-/// The same of T32.
+/// Decodes a T32 instruction at `at`: the register, and its new value.
 pub(super) fn t32(first: u16, second: u16, at: u32) -> Option<(u8, Value)> {
     let pc = at.wrapping_add(4);
     let aligned = pc & !3;

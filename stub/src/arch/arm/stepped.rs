@@ -1,18 +1,19 @@
-//! ARM for the trial that steps a thread through a collector (`tracee/fast_tracepoints/tests.rs`).
+//! The ARM part of the test that steps a thread through a collector
+//! (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{self, COUNT, ORIG_R0, STATE, set_word};
 use crate::sys::Tid;
 
-/// NT_PRSTATUS, and its size.
+/// Note type and size of NT_PRSTATUS.
 pub(crate) const GENERAL: (u32, usize) = (1, 4 * COUNT);
 pub(crate) const PC: usize = user_regs::PC;
-/// The register that points to nothing, by its number in the `g` packet.
+/// Number in the `g` packet of a register that holds an unmapped address.
 pub(crate) const POINTER_TO_NOTHING: usize = 3;
-/// The system call that sets the thread pointer (Linux `arch/arm/include/uapi/asm/unistd.h`:
-/// `set_tls`).
+/// Number of the system call that sets the thread pointer (Linux
+/// `arch/arm/include/uapi/asm/unistd.h`: `set_tls`).
 pub(crate) const SET_THREAD_POINTER: Option<u64> = Some(0xf_0005);
-/// Instructions that a jump displaces, and the breakpoint kind. (The text beside them is the GNU
-/// assembler's.)
+/// Instructions for a jump to displace, and the breakpoint kind. The text of each is the GNU
+/// assembler's.
 pub(crate) const CASES: &[(usize, &[u8])] = &[
     (4, &0xe285_6011_u32.to_le_bytes()),        // add r6, r5, #17
     (4, &0xe92d_4070_u32.to_le_bytes()),        // push {r4, r5, r6, lr}
@@ -55,25 +56,25 @@ pub(crate) const CASES: &[(usize, &[u8])] = &[
 /// N, Z, C, V, and T32.
 const FLAGS: u64 = 0xf000_0020;
 
-/// Values that are told from each other.
+/// Fills the registers with distinct values.
 pub(crate) fn fill(general: &mut [u8], _tid: Tid, kind: usize) {
     for index in (0..15).filter(|index| *index != 13) {
         let value = 0x1111_1111_u32.wrapping_mul(index as u32 + 1) >> 2;
         set_word(general, index, value);
     }
     set_word(general, POINTER_TO_NOTHING, 0x10);
-    // Carry and zero.
+    // Set carry and zero.
     let thumb = if kind == 4 { 0 } else { 1 << 5 };
     set_word(general, STATE, 0x6000_0010 | thumb);
 }
 
-/// Without what is the kernel's.
+/// Removes the values that belong to the kernel.
 pub(crate) fn settle(words: &mut [u64]) {
     words[STATE] &= FLAGS;
     words[ORIG_R0] = 0;
 }
 
-/// A sequence that stores exclusively is one step.
+/// Nothing to do: a sequence with an exclusive store is one step.
 pub(crate) fn store_by_hand(_code: &[u8], _general: &mut [u8]) -> Option<(u64, Vec<u8>)> {
     None
 }

@@ -1,7 +1,7 @@
-//! Decoding T32 (DDI 0406C, A6): which instructions write the program counter, and with what.
+//! Decodes T32 (DDI 0406C, A6): the instructions that write the program counter, and the value.
 //!
-//! Forms that are UNPREDICTABLE with the program counter as their destination count as going on to
-//! their successor: no compiler or assembler makes them.
+//! Forms that are UNPREDICTABLE with the program counter as their destination decode as not writing
+//! it: no compiler or assembler emits them.
 
 use super::flow::{ALWAYS, Flow, Instruction, Operand};
 
@@ -10,7 +10,7 @@ pub(super) fn is_wide(first: u16) -> bool {
     first >> 11 >= 0b11101
 }
 
-/// Decodes one instruction; `second` counts only if the first halfword [`is_wide`].
+/// Decodes one instruction. `second` is used only if the first halfword [`is_wide`].
 pub(super) fn decode(first: u16, second: u16) -> Instruction {
     let (first_word, second_word) = (u32::from(first), u32::from(second));
     if is_wide(first) {
@@ -103,7 +103,7 @@ fn loaded_multiple(first: u32, second: u32) -> Flow {
     let last = match first >> 7 & 3 {
         0b01 => 4 * (second.count_ones() - 1),
         0b10 => 4_u32.wrapping_neg(),
-        // RFE: not for programs.
+        // RFE, which programs cannot execute.
         _ => return Flow::Next,
     };
     Flow::Load {
@@ -123,7 +123,7 @@ fn dual_or_exclusive(first: u32, second: u32) -> Flow {
             index: field(second, 0),
             wide: second & 0x10 != 0,
         },
-        // STREXB, STREXH, STREXD: 0100, 0101, 0111; STLEX and its kind (ARMv8): 11xx
+        // STREXB, STREXH, STREXD: 0100, 0101, 0111; STLEX and similar (ARMv8): 11xx
         (0x8c, 4 | 5 | 7 | 12..) => Flow::StoreExclusive,
         (0x8d, 4 | 5 | 7 | 12..) => Flow::LoadExclusive,
         _ => Flow::Next,
@@ -156,7 +156,7 @@ fn branch(first: u32, second: u32) -> (u8, Flow) {
         }
         // B T4
         (0, _) => jump(far),
-        // BLX T2 of half a word: UNDEFINED
+        // BLX T2 to a halfword: UNDEFINED
         (_, 0) if second & 1 != 0 => Flow::Next,
         // BLX T2
         (_, 0) => Flow::Jump {
@@ -174,7 +174,7 @@ fn branch(first: u32, second: u32) -> (u8, Flow) {
     (ALWAYS, flow)
 }
 
-/// BXJ: 1111 0011 1100 mmmm 1000 1111 0000 0000. The others go on.
+/// BXJ: 1111 0011 1100 mmmm 1000 1111 0000 0000. The others do not jump.
 fn control(first: u32, second: u32) -> Flow {
     if first & 0xfff0 == 0xf3c0 && second == 0x8f00 {
         return Flow::Register {

@@ -1,15 +1,15 @@
-//! The kernel's set of general registers (`struct pt_regs`), as an array of words: r0 to r15, and
-//! these.
+//! The kernel's set of general registers (`struct pt_regs`) as an array of words: r0 to r15, and
+//! the registers below.
 
 pub(super) const PC: usize = 15;
 /// The processor's state: flags, instruction set.
 pub(super) const STATE: usize = 16;
-/// r0 as a system call has found it.
+/// The value of r0 at the start of a system call.
 pub(super) const ORIG_R0: usize = 17;
-/// Words of the set.
+/// Number of words of the set.
 pub(super) const COUNT: usize = 18;
 
-/// A word; 0 where there is none.
+/// A word of the set; 0 outside of it.
 pub(super) fn word(set: &[u8], index: usize) -> u32 {
     let bytes = set.get(4 * index..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))

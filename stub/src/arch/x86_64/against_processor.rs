@@ -311,7 +311,7 @@ fn random_instructions() {
         // ModRM, SIB, and displacements that stay within the data.
         code.extend([random.byte(), random.byte(), random.byte() & 3]);
         code.extend([0; 9]);
-        if is_unsteady(&code) {
+        if is_unrepeatable(&code) {
             continue;
         }
         let (words, data) = process.random_state(&mut random);
@@ -323,7 +323,7 @@ fn random_instructions() {
 
 /// Whether an instruction gives a different result each time, or leaves the program in a state
 /// that the test cannot restore.
-fn is_unsteady(code: &[u8]) -> bool {
+fn is_unrepeatable(code: &[u8]) -> bool {
     let opcode = code.iter().position(|byte| {
         !matches!(
             byte,
@@ -353,12 +353,12 @@ fn is_unsteady(code: &[u8]) -> bool {
 }
 
 /// Whether objdump shows data or an incomplete instruction.
-fn is_none(text: &str) -> bool {
+fn is_data(text: &str) -> bool {
     text.contains("(bad)") || text.starts_with(".byte") || text.is_empty()
 }
 
 #[test]
-fn lengths_are_objdumps() {
+fn lengths_agree_with_objdump() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let library = maps.lines().find_map(|line| {
         let path = line.split_whitespace().nth(5)?;
@@ -388,7 +388,7 @@ fn lengths_are_objdumps() {
             name.trim(),
             "rep" | "repz" | "repnz" | "lock" | "data16" | "cs" | "ds" | "fs"
         );
-        if is_none(name.trim()) || alone || length == 0 {
+        if is_data(name.trim()) || alone || length == 0 {
             continue;
         }
         code.resize(16, 0);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_are_shared_out() {
+    fn encoding_of_watchpoints() {
         let watch = |access, at, length| Watch { access, at, length };
         let two = [
             watch(Access::Execute, 0x401000, 1),

@@ -214,7 +214,7 @@ mod tests {
 
     /// The distances in the handler's code agree with the layout.
     #[test]
-    fn the_handler_finds_its_memory() {
+    fn handler_distances_match_the_layout() {
         let distance = |behind: usize| {
             let field = HANDLER[behind - 4..behind].first_chunk().copied();
             behind as u64 + u64::from(u32::from_le_bytes(field.unwrap()))

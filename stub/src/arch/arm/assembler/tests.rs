@@ -1,10 +1,10 @@
-//! What each method assembles is what objdump calls it.
+//! Compares the output of each method with objdump.
 
 use std::process::Command;
 
 use super::*;
 
-/// What objdump makes of it.
+/// The code as objdump shows it.
 fn disassembled(code: &[u8], option: &str) -> Vec<String> {
     let name = format!("unspool-a32-{:?}", std::thread::current().id());
     let file = std::env::temp_dir().join(name);
@@ -113,7 +113,7 @@ fn as_objdump_reads_it() {
 }
 
 #[test]
-fn labels_ahead_and_behind() {
+fn labels_forward_and_backward() {
     let mut a = Assembler::default();
     let ahead = a.label();
     let behind = a.mark();
@@ -142,7 +142,7 @@ fn labels_ahead_and_behind() {
 }
 
 #[test]
-fn numbers_behind_the_code() {
+fn literals_after_the_code() {
     for (thumb, option, expected) in [
         (
             false,
@@ -184,7 +184,7 @@ fn numbers_behind_the_code() {
         let seen = disassembled(code, option);
         assert_eq!(seen, expected);
     }
-    // From where a word begins.
+    // In T32, the offset of a literal counts from an aligned address.
     let mut a = Assembler::default();
     a.put_half(0xbf00);
     a.ldr_number(true, 6, 1);

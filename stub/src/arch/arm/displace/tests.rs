@@ -1,4 +1,4 @@
-//! Instructions by hand; their words are the GNU assembler's, for the text beside them.
+//! Single instructions. Their encodings are the GNU assembler's for the text beside them.
 
 use super::*;
 
@@ -120,7 +120,7 @@ fn it_blocks() {
     let begun = t32(&[0xbf1a]);
     assert_eq!(word(&begun, 16), T32 | 0x1800 | 2 << 25);
     assert!(!may_displace(&begun));
-    // Z is set: not executed, and the state moves on.
+    // Z is set: the instruction is not executed, and the IT state advances.
     let cpsr = word(&begun, 16) | 1 << 30;
     let after = run(&0x2001_u16.to_le_bytes(), cpsr).unwrap(); // movne r0, #1
     assert_eq!(word(&after, 0), 0x1000);
@@ -193,9 +193,9 @@ fn copies_of_t32() {
     }
 }
 
-/// The kernel's helpers are called, not passed by (`Documentation/arm/kernel_user_helpers.rst`).
+/// A call of the kernel's helpers really goes there (`Documentation/arm/kernel_user_helpers.rst`).
 #[test]
-fn calls_of_the_kernels_page_go_there() {
+fn kernel_helpers_are_called() {
     let mut state = general(A32);
     state[12..16].copy_from_slice(&0xffff_0fc0_u32.to_le_bytes());
     assert!(emulate(&0xe12f_ff33_u32.to_le_bytes(), &mut state, &Words)); // blx r3

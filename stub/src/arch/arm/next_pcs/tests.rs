@@ -1,5 +1,5 @@
-//! Every class of instruction, by encodings taken from GNU as. (The board's tests step through
-//! programs and compare with what an emulator executed.)
+//! Every class of instruction, with encodings from GNU as. (The tests on the board step through
+//! programs and compare with the execution in an emulator.)
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use To::{A, T};
 const FLAGS: u32 = 0x6000_0010;
 const THUMB: u32 = 1 << 5;
 
-/// Words read as 0x100000 more than their address, but for `code`.
+/// Outside of `code`, a word's value is its address plus 0x100000.
 fn memory(code: &BTreeMap<u64, u8>) -> impl Fn(u64, &mut [u8]) -> bool {
     |address, into| {
         for (at, byte) in (address..).zip(into) {
@@ -36,7 +36,7 @@ fn registers(cpsr: u32) -> Registers {
     Registers { r, cpsr }
 }
 
-/// Halfwords of T32 or words of A32, from 0x1000.
+/// The next places after halfwords of T32 or words of A32 at 0x1000.
 fn next(code: &[u8], registers: &Registers) -> Vec<Place> {
     let code: BTreeMap<u64, u8> = (0x1000..).zip(code.iter().copied()).collect();
     next_pcs(registers, &memory(&code))
@@ -190,7 +190,7 @@ fn conditions() {
             .sum()
     };
     let (n, z, c, v) = (1 << 31, 1 << 30, 1 << 29, 1 << 28);
-    // From the first: eq ne cs cc mi pl vs vc hi ls ge lt gt le al.
+    // From the lowest bit: eq ne cs cc mi pl vs vc hi ls ge lt gt le al.
     assert_eq!(taken(0), 0b101_0110_1010_1010);
     assert_eq!(taken(z), 0b110_0110_1010_1001);
     assert_eq!(taken(c), 0b101_0101_1010_0110);
@@ -200,16 +200,16 @@ fn conditions() {
 }
 
 #[test]
-fn blocks_pass_over_what_fails() {
+fn it_blocks_skip_failing_instructions() {
     // ittee eq; addeq r1, r0, #1; addeq.w r1, r0, #2; addne r1, r0, #3; addne r1, r0, #4; nop
     let code = t32(&[0xbf07, 0x1c41, 0xf100, 0x0102, 0x1cc1, 0x1d01, 0xbf00]);
     assert_eq!(next(&code, &registers(FLAGS | THUMB)), [(0x1002, 2)]);
     assert_eq!(next(&code, &registers(THUMB)), [(0x1008, 2)]);
-    // Inside, at the first of the four: the instruction may change the flags.
+    // Inside, at the first of the four, which may change the flags.
     let mut inside = in_block(0x07, FLAGS);
     inside.r[15] = 0x1002;
     assert_eq!(next(&code, &inside), [(0x1004, 3), (0x1008, 2)]);
-    // At the third, which fails: so does the last.
+    // At the third, which fails, and so does the last.
     let mut inside = in_block(0x1c, FLAGS);
     inside.r[15] = 0x1008;
     assert_eq!(next(&code, &inside), [(0x100c, 2)]);
@@ -250,10 +250,10 @@ fn exclusive_sequences_are_one_instruction() {
 }
 
 #[test]
-fn the_kernel_page_is_one_call() {
+fn a_kernel_helper_is_one_step() {
     let mut registers = registers(FLAGS);
     registers.r[1] = 0xffff_0fe0;
-    // mov pc, r1 (lr is where it returns); blx r1; and in the page
+    // mov pc, r1 (returns to lr); blx r1; and inside the page
     assert_eq!(next(&a32(&[0xe1a0_f001]), &registers), [(0x6000, 2)]);
     assert_eq!(next(&a32(&[0xe12f_ff31]), &registers), [(0x1004, 4)]);
     registers.r[15] = 0xffff_0fe4;
@@ -261,9 +261,9 @@ fn the_kernel_page_is_one_call() {
 }
 
 #[test]
-fn sigreturn_goes_where_the_frame_says() {
-    // Words are 0x100000 more than their address: pc and CPSR, of rt_sigreturn's and sigreturn's
-    // frame
+fn sigreturn_goes_to_the_pc_of_the_frame() {
+    // A word's value is its address plus 0x100000: pc and CPSR, in the frames of rt_sigreturn and
+    // sigreturn
     let mut registers = registers(FLAGS);
     registers.r[7] = 173;
     let at = 0x10_5000 + 128 + 20 + 12 + 60;
@@ -277,7 +277,7 @@ fn sigreturn_goes_where_the_frame_says() {
 }
 
 #[test]
-fn what_cannot_be_read_has_no_successor() {
+fn unreadable_code_has_no_successor() {
     let none = |_: u64, _: &mut [u8]| false;
     assert_eq!(next_pcs(&registers(FLAGS), &none), []);
     assert_eq!(next_pcs(&registers(FLAGS | THUMB), &none), []);
