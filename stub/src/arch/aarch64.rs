@@ -1,4 +1,5 @@
-//! AArch64, as `struct user_pt_regs`, `struct user_fpsimd_state` and `NT_ARM_TLS` hold it.
+//! AArch64. Registers are in the format of `struct user_pt_regs`, `struct user_fpsimd_state` and
+//! `NT_ARM_TLS`.
 
 mod assembler;
 pub(crate) mod call;
@@ -23,10 +24,10 @@ pub(crate) use displace::{displace, emulate};
 pub(crate) const NAME: &str = "aarch64";
 /// An address.
 pub(crate) type Word = u64;
-/// The architecture as gdbstub_arch describes it.
+/// The architecture in the crate `gdbstub_arch`.
 pub(crate) type Described = gdbstub_arch::aarch64::AArch64;
-/// The bytes of `Described`'s registers that begin a `g` packet: all up to v31. It swaps fpsr and
-/// fpcr, which follow.
+/// The bytes of `Described`'s registers at the start of a `g` packet: all up to v31. It swaps fpsr
+/// and fpcr, which follow.
 pub(crate) const DESCRIBED: [Range<usize>; 1] = [Range { start: 0, end: 780 }];
 /// The register sets: general, floating point, thread pointer.
 pub(crate) const SETS: &[Set] = &[
@@ -43,25 +44,25 @@ pub(crate) const SETS: &[Set] = &[
         capacity: 8,
     },
 ];
-/// The program counter's number.
+/// Number of the program counter.
 pub(crate) const PC: usize = 32;
-/// The number of the register that points to a thread's own data: tpidr.
+/// Number of the register that points to a thread's own data: tpidr.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
-/// Whether thread-local data lies below what that register points to (ELF Handling for TLS, variant
+/// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
 /// II).
 pub(crate) const TLS_BELOW_POINTER: bool = false;
-/// The stack pointer's number.
+/// Number of the stack pointer.
 pub(crate) const SP: usize = 31;
-/// Words of the general registers' set that the kernel changes as it likes: PSTATE.
+/// Words of the general registers' set that the kernel may change by itself: PSTATE.
 pub(crate) const KERNELS: &[usize] = &[33];
-/// Registers sent along with every stop: x29, x30, sp, pc.
+/// Registers sent with every stop: x29, x30, sp, pc.
 pub(crate) const EXPEDITED: &[usize] = &[29, 30, 31, PC];
-/// How far the program counter is past a trap instruction when it reports.
+/// Distance from a trap instruction to the program counter at its report, in bytes.
 pub(crate) const TRAP_ADVANCE: u64 = 0;
-/// Whether a trap may take an instruction's place while others may execute that: only a few
+/// Whether a trap may replace an instruction while other threads may execute it. Only a few
 /// instructions allow it (DDI 0487, B2.2.5).
 pub(crate) const TEXT_MAY_CHANGE: bool = false;
-/// Whether the kernel steps single instructions here.
+/// Whether the kernel can single-step here.
 pub(crate) const CAN_STEP: bool = true;
 
 /// The trap instruction for breakpoint kind `kind`: `brk #0`.
@@ -74,18 +75,18 @@ pub(crate) fn is_trap_report(code: i32) -> bool {
     code == libc::TRAP_BRKPT
 }
 
-/// Whether an instruction enters the kernel: `svc` is `11010100 000iiiii iiiiiiii iii00001`.
+/// Whether an instruction makes a system call: `svc` is `11010100 000iiiii iiiiiiii iii00001`.
 pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [low, _, high, 0xd4, ..] if low & 0x1f == 1 && high & 0xe0 == 0)
 }
 
-/// The kernel goes back to an interrupted system call before anybody looks.
+/// Never true: the kernel restarts an interrupted system call before a tracer sees the thread.
 pub(crate) fn goes_back(_general: &[u8]) -> bool {
     false
 }
 
-/// Whether a system call, behind which the thread is, has been interrupted and will be gone back
-/// to; its result is in x0.
+/// Whether the system call before the program counter was interrupted and will be restarted; its
+/// result is in x0.
 pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     let result = general
         .first_chunk()
@@ -101,7 +102,7 @@ pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
         .map(|b| u64::from_le_bytes(*b))
 }
 
-/// Where a tracepoint's trap goes, and its breakpoint kind.
+/// Address and breakpoint kind of a tracepoint's trap.
 pub(crate) fn place(
     address: u64,
     _general: &[u8],
@@ -110,7 +111,7 @@ pub(crate) fn place(
     (address, 4)
 }
 
-/// How far a slot may be from the instruction: what `b` reaches.
+/// Maximum distance from an instruction to its slot, in bytes: the reach of `b`.
 pub(crate) const SLOT_REACH: u64 = 120 << 20;
 
 /// Any instruction can be displaced in any state.
@@ -118,7 +119,7 @@ pub(crate) fn may_displace(_general: &[u8]) -> bool {
     true
 }
 
-/// The kernel steps by itself.
+/// The places where a step can end. Empty: the kernel single-steps here.
 pub(crate) fn next_places(
     _general: &[u8],
     _read: &dyn Fn(u64, &mut [u8]) -> bool,
@@ -126,7 +127,7 @@ pub(crate) fn next_places(
     Vec::new()
 }
 
-/// Nothing to complete.
+/// Nothing to do: every register set is complete.
 pub(crate) fn before_write(_set: usize, _offset: usize, _bytes: &mut [u8]) {}
 
 /// The register table.

@@ -1,10 +1,11 @@
-//! Displaced and emulated instructions of A32, T32 and A64 against the processor: each is executed
-//! in its place and then the other way; registers, flags, vector registers, memory and the signal
-//! that ends it must be the same.
+//! Compares displaced and emulated instructions of A32, T32 and A64 with the processor. Each test
+//! executes an instruction at its address, and then in the other way. Registers, flags, vector
+//! registers, memory and the final signal must be equal.
 //!
-//! The processor is not asked to step, as ARMv7's cannot: all text of the test process is filled
-//! with what is undefined, and it runs until it meets that. These run where the stub runs, on the
-//! boards (`tests/tests/board/instructions.rs`). x86-64's are in `x86_64/against_processor.rs`.
+//! The tests do not single-step, because ARMv7 cannot. They fill all text of the test process with
+//! undefined instructions, and let it run until it reaches one. They run on the boards, where the
+//! stub runs (`tests/tests/board/instructions.rs`). The tests for x86-64 are in
+//! `x86_64/against_processor.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -16,21 +17,21 @@ use crate::sys::{Tid, ptrace};
 
 use super::cases::{self, FLAGS, GENERAL, Instruction, PC, VECTOR, WORD};
 
-/// How much memory instructions may use, and in its middle they find it.
+/// Size of the memory that instructions may use, in bytes. Registers point to its middle.
 const DATA: usize = 3 * 4096;
-/// Which random instructions: `UNSPOOL_SEED` has others.
+/// Default seed of the random instructions; `UNSPOOL_SEED` overrides it.
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
 /// Time limit for one instruction, which may jump to itself.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Instead of the signal that ended it.
+/// Replaces the signal of an instruction that did not end in time.
 const ENDLESS: i32 = 0;
 
-/// A program that stands at its first instruction, and lends itself.
+/// A program stopped at its first instruction, in which the tests execute code.
 struct TestProcess {
     tid: Tid,
     memory: Memory,
-    /// Where instructions stand.
+    /// Address of the instruction under test.
     at: u64,
     slot: u64,
     data: u64,
@@ -38,14 +39,14 @@ struct TestProcess {
     vector: Vec<u8>,
 }
 
-/// Where an instruction begins.
+/// The state before an instruction.
 #[derive(Clone)]
 struct State {
     general: Vec<u8>,
     data: Vec<u8>,
 }
 
-/// All that an instruction can change.
+/// The state that an instruction can change.
 #[derive(PartialEq, Eq, Debug, Clone)]
 struct Outcome {
     signal: i32,
@@ -54,16 +55,16 @@ struct Outcome {
     data: Vec<u8>,
 }
 
-/// How an instruction was executed without its place.
+/// Numbers of instructions by the way in which they were executed.
 #[derive(Default, Debug)]
 struct Tally {
     emulated: u32,
     displaced: u32,
-    /// What must be executed in its place.
+    /// Instructions that must be executed at their address.
     fixed: u32,
-    /// What leads back to itself.
+    /// Instructions that jump to themselves.
     endless: u32,
-    /// Where the outcomes differ.
+    /// Descriptions of the instructions with different outcomes.
     wrong: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ impl TestProcess {
         let tid = test_process::start("/bin/busybox");
         let (pc, sp) = test_process::pc_and_sp(tid);
         let memory = Memory::open(tid).unwrap();
-        // Wherever it goes in its own text, it does not get far.
+        // Any jump into the program's own text soon reaches an undefined instruction.
         let maps = std::fs::read_to_string(format!("/proc/{tid}/maps")).unwrap();
         for line in maps.lines().filter(|line| line.contains(" r-xp ")) {
             let (start, rest) = line.split_once('-').unwrap();
@@ -80,7 +81,7 @@ impl TestProcess {
             let number = |digits| u64::from_str_radix(digits, 16).unwrap();
             let length = (number(end) - number(start)) as usize;
             let fill = cases::FILL.to_le_bytes().repeat(length / 4);
-            // The kernel's pages cannot be written.
+            // The write fails for the kernel's pages.
             let _ = memory.write(number(start), &fill);
         }
         TestProcess {
@@ -103,7 +104,7 @@ impl TestProcess {
         ptrace::set_register_set(self.tid, VECTOR.0, &self.vector).unwrap();
     }
 
-    /// Runs until it meets what is undefined, or a fault.
+    /// Runs until an undefined instruction or a fault.
     fn run(&self) -> Outcome {
         ptrace::cont(self.tid, 0).unwrap();
         let begin = Instant::now();
@@ -129,7 +130,7 @@ impl TestProcess {
         }
     }
 
-    /// Executes an instruction both ways, and compares.
+    /// Executes an instruction in both ways, and compares the outcomes.
     fn compare(&self, instruction: &Instruction, state: &State, tally: &mut Tally) {
         let at = self.at + instruction.offset;
         let mut place = instruction.code.clone();
@@ -165,7 +166,7 @@ impl TestProcess {
                 data: state.data.clone(),
             };
             let pc = get(&emulated, PC);
-            // Where it stands still, the processor would for ever.
+            // An instruction that continues at itself would run forever on the processor.
             assert_ne!(pc, at, "{text}");
             self.set(&after, pc);
             let wrong = differ(&self.run(), &expected);
@@ -179,8 +180,8 @@ impl TestProcess {
             self.memory.write(self.slot, &displaced.code).unwrap();
             self.set(state, self.slot);
             let mut found = self.run();
-            // As a thread is shown that stops in a slot. (Linux on ARM leaves it behind what it
-            // does not align.)
+            // Adjust the pc of a thread that stopped in a slot, as the stub does. (Linux on ARM
+            // leaves it after an instruction whose alignment fault it does not fix.)
             match get(&found.general, PC).checked_sub(self.slot) {
                 Some(0) => put(&mut found.general, PC, at),
                 Some(1..32) => put(&mut found.general, PC, at + displaced.length as u64),
@@ -259,13 +260,13 @@ impl Random {
     }
 }
 
-/// Neither A32 nor T32 is to be found at half a word.
+/// Aligns an address that is an odd halfword, where neither A32 nor T32 can begin.
 fn whole(word: u64) -> u64 {
     if word & 3 == 2 { word & !3 } else { word }
 }
 
 impl TestProcess {
-    /// Registers that mostly point into the data, any flags.
+    /// Registers that mostly point into the data, and random flags.
     fn random_state(&self, random: &mut Random, instruction: &Instruction) -> State {
         let mut general = self.general.clone();
         for index in cases::FREE {

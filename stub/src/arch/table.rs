@@ -1,4 +1,4 @@
-//! The register table of one architecture, and all that follows from it: numbers, offsets in the
+//! The register table of one architecture, and the data derived from it: numbers, offsets in the
 //! `g` packet, and target.xml.
 
 use std::fmt::Write;
@@ -10,24 +10,25 @@ use super::machine;
 pub(crate) struct Set {
     /// The ELF note type that names it.
     pub(crate) note: u32,
-    /// Room for its largest form.
+    /// Size of its largest form, in bytes.
     pub(crate) capacity: usize,
 }
 
-/// Where the value stands in the kernel's register set.
+/// The location of a register's value in the kernel's register set.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// Index into the architecture's `SETS`.
     pub(crate) set: usize,
-    /// First byte.
+    /// Offset in bytes.
     pub(crate) offset: usize,
-    /// Bytes there; the register's other bytes read as zero.
+    /// Size in bytes; the register's other bytes read as zero.
     pub(crate) size: usize,
-    /// The kernel keeps the x87 tag word abridged: one bit a register instead of two.
+    /// Whether the value is the x87 tag word in the kernel's abridged form, with one bit for each
+    /// register instead of two.
     pub(crate) abridged_tag: bool,
 }
 
-/// One register, or a run of them numbered from zero, as the architecture's table states it.
+/// One row of the architecture's table: a register, or a series of numbered registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     name: &'static str,
@@ -42,7 +43,7 @@ pub(crate) struct Row {
     stride: usize,
 }
 
-/// A feature of target.xml: what clients look registers up by.
+/// A feature of target.xml, by which clients find registers.
 pub(crate) struct Feature {
     pub(crate) name: &'static str,
     /// Type definitions, as XML.
@@ -52,7 +53,7 @@ pub(crate) struct Feature {
     pub(crate) needs: Option<&'static str>,
 }
 
-/// One register of `bits` bits that stands at `offset` of set `set`.
+/// One register of `bits` bits at `offset` of set `set`.
 pub(crate) const fn one(
     name: &'static str,
     bits: usize,
@@ -81,69 +82,69 @@ pub(crate) const fn one(
 
 #[allow(dead_code, reason = "each architecture uses those it needs")]
 impl Row {
-    /// A run: `name` followed by the numbers from `first`.
+    /// Makes the row a series: `name` followed by the numbers from `first`.
     pub(crate) const fn run(mut self, first: usize, count: usize) -> Row {
         self.first = first;
         self.count = count;
         self
     }
 
-    /// What follows the number in a run's names.
+    /// Text that follows the number in the names of a series.
     pub(crate) const fn suffix(mut self, suffix: &'static str) -> Row {
         self.suffix = suffix;
         self
     }
 
-    /// Bytes from one of a run to the next.
+    /// Distance between the registers of a series, in bytes.
     pub(crate) const fn stride(mut self, stride: usize) -> Row {
         self.stride = stride;
         self
     }
 
-    /// Fewer bytes in the kernel's set than the register has.
+    /// Size in the kernel's set, in bytes, if it is smaller than the register.
     pub(crate) const fn stored(mut self, size: usize) -> Row {
         self.place.size = size;
         self
     }
 
-    /// The group clients print it with.
+    /// The group in which clients print the register.
     pub(crate) const fn group(mut self, group: &'static str) -> Row {
         self.group = Some(group);
         self
     }
 
-    /// Its number, where it does not follow its predecessor's.
+    /// The register's number, if it is not its predecessor's plus one.
     pub(crate) const fn number(mut self, number: usize) -> Row {
         self.number = Some(number);
         self
     }
 
-    /// The x87 tag word.
+    /// Marks the x87 tag word.
     pub(crate) const fn tag(mut self) -> Row {
         self.place.abridged_tag = true;
         self
     }
 }
 
-/// One register of the machine at hand.
+/// One register of the machine.
 pub(crate) struct Register {
     /// Its number in `p`, `P` and stop replies.
     pub(crate) number: usize,
-    /// Where it stands in the `g` packet, in bytes.
+    /// Offset in the `g` packet, in bytes.
     pub(crate) offset: usize,
     /// Its size in bytes.
     pub(crate) size: usize,
-    /// Where it stands in the kernel's register set.
+    /// Location in the kernel's register set.
     pub(crate) place: Place,
 }
 
-/// All registers of the machine at hand.
+/// All registers of the machine.
 pub(crate) struct Layout {
-    /// In order of their numbers.
+    /// Registers in the order of their numbers.
     pub(crate) registers: Vec<Register>,
-    /// Bytes of a `g` packet.
+    /// Size of a `g` packet, in bytes.
     pub(crate) size: usize,
-    /// target.xml.
+    /// The document target.xml.
     pub(crate) description: String,
 }
 
@@ -157,7 +158,7 @@ impl Layout {
     }
 }
 
-/// The layout of this machine, made once.
+/// The layout of this machine, computed once.
 pub(crate) fn layout() -> &'static Layout {
     static LAYOUT: OnceLock<Layout> = OnceLock::new();
     LAYOUT.get_or_init(|| {
@@ -251,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_moved_whatever_changes_but_what_is_the_kernels() {
+    fn unmoved_ignores_only_the_kernels_words() {
         let word = size_of::<super::super::Word>();
         let rows = machine::FEATURES.iter().flat_map(|feature| feature.rows);
         let rows = rows.filter(|row| row.place.set == 0);
-        // All that a client is shown is the program's, but for these.
+        // All registers that a client sees belong to the program, except these.
         let is_kernels = |row: &&Row| matches!(row.name, "eflags" | "cpsr" | "orig_rax");
         let words = |row: &Row| {
             let (offset, stride) = (row.place.offset, row.stride);

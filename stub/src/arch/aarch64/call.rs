@@ -1,37 +1,37 @@
-//! A system call that a thread of the program makes for us (Linux: `svc #0`, the number in x8,
+//! System calls that a thread of the program makes for the stub (Linux: `svc #0`, the number in x8,
 //! arguments in x0 to x5).
 
 use super::user_regs::{COUNT, PC, set_word, word};
 
-/// The instruction.
+/// The system call instruction.
 pub(crate) const INSTRUCTION: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
-/// Its length.
+/// Its length, in bytes.
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
 pub(crate) const MMAP: u64 = 222;
 pub(crate) const MUNMAP: u64 = 215;
 
-/// Where the number is.
+/// Index of the register with the system call's number.
 const NUMBER: usize = 8;
-/// The state's bit that says 32-bit code.
+/// Bit of the processor's state that means 32-bit code.
 const NARROW: u64 = 1 << 4;
 
 const FUTEX: u64 = 98;
 const NANOSLEEP: u64 = 101;
 const CLOCK_NANOSLEEP: u64 = 115;
 
-/// The instruction.
+/// The instruction to execute.
 pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
     INSTRUCTION.to_vec()
 }
 
-/// This kernel has chosen `restart_syscall` before a tracer sees the thread, so nothing can be
-/// changed.
+/// Nothing can be changed: this kernel has chosen `restart_syscall` before a tracer sees the
+/// thread.
 pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether a thread that is about to execute `code` may make another call first. The kernel
-/// remembers how long a sleep has still to last only as long as nothing else is executed.
+/// Whether a thread that is about to execute `code` may make another call first. The kernel keeps
+/// the remaining time of an interrupted sleep only until the thread makes another call.
 pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
     let argument = |index| word(general, index);
     !code.starts_with(INSTRUCTION)
@@ -39,14 +39,14 @@ pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {
             NANOSLEEP => false,
             // TIMER_ABSTIME
             CLOCK_NANOSLEEP => argument(1) & 1 == 1,
-            // FUTEX_WAIT, with an end
+            // FUTEX_WAIT with a time limit
             FUTEX => argument(1) & 0x7f != 0 || argument(3) == 0,
             _ => true,
         }
 }
 
-/// The registers of a thread that is about to make it, the instruction being at `at`. `None`: it
-/// does not execute 64-bit code.
+/// The registers with which a thread makes the call; the instruction is at `at`. `None` if the
+/// thread does not execute 64-bit code.
 pub(crate) fn prepare(
     general: &[u8],
     at: u64,
@@ -65,7 +65,8 @@ pub(crate) fn prepare(
     Some(general)
 }
 
-/// The result of the call, once the thread is behind it. An error is a small negative number.
+/// The result of the call, after the thread has executed it. `None` if the call failed: an error
+/// is a small negative number.
 pub(crate) fn result(general: &[u8]) -> Option<u64> {
     let value = word(general, 0);
     (general.len() >= 8 * COUNT && value < u64::MAX - 4095).then_some(value)

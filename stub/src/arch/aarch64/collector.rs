@@ -1,23 +1,25 @@
-//! The code that notes a hit inside the program, without a stop: a jump leads to it and it jumps
-//! back (docs/decisions/0005).
+//! Generates collectors: code inside the program that records a hit without a stop. A jump in the
+//! program's text leads to a collector, which jumps back (docs/decisions/0005).
 //!
 //! ```text
-//! switch: nop; while it is off: b copy
-//! entry:  makes room on the stack for x0 to x17 and the flags: the frame
-//! body:   find the thread (in a table that the stub fills, by tpidr_el0), take a slot, copy;
+//! switch: nop if the collector is on, b copy if it is off
+//! entry:  allocates stack for x0 to x17 and the flags: the frame
+//! body:   finds the thread (in a table that the stub fills, by tpidr_el0), takes a slot, copies;
 //!         sp stays at the frame
-//! leave:  restores all that
-//! copy:   the displaced instruction, or what does the same here, and a jump behind it
+//! leave:  restores all registers
+//! copy:   the displaced instruction, or code with its effect, and a jump to the next instruction
 //! slow:   brk
 //! ```
-//! It calls nothing, makes no system call, and touches no vector register. Whatever it cannot do,
-//! it leaves to the stub by the `brk` at `slow`. Wherever a thread stands in it,
-//! [`Collector::back`] tells what its registers would be without it: as they are before the frame
-//! is full, and from the frame as long as that is on the stack.
+//! A collector calls nothing, makes no system call, and touches no vector register. If it cannot
+//! record a hit, it leaves the hit to the stub by the `brk` at `slow`.
 //!
-//! The switch changes while threads execute it, from one to the other of two instructions for which
-//! the architecture allows that (DDI 0487, B2.2.5). The jump takes the place of one instruction:
-//! nobody stands in its midst.
+//! For every instruction of the collector, [`Collector::back`] computes the registers that a thread
+//! there would have without the collector. Before the frame is complete, it uses the registers as
+//! they are, and while the frame is on the stack, the values in the frame.
+//!
+//! The switch changes while threads execute it. Both of its instructions are among those for which
+//! the architecture allows that (DDI 0487, B2.2.5). The jump replaces exactly one instruction, so
+//! that no thread can be in the middle of the replaced bytes.
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
@@ -28,31 +30,31 @@ use super::assembler::{self, Assembler, If, Label, NOP, R, SP, System, ZR};
 use super::instruction::{Place, When, address, decode};
 use super::user_regs::{COUNT, PC, SP as SP_AT, STATE, set_word, word};
 
-/// A slot's own part: x0 to x30 and the flags.
+/// The architecture's part of a slot: x0 to x30, and the flags.
 const REGISTERS: u32 = OWN as u32;
 const FLAGS: u32 = REGISTERS + 8 * 31;
-/// Where in a slot the blocks begin.
+/// Offset of the blocks in a slot.
 pub(crate) const BLOCKS: usize = FLAGS as usize + 8;
-/// Before a collector there is nothing.
+/// Size of the head before a collector, in bytes: there is none.
 pub(crate) const HEAD: u64 = 0;
-/// What [`sets`] has: general registers, thread pointer.
+/// Bit mask of the register sets that [`sets`] returns: general registers, thread pointer.
 pub(crate) const SETS: u8 = 1 << 0 | 1 << 2;
-/// The length of the jump to it.
+/// Length of the jump to a collector, in bytes.
 pub(crate) const JUMP: usize = 4;
-/// How far it may be: what `b` reaches.
+/// Maximum distance from a jump to its collector, in bytes: the reach of `b`.
 pub(crate) const REACH: u64 = 120 << 20;
-/// A jump takes the place of one instruction.
+/// Whether a jump displaces exactly one instruction. Here it does.
 pub(crate) const IN_PLACE_OF_ONE: bool = true;
 
-/// Registers in the frame, and what it takes: these, the flags, and alignment to 16.
+/// Number of registers in the frame, and its size: these, the flags, and alignment to 16.
 const SAVED: R = 18;
 const FRAME_FLAGS: u32 = 8 * SAVED as u32;
 const FRAME: u32 = FRAME_FLAGS + 16;
 /// N, Z, C, V.
 const FLAG_BITS: u64 = 0xf000_0000;
 
-// What is where in the body.
-/// The table's entry, later free.
+// Use of the registers in the body.
+/// The table's entry, later unused.
 const ENTRY: R = 8;
 const POINTER_IN: R = 9;
 const POOL: R = 10;
@@ -64,7 +66,8 @@ const STATE_IN: R = 15;
 const SLOT: R = 16;
 const TRIES_LEFT: R = 17;
 
-/// The longest exclusive sequence that is sure to succeed, in instructions (B2.9.5: 128 bytes).
+/// Maximum length of an exclusive sequence that is sure to succeed, in instructions (B2.9.5: 128
+/// bytes).
 const LONGEST_EXCLUSIVE: u64 = 32;
 /// `HWCAP2_BTI` (Linux `arch/arm64/include/uapi/asm/hwcap.h`)
 const BRANCH_TARGETS: u64 = 1 << 17;
@@ -76,15 +79,15 @@ pub(crate) struct Collector {
     at: u64,
     pool: u64,
     slots: u64,
-    /// The last instructions of the prologue: `mrs` into x0, storing that.
+    /// The last two instructions of the prologue: `mrs` into x0, and the store of x0.
     flags: usize,
-    /// From here on a slot may be taken; from here on the hit is noted.
+    /// Offsets from which a slot may be taken, and from which the hit is recorded.
     claim: usize,
     done: usize,
     alarm: usize,
     copy: usize,
-    /// In the copy behind its first instruction: where the thread is without us, and a register
-    /// with its value.
+    /// For the instructions of the copy after the first one: the thread's address without the
+    /// collector, and a register with its value.
     copied: Vec<Copied>,
     slow: usize,
 }
@@ -96,19 +99,20 @@ struct Copied {
     sets: Option<(R, u64)>,
 }
 
-/// Linux lets programs read the clock, or reads it for them; all else is the architecture's.
+/// Always true: Linux lets programs read the clock, or reads it for them, and all else is part of
+/// the architecture.
 pub(crate) fn can_collect(_capabilities: [u64; 2]) -> bool {
     true
 }
 
-/// How many bytes a jump displaces; `None`: that instruction must stay where it is.
+/// Number of bytes that a jump displaces. `None` if the instruction cannot be moved.
 pub(crate) fn displaceable(site: &Site) -> Option<usize> {
     let code = u32::from_le_bytes(*site.code.first_chunk()?);
     match decode(code) {
         Place::Fixed | Place::Literal { .. } | Place::Register { link: true, .. } => return None,
         _ => {}
     }
-    // An indirect branch may lead here, and may not lead to a jump where the memory is guarded
+    // An indirect branch may lead to a landing instruction, but not to a jump in guarded memory
     // (D8.4.5).
     let guards = is_landing(code) && site.capabilities[1] & BRANCH_TARGETS != 0;
     (!guards && !in_exclusive_sequence(site)).then_some(4)
@@ -120,10 +124,10 @@ fn is_landing(code: u32) -> bool {
     code & 0xffff_f01f == NOP & 0xffff_f01f && matches!(hint, 25 | 27 | 32 | 34 | 36 | 38)
 }
 
-/// Whether between a load-exclusive and its store there would be the collector's own, and its
-/// traps.
+/// Whether the jump would be between a load-exclusive and its store. The collector's own exclusives
+/// and its traps would then clear the monitor.
 fn in_exclusive_sequence(site: &Site) -> bool {
-    // Load: true. (CASP, which is encoded among them, has bit 31 clear and bit 21 set: C4.1.)
+    // True for a load. (CASP has a similar encoding: bit 31 is clear and bit 21 is set, C4.1.)
     let exclusive = |address: u64| -> Option<bool> {
         let mut code = [0; 4];
         if !(site.read)(address, &mut code) {
@@ -143,14 +147,14 @@ fn in_exclusive_sequence(site: &Site) -> bool {
     before == Some(true) || behind == Some(false)
 }
 
-/// A jump leads to the collector itself.
+/// Whether a jump needs a veneer. Here it leads to the collector itself.
 pub(crate) const HAS_VENEERS: bool = false;
 
 pub(crate) fn veneer(_kind: usize, _start: u64) -> Option<Vec<u8>> {
     None
 }
 
-/// An address on a stack that an instruction's may be.
+/// The address of the instruction that a word on a stack may point to.
 pub(crate) fn instruction_at(word: u64) -> u64 {
     word
 }
@@ -160,19 +164,19 @@ pub(crate) fn jump(at: u64, _kind: usize, start: u64) -> Option<[u8; JUMP]> {
     assembler::jump(at, start).map(u32::to_le_bytes)
 }
 
-/// Whether a block can begin at this register.
+/// Whether a block can have this register as its base.
 pub(crate) fn is_base(number: usize) -> bool {
     number <= SP_AT
 }
 
-/// Where the code goes on.
+/// Targets of jumps in the collector.
 struct Labels {
     start: Label,
     leave: Label,
     slow: Label,
 }
 
-/// Generates one. `None`: its displaced instruction reaches nothing from there.
+/// Generates a collector. `None` if its displaced instruction cannot reach its target from there.
 pub(crate) fn generate(order: &Order) -> Option<Collector> {
     let mut a = Assembler::default();
     let labels = Labels {
@@ -245,7 +249,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     })
 }
 
-/// Leaves if the collector is switched off: then no stub may be left to handle a trap.
+/// Leaves if the collector is switched off, because the stub may then not exist to handle a trap.
 fn unless_off(a: &mut Assembler, labels: &Labels) {
     a.ldr_w_of(0, labels.start);
     a.mov(1, NOP.into());
@@ -253,7 +257,7 @@ fn unless_off(a: &mut Assembler, labels: &Labels) {
     a.b_if(If::NotEqual, labels.leave);
 }
 
-/// The registers named above, up to the stack pointer.
+/// Fills the registers named above, up to the stack pointer.
 fn find_thread(a: &mut Assembler, order: &Order, labels: &Labels) {
     let known = a.label();
     a.mrs(POINTER_IN, System::ThreadPointer);
@@ -274,7 +278,7 @@ fn find_thread(a: &mut Assembler, order: &Order, labels: &Labels) {
     a.here(known);
     a.ldr(THREAD_IN, ENTRY, 8);
     a.ldp([2, STACK_END_IN], ENTRY, 16);
-    // The entry is this thread's still: who writes another there takes its key away first.
+    // Check again that the entry is this thread's: the stub clears its key before it reuses it.
     a.dmb_ishld();
     a.ldr(0, ENTRY, 0);
     a.cmp_r(0, POINTER_IN);
@@ -292,7 +296,7 @@ fn find_thread(a: &mut Assembler, order: &Order, labels: &Labels) {
     }
 }
 
-/// The ticket, the slot's state, the slot.
+/// Fills the registers of the ticket, the slot's state, and the slot.
 fn take_slot(a: &mut Assembler, order: &Order, labels: &Labels) {
     let (taken, got) = (a.label(), a.label());
     a.mov(TRIES_LEFT, TRIES.into());
@@ -326,7 +330,7 @@ fn note(a: &mut Assembler, order: &Order) {
     a.stp([0, THREAD_IN], SLOT, ID.into());
     a.stp([POINTER_IN, STACK_END_IN], SLOT, POINTER.into());
     a.str(STACK_POINTER_IN, SLOT, STACK_POINTER.into());
-    // What the kernel writes there (`struct rseq`), or -1.
+    // The processor number that the kernel writes there (`struct rseq`), or -1.
     let none = a.label();
     a.asr(0, THREAD_IN, 32);
     a.mov(1, u64::MAX);
@@ -335,7 +339,7 @@ fn note(a: &mut Assembler, order: &Order) {
     a.ldr_w(1, 0, 0);
     a.here(none);
     a.str_w(1, SLOT, PROCESSOR.into());
-    // The clock may else be read before all that precedes (D12.1.2).
+    // Without it, the processor may read the clock before earlier instructions (D12.1.2).
     a.isb();
     a.mrs(0, System::Clock);
     a.str(0, SLOT, BEGIN.into());
@@ -404,7 +408,7 @@ fn copy(a: &mut Assembler) {
     }
 }
 
-/// What does here what the displaced instruction does there, and goes where that goes.
+/// Adds code with the effect of the displaced instruction, and the jump to where it continues.
 fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Copied>> {
     let next = order.at.wrapping_add(4);
     let mut copied = Vec::new();
@@ -418,7 +422,7 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Copied>> {
         a.put(assembler::jump(from, goes_to)?);
         Some(())
     };
-    // More than one instruction: whoever has begun has done it.
+    // Several instructions. A thread in the middle of them counts as having executed all.
     let set = |a: &mut Assembler, copied: &mut Vec<Copied>, register: R, value: u64, goes_to| {
         let begin = a.at();
         a.mov(register, value);
@@ -452,7 +456,7 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Copied>> {
             }
             match when {
                 When::Always => {}
-                // The same instruction over the way back: two instructions on.
+                // The same instruction skips the jump back: two instructions on.
                 When::Flags(_) | When::Zero { .. } => a.put(code & !(0x7_ffff << 5) | 2 << 5),
                 When::Bit { .. } => a.put(code & !(0x3fff << 5) | 2 << 5),
             }
@@ -468,7 +472,7 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Copied>> {
     Some(copied)
 }
 
-/// The registers at the jump, as the kernel has them at a trap.
+/// The registers at the jump, in the kernel's format at a trap.
 pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
     let registers = noted.0.get(REGISTERS as usize..FLAGS as usize);
     let mut general = registers.unwrap_or_default().to_vec();
@@ -481,7 +485,7 @@ pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
 }
 
 impl Collector {
-    /// The word at its beginning.
+    /// The first word of the code.
     pub(crate) fn switch(&self) -> Switch {
         let off = self.code.first_chunk().copied().unwrap_or_default();
         Switch {
@@ -490,13 +494,13 @@ impl Collector {
         }
     }
 
-    /// Where the displaced instruction is executed.
+    /// Offset of the copy of the displaced instruction.
     pub(crate) fn copy(&self) -> u64 {
         self.copy as u64
     }
 
-    /// Makes of the registers of a thread that is so far in what they would be without us. `None`:
-    /// its frame cannot be read.
+    /// Changes the registers of a thread at `offset` into those that it would have without the
+    /// collector. `None` if its frame cannot be read.
     pub(crate) fn back(
         &self,
         offset: u64,
@@ -529,7 +533,7 @@ impl Collector {
                 if !read(frame_at, &mut frame) {
                     return None;
                 }
-                // The flags are stored last, from x0.
+                // The prologue stores the flags last, from x0.
                 let stored = offset > self.flags + 4;
                 let registers = if stored { SAVED.into() } else { 1 };
                 for register in 0..registers {

@@ -1,5 +1,5 @@
-//! Debug registers as the register sets `NT_ARM_HW_BREAK` and `NT_ARM_HW_WATCH` show them: a word
-//! that says how many there are, then address and control of each (Arm ARM, D2.9 and D2.10; Linux
+//! Debug registers in the register sets `NT_ARM_HW_BREAK` and `NT_ARM_HW_WATCH`: a word with their
+//! number, then address and control of each (Arm ARM, D2.9 and D2.10; Linux
 //! `struct user_hwdebug_state`).
 
 use nix::errno::Errno;
@@ -14,8 +14,8 @@ const HEADER: usize = 8;
 const ENTRY: usize = 16;
 const MAX_REGISTERS: usize = 16;
 
-/// Control: `...LLLLLLLL bbpp e`: which bytes of the doubleword, load (01) and store (10), user
-/// mode, enabled.
+/// Address and control of each register. Control is `...LLLLLLLL bbpp e`: a bit for each byte of
+/// the doubleword, load (01) and store (10), user mode, enabled.
 fn encode(watches: &[Watch], breaks: bool) -> Vec<(u64, u32)> {
     const USER_ENABLED: u32 = 0b10 << 1 | 1;
     let mut entries = Vec::new();
@@ -34,7 +34,7 @@ fn encode(watches: &[Watch], breaks: bool) -> Vec<(u64, u32)> {
         if breaks {
             continue;
         }
-        // A register watches any run of bytes in one doubleword.
+        // A register can watch any consecutive bytes in one doubleword.
         let end = watch.at.saturating_add(watch.length);
         let mut at = watch.at;
         while at < end {
@@ -55,7 +55,7 @@ fn available(tid: Tid, set: u32) -> usize {
         .map_or(0, |count| usize::from(*count).min(MAX_REGISTERS))
 }
 
-/// Whether the machine can watch all of these at once.
+/// Whether the debug registers can hold all of these watchpoints.
 pub(crate) fn can_watch(tid: Tid, watches: &[Watch]) -> bool {
     [(BREAK, true), (WATCH, false)]
         .into_iter()
@@ -65,7 +65,7 @@ pub(crate) fn can_watch(tid: Tid, watches: &[Watch]) -> bool {
         })
 }
 
-/// Makes a stopped thread watch these, and nothing else.
+/// Replaces a stopped thread's watchpoints with these.
 pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     for (set, breaks) in [(BREAK, true), (WATCH, false)] {
         let entries = encode(watches, breaks);
@@ -86,8 +86,8 @@ pub(crate) fn watch(tid: Tid, watches: &[Watch]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Which of `watches` a thread's `SIGTRAP` is about. The address it reports may lie before the
-/// watched bytes, if the access is wider than they are.
+/// The watchpoint of `watches` that caused a thread's `SIGTRAP`. The reported address may be below
+/// the watched bytes if the access is wider.
 pub(crate) fn triggered(_tid: Tid, info: &SignalInfo, watches: &[Watch]) -> Option<Watch> {
     if info.code() != libc::TRAP_HWBKPT {
         return None;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_selected() {
+    fn control_has_a_bit_for_each_byte() {
         let watches = [
             Watch {
                 access: Access::Write,

@@ -1,5 +1,5 @@
-//! Executing an A64 instruction without the processor where its place matters, and a copy of it
-//! where not.
+//! Executes an A64 instruction without the processor if it depends on its address, and otherwise
+//! makes a copy of it.
 //!
 //! ```text
 //! slot:   the instruction
@@ -14,8 +14,8 @@ use super::user_regs::{PC as PC_AT, STATE as FLAGS_AT, set_word, word};
 const LR: u8 = 30;
 const ZERO: u8 = 31;
 
-/// Executes an instruction that depends on its place. `false`: it is none, or its memory is not
-/// there, and nothing has changed.
+/// Executes an instruction that depends on its address. Returns `false` and changes nothing if it
+/// is another instruction, or if its memory cannot be read.
 pub(crate) fn emulate(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> bool {
     execute(code, general, memory).is_some()
 }
@@ -70,7 +70,8 @@ fn execute(code: &[u8], general: &mut [u8], memory: &dyn Memory) -> Option<()> {
     Some(())
 }
 
-/// The code for `slot` that does what the instruction at `at` does there. `None`: nothing does.
+/// The code for `slot` with the effect that the instruction at `at` has there. `None` if there is
+/// no such code.
 pub(crate) fn displace(code: &[u8], at: u64, slot: u64, _kind: usize) -> Option<Displaced> {
     let original = *code.first_chunk::<4>()?;
     if decode(u32::from_le_bytes(original)) != Place::Free {
@@ -100,7 +101,7 @@ fn taken(when: When, general: &[u8]) -> bool {
     }
 }
 
-/// The conditions (C1.2.4).
+/// Whether a condition holds (C1.2.4).
 fn holds(condition: u8, state: u64) -> bool {
     let flag = |bit: u32| state >> bit & 1 != 0;
     let (n, z, c, v) = (flag(31), flag(30), flag(29), flag(28));
@@ -117,7 +118,7 @@ fn holds(condition: u8, state: u64) -> bool {
     holds == (condition & 1 == 0)
 }
 
-/// A register; number 31 is zero in all these instructions.
+/// The value of a register; number 31 is zero in all these instructions.
 fn value(general: &[u8], register: u8) -> u64 {
     if register == ZERO {
         0
@@ -195,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_copied() {
+    fn other_instructions_are_copied() {
         let code = 0xa9be_7bfd_u32.to_le_bytes();
         let copy = displace(&code, 0x40_0000, 0x40_1000, 4).expect("stp is copied");
-        // b .-4096 stands at 0x401004 and goes to 0x400004.
+        // b .-4096 at 0x401004 goes to 0x400004.
         assert_eq!(copy.code[..4], code);
         assert_eq!(copy.code[4..], 0x17ff_fc00_u32.to_le_bytes());
         assert_eq!(displace(&code, 0, 1 << 28, 4), None);

@@ -1,9 +1,9 @@
-//! What of an A64 instruction depends on where it stands (Arm ARM DDI 0487, C4.1).
+//! The dependence of an A64 instruction on its address (Arm ARM DDI 0487, C4.1).
 
 /// The dependence of an instruction on its address. Offsets are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// Not at all.
+    /// It does not depend on its address.
     Free,
     /// `adr`, `adrp`: an address near the instruction, or near its page.
     Address {
@@ -23,11 +23,11 @@ pub(super) enum Place {
     Jump { when: When, offset: i64, link: bool },
     /// `br`, `blr`, `ret`.
     Register { register: u8, link: bool },
-    /// It must be executed where it stands: exceptions, literals for the SIMD registers, `blraa`.
+    /// It must be executed at its address: exceptions, literals for the SIMD registers, `blraa`.
     Fixed,
 }
 
-/// What a literal is.
+/// Size and extension of a literal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Size {
     Word,
@@ -36,13 +36,13 @@ pub(super) enum Size {
     Signed,
 }
 
-/// When a jump is taken.
+/// The condition under which a jump is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum When {
     Always,
     /// A condition (C1.2.4).
     Flags(u8),
-    /// A register is zero, or is not.
+    /// A register is zero, or is not zero.
     Zero {
         register: u8,
         wide: bool,
@@ -56,7 +56,7 @@ pub(super) enum When {
     },
 }
 
-/// What `adr` or, of pages, `adrp` at `pc` gives.
+/// The result of `adr` at `pc`, or of `adrp` if `page`.
 pub(super) fn address(pc: u64, offset: i64, page: bool) -> u64 {
     match page {
         true => (pc & !0xfff).wrapping_add_signed(offset << 12),
@@ -142,7 +142,7 @@ fn by_register(code: u32) -> Place {
             register,
             link: true,
         },
-        // Without a link (BRAA, RETAA and their kind) they may go from anywhere.
+        // Branches without a link (BRAA, RETAA and similar) have the same effect anywhere.
         _ if code >> 21 & 3 == 1 => Place::Fixed,
         _ => Place::Free,
     }
@@ -157,7 +157,7 @@ fn extend(number: u32, bits: u32) -> i64 {
 mod tests {
     use super::*;
 
-    // The words are what `aarch64-linux-gnu-as` makes of the text beside them, at address 0.
+    // `aarch64-linux-gnu-as` assembled these words from the text beside them, at address 0.
     #[test]
     fn places() {
         let jump = |when, offset, link| Place::Jump { when, offset, link };

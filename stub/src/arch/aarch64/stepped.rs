@@ -1,18 +1,18 @@
-//! AArch64 for the trial that steps a thread through a collector
+//! The AArch64 part of the test that steps a thread through a collector
 //! (`tracee/fast_tracepoints/tests.rs`).
 
 use super::user_regs::{self, COUNT, STATE, set_word, word};
 use crate::sys::{Tid, ptrace};
 
-/// NT_PRSTATUS, and its size.
+/// Note type and size of NT_PRSTATUS.
 pub(crate) const GENERAL: (u32, usize) = (1, 8 * COUNT);
 pub(crate) const PC: usize = user_regs::PC;
-/// The register that points to nothing, by its number in the `g` packet.
+/// Number in the `g` packet of a register that holds an unmapped address.
 pub(crate) const POINTER_TO_NOTHING: usize = 3;
-/// The system call that sets the thread pointer, if [`fill`] does not.
+/// Number of the system call that sets the thread pointer; `None`, because [`fill`] sets it.
 pub(crate) const SET_THREAD_POINTER: Option<u64> = None;
-/// Instructions that a jump displaces, and the breakpoint kind. (The text beside them is the GNU
-/// assembler's.)
+/// Instructions for a jump to displace, and the breakpoint kind. The text of each is the GNU
+/// assembler's.
 pub(crate) const CASES: &[(usize, &[u8])] = &[
     (4, &0x9100_46b4_u32.to_le_bytes()), // add x20, x21, #17
     (4, &0xa9be_7bfd_u32.to_le_bytes()), // stp x29, x30, [sp, #-32]!
@@ -36,8 +36,8 @@ const FLAGS: u64 = 0xf000_0000;
 /// NT_ARM_TLS
 const THREAD_POINTER: u32 = 0x401;
 
-/// Values that are told from each other, and what it needs to be told apart by, as every thread has
-/// once the C library has begun.
+/// Fills the registers with distinct values. Sets the thread pointer, as the C library does in
+/// every thread.
 pub(crate) fn fill(general: &mut [u8], tid: Tid, _kind: usize) {
     for index in 0..31 {
         let value = 0x1111_1111_1111_1111_u64.wrapping_mul(index as u64 + 1) >> 4;
@@ -46,18 +46,18 @@ pub(crate) fn fill(general: &mut [u8], tid: Tid, _kind: usize) {
     set_word(general, POINTER_TO_NOTHING, 0x10);
     let stack = word(general, user_regs::SP);
     set_word(general, 2, stack);
-    // Carry and zero.
+    // Set carry and zero.
     set_word(general, STATE, word(general, STATE) & !FLAGS | 0x6000_0000);
     ptrace::set_register_set(tid, THREAD_POINTER, &0x0012_3400_u64.to_le_bytes()).unwrap();
 }
 
-/// The rest of the state is the kernel's.
+/// Removes the bits of the state that belong to the kernel.
 pub(crate) fn settle(words: &mut [u64]) {
     words[STATE] &= FLAGS;
 }
 
-/// What a store-exclusive does when nothing comes between: a step comes between. Where it stores,
-/// and what.
+/// Emulates a store-exclusive that succeeds, because a single step before it always clears the
+/// monitor. Returns the address and the bytes to store.
 pub(crate) fn store_by_hand(code: &[u8], general: &mut [u8]) -> Option<(u64, Vec<u8>)> {
     let code = u32::from_le_bytes(*code.first_chunk()?);
     // STXR, STLXR of 32 and 64 bits: 1x00 1000 000s ssss o111 11nn nnnt tttt

@@ -1,9 +1,9 @@
-//! The handler for `SIGTRAP` that the program keeps if the stub dies: there is none here yet
-//! (docs/decisions/0004).
+//! The handler for `SIGTRAP` that keeps the program running if the stub dies. It does not exist for
+//! AArch64 yet (docs/decisions/0004).
 
 /// `rt_sigaction`
 pub(crate) const SIGACTION: u64 = 134;
-/// Empty: nothing is installed.
+/// Empty, so that the stub installs nothing.
 pub(crate) const HANDLER: &[u8] = &[];
 pub(crate) const SYSTEM_CALL: u64 = 0;
 pub(crate) const ACTION_SIZE: usize = 32;

@@ -1,5 +1,5 @@
-//! The kernel's set of general registers (`struct user_pt_regs`), as an array of words: x0 to x30,
-//! and these.
+//! The kernel's set of general registers (`struct user_pt_regs`) as an array of words: x0 to x30,
+//! and the registers below.
 
 pub(super) use super::super::words::{set_word, word};
 
@@ -7,5 +7,5 @@ pub(super) const SP: usize = 31;
 pub(super) const PC: usize = 32;
 /// The processor's state, with the flags.
 pub(super) const STATE: usize = 33;
-/// Words of the set.
+/// Number of words of the set.
 pub(super) const COUNT: usize = 34;

@@ -1,36 +1,37 @@
-//! A32 and T32 for `in_place`: the classes of instructions, random ones, and the kernel's register
-//! sets (`struct pt_regs`, `struct user_vfp`).
+//! The A32 and T32 part of `in_place`: classes of instructions, random instructions, and the
+//! kernel's register sets (`struct pt_regs`, `struct user_vfp`).
 
 use super::in_place::{Random, get, put};
 use super::unpredictable;
 
-/// Bytes of a register.
+/// Size of a register, in bytes.
 pub(super) const WORD: usize = 4;
 pub(super) const PC: usize = 15;
 pub(super) const SP: usize = 13;
 pub(super) const FLAGS: usize = 16;
-/// NT_PRSTATUS, and its size.
+/// Note type and size of NT_PRSTATUS.
 pub(super) const GENERAL: (u32, usize) = (1, 18 * 4);
-/// NT_ARM_VFP.
+/// Note type and size of NT_ARM_VFP.
 pub(super) const VECTOR: (u32, usize) = (0x400, 32 * 8 + 4);
-/// Registers an instruction may use as it likes.
+/// Registers that an instruction may use.
 pub(super) const FREE: [usize; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14];
 /// N, Z, C, V, Q, and GE.
 pub(super) const STATUS: u64 = 0xf80f_0000;
-/// Nothing of the flags is the kernel's.
+/// None of the flags belongs to the kernel.
 pub(super) const KERNELS: u64 = 0;
-/// Undefined in A32; in T32 its lower half is, and with the upper one begins a call far away.
+/// Undefined in A32. In T32 the lower halfword is undefined, and the upper one begins a call to a
+/// distant address.
 pub(super) const FILL: u32 = 0xf7f0_def1;
 
 const THUMB: u64 = 1 << 5;
 const IT: u64 = 0x0600_fc00;
 
-/// An instruction where it is tried.
+/// An instruction under test.
 #[derive(Debug)]
 pub(super) struct Instruction {
     pub(super) code: Vec<u8>,
     pub(super) kind: usize,
-    /// A halfword further, for what reads the program counter.
+    /// 2 for a halfword address, which matters to instructions that read the program counter.
     pub(super) offset: u64,
 }
 
@@ -51,7 +52,7 @@ impl Instruction {
         }
     }
 
-    /// Traps.
+    /// Traps after the instruction.
     pub(super) fn behind(&self) -> Vec<u8> {
         if self.kind == 4 {
             0xe7f0_01f0_u32.to_le_bytes().to_vec()
@@ -60,15 +61,15 @@ impl Instruction {
         }
     }
 
-    /// The flags, with the instruction set, and now and then in an IT block.
+    /// The flags, with the instruction set, and sometimes in an IT block.
     pub(super) fn mode(&self, flags: u64, random: &mut Random) -> u64 {
         let flags = flags & !(THUMB | IT);
         if self.kind == 4 {
             return flags;
         }
         let first = u16::from_le_bytes([self.code[0], self.code[1]]);
-        // Conditional branches, CBZ and IT itself may not be in a block, nor other branches but at
-        // its end.
+        // Conditional branches, CBZ and IT itself may not be in a block; other branches only at its
+        // end.
         let alone = matches!(
             first >> 8,
             0xb1 | 0xb3 | 0xb9 | 0xbb | 0xbe | 0xbf | 0xd0..=0xdf
@@ -82,7 +83,7 @@ impl Instruction {
     }
 }
 
-/// The kernel is not to begin a system call again.
+/// Prevents the kernel from repeating a system call.
 pub(super) fn not_in_a_call(general: &mut [u8]) {
     put(general, 17, u64::MAX);
 }
@@ -107,32 +108,32 @@ pub(super) fn classes() -> Vec<(String, Vec<Instruction>)> {
     a32.chain(t32).collect()
 }
 
-/// Anything that does the same twice, and leaves the test process in a state it can be brought back
-/// from.
+/// A random instruction that has the same effect each time, and leaves the test process in a state
+/// that the test can restore.
 pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     if random.below(2) == 0 {
         let mut code = random.word();
         if random.below(4) != 0 {
             code = code & 0x0fff_ffff | 0xe << 28;
         }
-        return is_steady_a32(code).then(|| Instruction::a32(code));
+        return is_repeatable_a32(code).then(|| Instruction::a32(code));
     }
     let offset = 2 * random.below(2);
     let (mut first, second) = (random.word() as u16, random.word() as u16);
     if random.below(2) == 0 {
-        // Two halfwords: 111x x, and not 11100.
+        // Two halfwords: the first begins with 111xx, but not with 11100.
         first = [0xe800, 0xf000, 0xf800][random.below(3) as usize] | first & 0x7ff;
     }
     if first >> 11 > 0b11100 {
-        is_steady_t32(first, second).then(|| Instruction::t32(&[first, second], offset))
+        is_repeatable_t32(first, second).then(|| Instruction::t32(&[first, second], offset))
     } else {
-        is_steady_t16(first).then(|| Instruction::t32(&[first], offset))
+        is_repeatable_t16(first).then(|| Instruction::t32(&[first], offset))
     }
 }
 
-/// Not what is UNPREDICTABLE. And no coprocessors 14 and 15, which have counters; no SETEND; of MSR
-/// the flags only; no branch to itself.
-fn is_steady_a32(code: u32) -> bool {
+/// Whether an A32 instruction is repeatable. Excludes UNPREDICTABLE instructions, coprocessors 14
+/// and 15, which have counters, SETEND, MSR to more than the flags, and branches to themselves.
+fn is_repeatable_a32(code: u32) -> bool {
     let coprocessor = code >> 26 & 3 == 3 && code >> 8 & 14 == 14;
     let set_end = code & 0xffff_fdff == 0xf101_0000;
     let msr = code & 0x0fb0_f000 == 0x0320_f000 || code & 0x0fb0_fff0 == 0x0120_f000;
@@ -141,7 +142,7 @@ fn is_steady_a32(code: u32) -> bool {
     !(coprocessor || set_end || msr && !to_flags || to_itself || unpredictable::a32(code))
 }
 
-fn is_steady_t32(first: u16, second: u16) -> bool {
+fn is_repeatable_t32(first: u16, second: u16) -> bool {
     let coprocessor = first & 0xec00 == 0xec00 && second >> 8 & 14 == 14;
     let msr = first & 0xffe0 == 0xf380 && second & 0xd000 == 0x8000;
     let to_flags = matches!(second >> 8 & 15, 4 | 8 | 12);
@@ -150,7 +151,7 @@ fn is_steady_t32(first: u16, second: u16) -> bool {
     !(coprocessor || msr && !to_flags || thumb_ee || unpredictable::t32(first, second))
 }
 
-fn is_steady_t16(first: u16) -> bool {
+fn is_repeatable_t16(first: u16) -> bool {
     // SETEND, CPS; BX and BLX with more than a register; branches to themselves
     first & 0xffe0 != 0xb640
         && !(first & 0xff00 == 0x4700 && first & 7 != 0)
@@ -158,7 +159,7 @@ fn is_steady_t16(first: u16) -> bool {
         && first & 0xf0ff != 0xd0fe
 }
 
-// The text beside them is the GNU assembler's.
+// The text of each is the GNU assembler's.
 const A32: &[(&str, &[u32])] = &[
     (
         "data processing",

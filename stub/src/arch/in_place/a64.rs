@@ -1,18 +1,18 @@
-//! A64 for `in_place`: the classes of instructions, random ones, and the kernel's register sets
-//! (`struct user_pt_regs`, `struct user_fpsimd_state`).
+//! The A64 part of `in_place`: classes of instructions, random instructions, and the kernel's
+//! register sets (`struct user_pt_regs`, `struct user_fpsimd_state`).
 
 use super::in_place::{Random, get};
 
-/// Bytes of a register.
+/// Size of a register, in bytes.
 pub(super) const WORD: usize = 8;
 pub(super) const PC: usize = 32;
 pub(super) const SP: usize = 31;
 pub(super) const FLAGS: usize = 33;
-/// NT_PRSTATUS, and its size.
+/// Note type and size of NT_PRSTATUS.
 pub(super) const GENERAL: (u32, usize) = (1, 34 * 8);
-/// NT_PRFPREG.
+/// Note type and size of NT_PRFPREG.
 pub(super) const VECTOR: (u32, usize) = (2, 528);
-/// Registers an instruction may use as it likes.
+/// Registers that an instruction may use.
 pub(super) const FREE: [usize; 31] = {
     let mut all = [0; 31];
     let mut index = 0;
@@ -24,12 +24,12 @@ pub(super) const FREE: [usize; 31] = {
 };
 /// N, Z, C, V.
 pub(super) const STATUS: u64 = 0xf000_0000;
-/// SSBS is the kernel's, which may set it whenever it switches threads.
+/// SSBS belongs to the kernel, which may set it when it switches threads.
 pub(super) const KERNELS: u64 = 1 << 12;
 /// UDF.
 pub(super) const FILL: u32 = 0;
 
-/// An instruction where it is tried.
+/// An instruction under test.
 #[derive(Debug)]
 pub(super) struct Instruction {
     pub(super) code: Vec<u8>,
@@ -46,18 +46,18 @@ impl Instruction {
         }
     }
 
-    /// A trap.
+    /// A trap after the instruction.
     pub(super) fn behind(&self) -> Vec<u8> {
         0xd420_0000_u32.to_le_bytes().to_vec()
     }
 
-    /// The flags as they are.
+    /// The flags, unchanged.
     pub(super) fn mode(&self, flags: u64, _random: &mut Random) -> u64 {
         flags
     }
 }
 
-/// Nothing says so.
+/// Nothing to do: no register says that a thread is in a call.
 pub(super) fn not_in_a_call(_general: &mut [u8]) {}
 
 pub(super) fn shown(general: &[u8]) -> String {
@@ -73,11 +73,11 @@ pub(super) fn classes() -> Vec<(String, Vec<Instruction>)> {
     classes.collect()
 }
 
-/// Anything that does the same twice, and leaves the test process in a state it can be brought back
-/// from.
+/// A random instruction that has the same effect each time, and leaves the test process in a state
+/// that the test can restore.
 pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     let code = random.word();
-    // Of the system instructions hints and barriers only; no branch to itself.
+    // Only hints and barriers of the system instructions, and no branch to itself.
     let system = code >> 22 == 0xd500_0000 >> 22 && code >> 12 & !1 != 0xd_5032;
     let stands = code & 0x03ff_ffff == 0 && code >> 26 & 31 == 5;
     let stands_if =
@@ -87,7 +87,7 @@ pub(super) fn random(random: &mut Random) -> Option<Instruction> {
     (!system && !stands && !stands_if && !hinted).then(|| Instruction::new(code))
 }
 
-// The text beside them is the GNU assembler's.
+// The text of each is the GNU assembler's.
 const A64: &[(&str, &[u32])] = &[
     (
         "data processing",

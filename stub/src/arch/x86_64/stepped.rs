@@ -9,7 +9,7 @@ pub(crate) const GENERAL: (u32, usize) = (1, 8 * COUNT);
 pub(crate) const PC: usize = super::user_regs::RIP;
 /// Number in the `g` packet of a register that holds an unmapped address: rbx.
 pub(crate) const POINTER_TO_NOTHING: usize = 3;
-/// The system call that sets the thread pointer, if [`fill`] does not.
+/// Number of the system call that sets the thread pointer; `None`, because [`fill`] sets it.
 pub(crate) const SET_THREAD_POINTER: Option<u64> = None;
 /// Instructions for a jump to displace, with the code after them, and the breakpoint kind.
 pub(crate) const CASES: &[(usize, &[u8])] = &[
