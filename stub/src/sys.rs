@@ -1,8 +1,8 @@
 //! The operating system: the only place in the workspace with `unsafe` code.
 //!
-//! Each function is one kernel facility with typed arguments and an [`Errno`](nix::errno::Errno)
-//! on failure; nothing here knows what a breakpoint or a packet is. `ESRCH` is an ordinary
-//! answer everywhere: a traced thread may be killed between any two calls.
+//! Each function is one kernel facility with typed arguments, and an [`Errno`](nix::errno::Errno)
+//! on failure. Nothing here knows about breakpoints or packets. `ESRCH` is a normal result
+//! everywhere, because a traced thread may be killed between any two calls.
 
 #![allow(unsafe_code)]
 
@@ -29,30 +29,30 @@ impl fmt::Display for Tid {
     }
 }
 
-/// Takes over a descriptor that was open when this process was started; `None` if it is not open.
+/// Takes over a descriptor that was open when this process started. `None` if it is not open.
 ///
-/// To be called once for a number, before anything else uses it.
+/// Call it once for each number, before anything else uses that number.
 pub(crate) fn inherited(number: i32) -> Option<OwnedFd> {
     // SAFETY: asks only; a descriptor that is not open is an error.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-    // SAFETY: it is open, and by the command line's word it is ours.
+    // SAFETY: the descriptor is open, and the command line says that it is ours.
     (flags >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// The monotonic clock, in nanoseconds: the one that `Instant` shows no number of.
+/// The monotonic clock, in nanoseconds. It is the clock of `Instant`, which has no numeric value.
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// The processor's clock: the time stamp counter, the virtual counter. On ARM only where
-/// [`ticks_can_be_read`].
+/// The processor's clock: the time stamp counter, or the virtual counter. On ARM it is readable
+/// only if [`ticks_can_be_read`].
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: it reads a register, which every x86-64 processor has; Linux lets AArch64 programs
+    // SAFETY: it reads a register. Every x86-64 processor has it, and Linux lets AArch64 programs
     // read theirs, or reads it for them.
     unsafe { crate::arch::ticks!() }
 }
 
-/// Whether the kernel lets programs read that clock: a child tries.
+/// Whether the kernel lets programs read the processor's clock. A child process tries it.
 #[allow(dead_code, reason = "only ARM has to ask")]
 pub(crate) fn ticks_can_be_read() -> bool {
     // SAFETY: the child does nothing but read a register and end.
@@ -70,14 +70,15 @@ pub(crate) fn ticks_can_be_read() -> bool {
     }
 }
 
-/// The processor time that this process has used.
+/// Processor time that this process has used, in nanoseconds.
 pub(crate) fn processor_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// The processor time that another process has used, all its threads; `None` if it is gone.
+/// Processor time that all threads of another process have used, in nanoseconds. `None` if the
+/// process has ended.
 pub(crate) fn processor_ns_of(process: Tid) -> Option<u64> {
-    // clock_getcpuclockid(3): the kernel's name for that clock.
+    // The kernel's clock id, computed as clock_getcpuclockid(3) does.
     const SCHEDULED: libc::clockid_t = 2;
     Some(clock_ns(!process.0 << 3 | SCHEDULED)).filter(|ns| *ns != 0)
 }
@@ -92,13 +93,13 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A field of what `/proc/PID/status` says, if it is of this kind.
+/// A field of `/proc/PID/status`, if it can be parsed as this type.
 pub(crate) fn status_field<T: std::str::FromStr>(status: &str, name: &str) -> Option<T> {
     let values = status.lines().find_map(|line| line.strip_prefix(name));
     values?.strip_prefix(':')?.trim().parse().ok()
 }
 
-/// A time in seconds since 1970 as people here write it.
+/// A time in seconds since 1970 as text in the local time zone.
 pub(crate) fn local_time(seconds: libc::time_t) -> String {
     // ctime_r(3): 26 bytes.
     let mut text = [0u8; 32];
@@ -108,14 +109,14 @@ pub(crate) fn local_time(seconds: libc::time_t) -> String {
     String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
 }
 
-/// What C's printf prints for one integer, as an `int` or, if it is wide, in 64 bits.
+/// The output of C's printf for one integer: an `int`, or 64 bits if `wide`.
 #[cfg(test)]
 pub(crate) fn printed(format: &str, value: i64, wide: bool) -> Vec<u8> {
     let format = std::ffi::CString::new(format).unwrap_or_default();
     let mut text = [0_u8; 256];
     let into = text.as_mut_ptr().cast();
-    // SAFETY: it writes no more than it is told there is room for, and the callers' formats have
-    // one directive for one integer of this size.
+    // SAFETY: snprintf writes at most `text.len()` bytes, and the callers' formats have one
+    // directive for one integer of this size.
     let length = unsafe {
         match wide {
             true => libc::snprintf(into, text.len(), format.as_ptr(), value),

@@ -1,4 +1,4 @@
-//! A second process that is this program, too, and memory that both see.
+//! Forking this program, and memory that both processes share.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,12 +7,12 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 
 use super::Tid;
 
-/// Which of the two this is.
+/// The side of the fork on which the current process is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// The one that was made. It is sent `SIGTERM` when the other dies.
+    /// The new process. The kernel sends it `SIGTERM` when the parent dies.
     Child,
-    /// The one that was there, and the other's id.
+    /// The original process, with the child's id.
     Parent(Tid),
 }
 
@@ -31,19 +31,19 @@ fn awaited() -> SigSet {
     set
 }
 
-/// Makes the second process, called `name` in process lists. To be called before anything has been
-/// opened or started. It waits until the parent has done what it does when it is `made`.
+/// Creates the child, called `name` in process lists. Call it before this process opens or starts
+/// anything. The child waits until the parent has returned from `made`.
 ///
-/// The parent has its signals blocked, and no descriptors but the first three.
+/// The parent has its signals blocked, and no descriptors except the first three.
 pub(crate) fn fork(name: &std::ffi::CStr, made: impl FnOnce(Tid)) -> Result<Side, Errno> {
     let parent = std::process::id();
     let (waits, ready) = nix::unistd::pipe()?;
     let mut mask = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&awaited()), Some(&mut mask))?;
-    // A child whose SIGCHLD is ignored leaves nothing to wait for.
+    // The kernel would discard the exit status of a child if SIGCHLD were ignored.
     // SAFETY: the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    // SAFETY: this process has one thread, so the child may do whatever its parent may.
+    // SAFETY: this process has one thread, so the child may call any function.
     let child = unsafe { libc::fork() };
     match Errno::result(child) {
         Err(errno) => {
@@ -51,11 +51,11 @@ pub(crate) fn fork(name: &std::ffi::CStr, made: impl FnOnce(Tid)) -> Result<Side
             Err(errno)
         }
         Ok(0) => {
-            // SAFETY: integers, and a string that ends.
+            // SAFETY: the arguments are integers, and a NUL-terminated string.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
                 libc::prctl(libc::PR_SET_NAME, name.as_ptr());
-                // It died before it could be asked for.
+                // The parent died before the first prctl.
                 if libc::getppid() as u32 != parent {
                     libc::_exit(1);
                 }
@@ -74,7 +74,8 @@ pub(crate) fn fork(name: &std::ffi::CStr, made: impl FnOnce(Tid)) -> Result<Side
     }
 }
 
-/// Closes what the other process has inherited: its connections end when it closes them.
+/// Closes the descriptors that the child has inherited, so that a connection ends when the child
+/// closes it.
 fn close_all() {
     const FIRST: libc::c_uint = 3;
     // SAFETY: nothing in this process uses any of these descriptors.
@@ -89,7 +90,8 @@ fn close_all() {
     }
 }
 
-/// Waits for a signal. Whether a process sent it, and not the kernel (as for the terminal's keys).
+/// Waits for a signal. Returns it, and whether a process sent it rather than the kernel (which
+/// sends the terminal's keys).
 pub(crate) fn next_signal() -> Result<(i32, bool), Errno> {
     loop {
         // SAFETY: siginfo_t is plain data: all zeroes is a value.
@@ -104,7 +106,7 @@ pub(crate) fn next_signal() -> Result<(i32, bool), Errno> {
     }
 }
 
-/// Memory that a child made later shares: zeroes.
+/// Zeroed memory that this process shares with children forked later.
 pub(crate) fn shared_words(count: usize) -> Result<&'static [AtomicU64], Errno> {
     let length = count * size_of::<AtomicU64>();
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing else.
@@ -125,7 +127,7 @@ pub(crate) fn shared_words(count: usize) -> Result<&'static [AtomicU64], Errno> 
     Ok(unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), count) })
 }
 
-/// Ends this process by a signal, as another did.
+/// Ends this process by the signal that ended another one.
 pub(crate) fn die_by(signal: i32) -> ! {
     let mut set = SigSet::empty();
     if let Ok(signal) = Signal::try_from(signal) {
@@ -135,7 +137,7 @@ pub(crate) fn die_by(signal: i32) -> ! {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: integers and one rlimit; one core file, the other's, is enough.
+    // SAFETY: integers and one rlimit. No core file, because the other process has one.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(signal, libc::SIG_DFL);

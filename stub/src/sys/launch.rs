@@ -1,9 +1,9 @@
-//! Starting a program under trace.
+//! Starts a program under ptrace.
 //!
-//! The child waits on a pipe until it is seized, then executes the program, which stops it. A
-//! failing exec sends its errno through a second pipe, so that the cause is exact. The child stays
-//! in our process group and session: the terminal's keys and job control reach it as they would
-//! without us.
+//! The child waits on a pipe until the stub has seized it. It then executes the program, which
+//! stops it. If exec fails, the child sends its errno through a second pipe, so that the reported
+//! cause is exact. The child stays in the stub's process group and session, so that the terminal's
+//! keys and job control reach it as they would without the stub.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,36 +18,37 @@ use nix::unistd::pipe2;
 use super::wait::{Status, wait};
 use super::{Tid, ptrace};
 
-/// How to start a program.
+/// Parameters of a program to start.
 pub(crate) struct Launch {
     /// The file to execute.
     pub(crate) file: CString,
-    /// Its arguments, the first being its name.
+    /// Its arguments, including its name as the first.
     pub(crate) arguments: Vec<CString>,
     /// `NAME=value` strings.
     pub(crate) environment: Vec<CString>,
-    /// Where to start it, unless here.
+    /// Its working directory, if not the stub's.
     pub(crate) directory: Option<CString>,
-    /// Load it at the same addresses every time.
+    /// Whether to disable address space randomization.
     pub(crate) fixed_addresses: bool,
-    /// Our standard input and output are the connection: give it others.
+    /// Whether the stub's standard input and output are the connection, so that the program must
+    /// have others.
     pub(crate) detached_stdio: bool,
-    /// A terminal's keys end it, even if our parent ignores them.
+    /// Whether the terminal's keys end the program even if the stub's parent ignores them.
     pub(crate) default_keys: bool,
-    /// How many further programs are executed before the one that is meant (a wrapper's).
+    /// Number of programs (a wrapper's) that the process executes before the requested program.
     pub(crate) extra_execs: u32,
-    /// The signal mask to start it with.
+    /// Its initial signal mask.
     pub(crate) mask: SigSet,
 }
 
-/// At which step a start failed.
+/// A failed start, by the step that failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The working directory cannot be entered.
     Directory(Errno),
     /// The program cannot be executed.
     Exec(Errno),
-    /// It ended before it was the program that was asked for.
+    /// The process ended before it executed the requested program.
     Ended,
     /// The system refused a process, a pipe, or tracing.
     System(Errno),
@@ -62,8 +63,8 @@ impl From<Errno> for Failure {
 const AT_DIRECTORY: u8 = 1;
 const AT_EXEC: u8 = 2;
 
-/// Starts the program and returns when it is stopped before its first instruction; with the signal
-/// of that stop, as [`Status::Held`] has it.
+/// Starts the program, and returns when it is stopped before its first instruction, with the signal
+/// of that stop as in [`Status::Held`].
 pub(crate) fn launch(launch: &Launch) -> Result<(Tid, i32), Failure> {
     let (hold_read, hold_write) = pipe2(OFlag::O_CLOEXEC)?;
     let (error_read, error_write) = pipe2(OFlag::O_CLOEXEC)?;
@@ -111,7 +112,7 @@ fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<(Tid, i32), F
     let mut executed = false;
     loop {
         match wait(Some(tid), true)? {
-            // Past the end of the system call, so that its result stands in the registers. (ARM
+            // Continue to the end of the system call, so that its result is in the registers. (ARM
             // does not report the end of a call whose beginning it has not reported.)
             Some((_, Status::Exec)) if extra == 0 && !executed => {
                 executed = true;
@@ -119,7 +120,7 @@ fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<(Tid, i32), F
                 ptrace::cont(tid, 0)?;
             }
             Some((_, Status::Held(signal))) if executed => return Ok((tid, signal)),
-            // Stopped as by the terminal's key: it executes nothing before it is continued.
+            // A group-stop, as by a terminal key: it executes nothing until `SIGCONT`.
             Some((_, Status::Held(signal))) if signal != libc::SIGTRAP => ptrace::listen(tid)?,
             Some((_, Status::Exec)) => {
                 extra = extra.saturating_sub(1);
@@ -142,7 +143,7 @@ fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<(Tid, i32), F
             }
             Some((_, Status::Signal(signal))) => ptrace::cont(tid, signal)?,
             Some((_, Status::Fork | Status::VFork | Status::Clone)) => {
-                // A wrapper's own child: it runs on without us.
+                // A wrapper's own child continues untraced.
                 let child = Tid(ptrace::event_message(tid)? as i32);
                 let _ = wait(Some(child), true);
                 let _ = ptrace::detach(child, 0);
@@ -153,7 +154,7 @@ fn until_exec(tid: Tid, mut extra: u32, errors: OwnedFd) -> Result<(Tid, i32), F
     }
 }
 
-/// What the child does; returns only on failure, with the report to send.
+/// The code of the child. Returns only on failure, with the report to send.
 fn unsafe_child(
     launch: &Launch,
     arguments: &[*const libc::c_char],

@@ -4,31 +4,31 @@ use std::ops::Range;
 
 use super::Tid;
 
-/// A line of it.
+/// One line of the file.
 #[derive(Debug)]
 pub(crate) struct Mapping<'a> {
     pub(crate) range: Range<u64>,
     pub(crate) writable: bool,
     pub(crate) executable: bool,
-    /// Where in the file it begins.
+    /// Start of the mapping in the file, in bytes.
     pub(crate) offset: u64,
-    /// Empty, a name in brackets, or the file's.
+    /// Empty, a name in brackets, or the path of the file.
     pub(crate) path: &'a str,
 }
 
-/// The text. Empty if there is none: the process or its first thread has ended.
+/// Reads the file. Empty if the process or its first thread has ended.
 pub(crate) fn read(process: Tid) -> String {
-    // Names of files may be anything.
+    // File names may contain any bytes.
     let bytes = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// All mappings, by address.
+/// All mappings, in the order of their addresses.
 pub(crate) fn mappings(text: &str) -> impl Iterator<Item = Mapping<'_>> {
     text.lines().filter_map(mapping)
 }
 
-/// The mapping around an address.
+/// The mapping that contains an address.
 pub(crate) fn around(text: &str, address: u64) -> Option<Mapping<'_>> {
     mappings(text).find(|mapping| mapping.range.contains(&address))
 }

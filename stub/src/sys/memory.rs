@@ -1,9 +1,9 @@
-//! Another process's memory.
+//! The memory of another process.
 //!
-//! Reads use process_vm_readv(2), one call without a descriptor, and fall back on
-//! `/proc/PID/mem`, which also sees pages the program itself may not read. Writes go through
-//! `/proc/PID/mem`, because text is not writable. The open file keeps naming the same memory when
-//! the first thread is gone, and must be opened anew after an exec.
+//! Reads use process_vm_readv(2), which needs one call and no descriptor. They fall back on
+//! `/proc/PID/mem`, which also reads pages that the program itself may not read. Writes use
+//! `/proc/PID/mem`, because text is not writable. The open file refers to the same memory after the
+//! first thread has ended, and must be reopened after an exec.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
@@ -25,7 +25,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Opens the memory of a process that we trace.
+    /// Opens the memory of a traced process.
     pub(crate) fn open(process: Tid) -> std::io::Result<Memory> {
         let file = OpenOptions::new()
             .read(true)
@@ -34,12 +34,12 @@ impl Memory {
         Ok(Memory { process, file })
     }
 
-    /// Whose it is.
+    /// The process whose memory this is.
     pub(crate) fn process(&self) -> Tid {
         self.process
     }
 
-    /// Reads up to the first address that is not readable; zero bytes is an error.
+    /// Reads up to the first unreadable address. It is an error if no byte can be read.
     pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
         if into.is_empty() {
             return Ok(0);
@@ -65,7 +65,7 @@ impl Memory {
         if done == 0 { Err(Errno::EIO) } else { Ok(done) }
     }
 
-    /// Reads `size` bytes at each of these addresses, one behind the other; `false` if not all can
+    /// Reads `size` bytes at each of these addresses, and concatenates them. `false` if not all can
     /// be read.
     pub(crate) fn read_many(&self, addresses: &[u64], size: usize, into: &mut [u8]) -> bool {
         let remote: Vec<RemoteIoVec> = addresses
@@ -86,8 +86,8 @@ impl Memory {
         })
     }
 
-    /// Writes a word at each of these addresses, all of it at once; who sees it sees all that was
-    /// written before, and nothing that was read before is read later.
+    /// Writes a word at each of these addresses, each word atomically. The writes are ordered after
+    /// all earlier reads and writes of this process.
     pub(crate) fn write_words(&self, addresses: &[u64], word: u64) {
         fence(Ordering::SeqCst);
         let bytes = word.to_le_bytes();
@@ -107,7 +107,7 @@ impl Memory {
         }
     }
 
-    /// Writes all bytes as the program itself would: only where it may. Says whether it could.
+    /// Writes all bytes with the permissions of the program itself. Returns whether it succeeded.
     pub(crate) fn store(&self, address: u64, bytes: &[u8]) -> bool {
         let remote = usize::try_from(address).map(|base| RemoteIoVec {
             base,
@@ -119,8 +119,8 @@ impl Memory {
         })
     }
 
-    /// Writes code that other threads may be executing: up to a word they see all of or nothing.
-    /// The kernel copies whole aligned words at once, and less byte by byte.
+    /// Writes code that other threads may be executing. They see all or nothing of up to an aligned
+    /// word, because the kernel copies aligned words at once, but shorter pieces byte by byte.
     pub(crate) fn write_code(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         let aligned = address & !3;
         let offset = (address - aligned) as usize;
@@ -135,7 +135,7 @@ impl Memory {
         self.write(address, bytes)
     }
 
-    /// Writes all bytes, whatever the pages' protection.
+    /// Writes all bytes, regardless of the protection of the pages.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.file
             .write_all_at(bytes, address)

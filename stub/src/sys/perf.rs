@@ -1,7 +1,7 @@
 //! Perf events of the kernel (perf_event_open(2)): opening them, and reading their ring buffers.
 //!
-//! It stands apart because a ring is memory that the kernel writes at any time. This file alone
-//! reads it, and hands out copies.
+//! This module is separate because a ring is memory that the kernel may write at any time. Only
+//! this file reads it, and returns copies.
 
 use std::ffi::CStr;
 use std::fs;
@@ -15,10 +15,10 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::Tid;
 
-/// Events that are counted by the kernel's software, and by its tracepoints.
+/// Types of events: software events, and the kernel's tracepoints.
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
-/// The software event that never happens.
+/// A software event that never occurs.
 const COUNT_SW_DUMMY: u64 = 9;
 
 /// Fields of samples, `PERF_SAMPLE_*`.
@@ -27,7 +27,7 @@ const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_CPU: u64 = 1 << 7;
 const SAMPLE_RAW: u64 = 1 << 10;
 
-/// Bits of the word of flags in `struct perf_event_attr`.
+/// Bits of the flag word in `struct perf_event_attr`.
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
@@ -43,7 +43,7 @@ const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `PERF_EVENT_IOC_SET_OUTPUT`: `_IO('$', 5)`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// Where the control page has the kernel's and the reader's position.
+/// Offsets of the kernel's and the reader's position in the control page.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
@@ -71,9 +71,9 @@ struct Attributes {
 
 /// Opens an event for a thread on one processor, and for all threads that it creates from now on.
 ///
-/// Its records are context switches, creations, ends and names, with the monotonic clock. The
-/// ring's descriptor becomes readable when the ring holds `watermark` bytes. `threads_only`: no
-/// process inherits the event (Linux 5.13).
+/// Its records are context switches, creations, exits and names, with the monotonic clock. The
+/// ring's descriptor becomes readable when the ring holds `watermark` bytes. With `threads_only`,
+/// new processes do not inherit the event (Linux 5.13).
 pub(crate) fn open_schedule(
     thread: Tid,
     cpu: u32,
@@ -93,7 +93,7 @@ pub(crate) fn open_schedule(
     open(attributes, thread.0, cpu, watermark)
 }
 
-/// Opens an event for the hits of a tracepoint on one processor, in whatever process; samples have
+/// Opens an event for the hits of a tracepoint on one processor, in any process. Samples contain
 /// the tracepoint's data.
 pub(crate) fn open_tracepoint(id: u64, cpu: u32, watermark: u32) -> Result<OwnedFd, Errno> {
     let attributes = Attributes {
@@ -115,7 +115,7 @@ fn open(attributes: Attributes, thread: i32, cpu: u32, watermark: u32) -> Result
         clockid: libc::CLOCK_MONOTONIC,
         ..attributes
     };
-    // SAFETY: the kernel reads the structure, whose size is in it, and nothing else.
+    // SAFETY: the kernel reads only the structure, which contains its own size.
     let descriptor = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -127,14 +127,14 @@ fn open(attributes: Attributes, thread: i32, cpu: u32, watermark: u32) -> Result
         )
     };
     let descriptor = Errno::result(descriptor)? as i32;
-    // SAFETY: the call made it for us.
+    // SAFETY: the system call has just created the descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// The memory into which the kernel writes the records of events on one processor.
 pub(crate) struct Ring {
     event: OwnedFd,
-    /// The control page; the data is behind it.
+    /// The control page, followed by the data.
     base: NonNull<u8>,
     page: usize,
     /// Size of the data in bytes, a power of two.
@@ -145,7 +145,7 @@ impl Ring {
     /// Maps a ring of `size` bytes, a power of two and at least a page, for an event.
     pub(crate) fn map(event: OwnedFd, size: usize) -> Result<Ring, Errno> {
         let page = page_size();
-        // SAFETY: the kernel chooses an address at which nothing is.
+        // SAFETY: the kernel chooses an unused address.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -167,7 +167,7 @@ impl Ring {
         }
     }
 
-    /// Has another event on the same processor write into this ring, too.
+    /// Redirects the output of another event on the same processor into this ring.
     pub(crate) fn take_output_of(&self, event: &OwnedFd) -> Result<(), Errno> {
         // SAFETY: the request takes a descriptor and touches no memory of ours.
         let done = unsafe {
@@ -185,18 +185,18 @@ impl Ring {
         self.size
     }
 
-    /// The position behind the last byte that the kernel has written.
+    /// The position after the last byte that the kernel has written.
     pub(crate) fn head(&self) -> u64 {
-        // The kernel's store pairs with this: what lies before the position can be read.
+        // Pairs with the kernel's store: all bytes before the position can be read.
         self.position(DATA_HEAD).load(Ordering::Acquire)
     }
 
-    /// The position of the first byte that is still to be read.
+    /// The position of the first unread byte.
     pub(crate) fn tail(&self) -> u64 {
         self.position(DATA_TAIL).load(Ordering::Relaxed)
     }
 
-    /// Gives the space before a position back to the kernel.
+    /// Returns the space before a position to the kernel.
     pub(crate) fn release(&self, tail: u64) {
         self.position(DATA_TAIL).store(tail, Ordering::Release);
     }
@@ -207,14 +207,13 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies bytes out of the ring; at most as many as it has.
+    /// Copies bytes out of the ring, at most as many as the ring has.
     pub(crate) fn copy(&self, position: u64, bytes: &mut [u8]) {
         let length = bytes.len().min(self.size);
         let start = (position % self.size as u64) as usize;
         let first = length.min(self.size - start);
         // SAFETY: both parts are inside the mapping, and `bytes` is ours. The kernel does not write
-        // between the reader's position and its own; if a caller asks for more, it gets stale
-        // bytes.
+        // between the reader's position and its own. A caller that asks for more gets stale bytes.
         unsafe {
             let data = self.base.as_ptr().add(self.page);
             ptr::copy_nonoverlapping(data.add(start), bytes.as_mut_ptr(), first);
@@ -228,23 +227,23 @@ unsafe impl Send for Ring {}
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and no reference into it is left.
+        // SAFETY: `map` mapped it with this length, and no reference into it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.size) };
     }
 }
 
-/// One descriptor that is readable when a ring has reached its watermark.
+/// One descriptor that is readable when one of the watched rings has reached its watermark.
 pub(crate) struct Watermarks(OwnedFd);
 
 impl Watermarks {
     pub(crate) fn new() -> Result<Watermarks, Errno> {
-        // SAFETY: makes a descriptor.
+        // SAFETY: the call only creates a descriptor.
         let descriptor = Errno::result(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the call made it for us.
+        // SAFETY: the system call has just created the descriptor.
         Ok(Watermarks(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// Watches a ring. Edge-triggered: an event whose threads have all ended is readable forever.
+    /// Watches a ring. Edge-triggered, because an event is readable forever after its threads end.
     pub(crate) fn watch(&self, ring: &Ring) -> Result<(), Errno> {
         let mut event = libc::epoll_event {
             events: (libc::EPOLLIN | libc::EPOLLET) as u32,
@@ -262,7 +261,8 @@ impl Watermarks {
         Errno::result(done).map(drop)
     }
 
-    /// Makes the descriptor unreadable until a ring reaches its watermark again. Whether one had.
+    /// Makes the descriptor unreadable until a ring reaches its watermark again. Returns whether a
+    /// ring had reached it.
     pub(crate) fn clear(&self) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let mut any = false;
@@ -290,27 +290,27 @@ impl AsFd for Watermarks {
     }
 }
 
-/// The size of a page.
+/// Size of a page, in bytes.
 pub(crate) fn page_size() -> usize {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.map_or(4096, |size| size as usize)
 }
 
-/// How many processors the system can have, those that are offline included.
+/// Number of processors that the system can have, including offline ones.
 pub(crate) fn processors() -> u32 {
-    // SAFETY: asks only.
+    // SAFETY: sysconf only returns a number.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(count).unwrap_or(1).max(1)
 }
 
 /// The system's memory in bytes.
 pub(crate) fn memory_size() -> u64 {
-    // SAFETY: asks only.
+    // SAFETY: sysconf only returns a number.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
     u64::try_from(pages).unwrap_or(0) * page_size() as u64
 }
 
-/// How many descriptors this process may have, for as long as this lives: as many as it can.
+/// Raises this process's limit of descriptors to the maximum, as long as this value lives.
 pub(crate) struct MoreDescriptors(Option<libc::rlimit>);
 
 impl MoreDescriptors {
@@ -342,14 +342,14 @@ impl Drop for MoreDescriptors {
     }
 }
 
-/// The kernel's directory of tracepoints, and what keeps it there.
+/// The kernel's directory of tracepoints, and the mount that provides it.
 pub(crate) struct Tracepoints {
     path: PathBuf,
     _mount: Option<OwnedFd>,
 }
 
 impl Tracepoints {
-    /// Finds the directory, or mounts one that no other process sees.
+    /// Finds the directory, or mounts one that is invisible to other processes.
     pub(crate) fn find() -> Option<Tracepoints> {
         for root in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
             let path = PathBuf::from(root).join("events");
@@ -365,13 +365,13 @@ impl Tracepoints {
         })
     }
 
-    /// A file of a tracepoint, e.g. `sched/sched_waking/format`.
+    /// Reads a file of a tracepoint, e.g. `sched/sched_waking/format`.
     pub(crate) fn read(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.path.join(file)).ok()
     }
 }
 
-/// Mounts a file system at no place, for the descriptor alone (Linux 5.2).
+/// Mounts a file system without a mount point, for the descriptor only (Linux 5.2).
 fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
     // These numbers are the same on all architectures.
     const FSOPEN: libc::c_long = 430;
@@ -380,12 +380,12 @@ fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
     const FSCONFIG_CMD_CREATE: libc::c_long = 6;
     const CLOEXEC: libc::c_long = 1;
     let none = ptr::null::<u8>();
-    // SAFETY: the kernel reads a string that ends with a zero.
+    // SAFETY: the kernel reads a NUL-terminated string.
     let context = Errno::result(unsafe { libc::syscall(FSOPEN, kind.as_ptr(), CLOEXEC) })?;
-    // SAFETY: the call made it for us.
+    // SAFETY: the system call has just created the descriptor.
     let context = unsafe { OwnedFd::from_raw_fd(context as i32) };
     let number = context.as_raw_fd();
-    // SAFETY: this command takes no key and no value.
+    // SAFETY: this command has no key and no value.
     let created = unsafe {
         libc::syscall(
             FSCONFIG,
@@ -397,9 +397,9 @@ fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
         )
     };
     Errno::result(created)?;
-    // SAFETY: takes numbers only.
+    // SAFETY: the arguments are numbers.
     let mount =
         Errno::result(unsafe { libc::syscall(FSMOUNT, number, CLOEXEC, 0 as libc::c_long) })?;
-    // SAFETY: the call made it for us.
+    // SAFETY: the system call has just created the descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(mount as i32) })
 }

@@ -1,7 +1,7 @@
 //! ptrace(2) requests, one function each.
 //!
-//! nix wraps some of them, but not `PTRACE_LISTEN` nor register sets as plain bytes, and its
-//! signal type cannot hold real-time signals, which must pass through us unharmed.
+//! nix wraps some of them, but not `PTRACE_LISTEN` or register sets as plain bytes. Its signal type
+//! cannot hold real-time signals, which the stub must pass on unchanged.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::Tid;
 
-/// Options for [`seize`]: every way to become a thread, a process or another program stops.
+/// Options for [`seize`]: stops at every clone, fork, vfork and exec.
 pub(crate) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
@@ -18,23 +18,23 @@ pub(crate) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEVFORKDONE
     | libc::PTRACE_O_TRACEEXEC;
 
-/// The same for a thread that is to stop once more when it ends.
+/// [`OPTIONS`] for a thread that is also to stop when it ends.
 pub(crate) const WITH_END: i32 = OPTIONS | libc::PTRACE_O_TRACEEXIT;
 
-/// In addition, for programs that we start, until they are resumed: they are killed if we die
-/// unawares.
+/// Additional option for programs that the stub starts, until they are resumed: the kernel kills
+/// them if the stub dies.
 pub(crate) const KILL_WITH_US: i32 = libc::PTRACE_O_EXITKILL;
 
-/// For a process that is only to be held back when it ends.
+/// Options for a process that is only to stop when it ends.
 pub(crate) const UNTIL_EXIT: i32 = libc::PTRACE_O_TRACEEXIT;
 
-/// `si_code` of a thread that was interrupted: `SIGTRAP | PTRACE_EVENT_STOP << 8`.
+/// `si_code` of an interrupted thread: `SIGTRAP | PTRACE_EVENT_STOP << 8`.
 pub(crate) const INTERRUPTED: i32 = 0x8005;
 
-/// The bytes of a `siginfo_t`.
+/// Size of a `siginfo_t`, in bytes.
 pub(crate) const SIGINFO_SIZE: usize = size_of::<libc::siginfo_t>();
 
-/// A `siginfo_t` as the kernel gave it: 128 bytes, of which few threads have one.
+/// A `siginfo_t` as the kernel returned it. Boxed: it has 128 bytes, and few threads have one.
 #[derive(Clone)]
 pub(crate) struct SignalInfo(Box<libc::siginfo_t>);
 
@@ -44,12 +44,12 @@ impl SignalInfo {
         self.0.si_signo
     }
 
-    /// `si_code`: who raised the signal.
+    /// `si_code`: the origin of the signal.
     pub(crate) fn code(&self) -> i32 {
         self.0.si_code
     }
 
-    /// `si_addr`: where it happened, for faults and debug registers.
+    /// `si_addr`: the address of a fault, or of a debug register's hit.
     pub(crate) fn address(&self) -> u64 {
         // SAFETY: an address is read out of plain data; for signals without one it means nothing.
         unsafe { self.0.si_addr() as usize as u64 }
@@ -63,7 +63,7 @@ impl SignalInfo {
         ) && self.code() > 0
     }
 
-    /// Whether it is a `SIGTRAP` that the kernel raised, and nobody sent.
+    /// Whether it is a `SIGTRAP` that the kernel raised, rather than one that a process sent.
     pub(crate) fn is_raised_trap(&self) -> bool {
         is_raised_trap(&self.0)
     }
@@ -110,32 +110,32 @@ pub(crate) fn interrupt(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Lets a stopped thread run, delivering `signal` unless it is zero.
+/// Resumes a stopped thread, and delivers `signal` unless it is zero.
 pub(crate) fn cont(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
 
-/// Lets a stopped thread execute one instruction.
+/// Makes a stopped thread execute one instruction.
 pub(crate) fn step(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_SINGLESTEP, tid, 0, signal as usize)
 }
 
-/// Lets a stopped thread run to its next system call.
+/// Resumes a stopped thread until its next system call.
 pub(crate) fn cont_to_syscall(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize)
 }
 
-/// Leaves a thread in its group-stop, to be woken by `SIGCONT` or [`interrupt`].
+/// Leaves a thread in its group-stop; `SIGCONT` or [`interrupt`] wakes it.
 pub(crate) fn listen(tid: Tid) -> Result<(), Errno> {
     request(libc::PTRACE_LISTEN, tid, 0, 0)
 }
 
-/// Stops tracing a stopped thread and lets it run, delivering `signal` unless it is zero.
+/// Detaches from a stopped thread, which continues, and delivers `signal` unless it is zero.
 pub(crate) fn detach(tid: Tid, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize)
 }
 
-/// What the event stop is about: the new thread, the former id, or the exit status.
+/// The message of an event stop: the new thread, the former id, or the exit status.
 pub(crate) fn event_message(tid: Tid) -> Result<usize, Errno> {
     let mut message: libc::c_ulong = 0;
     request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
@@ -150,19 +150,19 @@ pub(crate) fn signal_info(tid: Tid) -> Result<SignalInfo, Errno> {
     Ok(SignalInfo(Box::new(info)))
 }
 
-/// AArch64 raises that of a system call it stepped through with `SI_USER`, and nobody as its
-/// sender.
+/// Whether the kernel raised this `SIGTRAP`. After a step through a system call, AArch64 raises one
+/// with the code `SI_USER` and no sender.
 fn is_raised_trap(info: &libc::siginfo_t) -> bool {
     // SAFETY: a number is read out of plain data; it is the sender's where the code is `SI_USER`.
-    let nobody = || unsafe { info.si_pid() } == 0;
-    let raised = info.si_code > 0 || (info.si_code == libc::SI_USER && nobody());
+    let no_sender = || unsafe { info.si_pid() } == 0;
+    let raised = info.si_code > 0 || (info.si_code == libc::SI_USER && no_sender());
     info.si_signo == libc::SIGTRAP && raised
 }
 
-/// Whether a stopped thread has yet to report a trap that it has executed.
+/// Whether a stopped thread has executed a trap that it has not reported yet.
 ///
-/// The kernel honours an [`interrupt`] before it looks at signals, those of the thread's own last
-/// instruction included: the thread then stands behind a trap and nothing says so but its queue.
+/// The kernel handles an [`interrupt`] before signals, even those of the thread's last instruction.
+/// The thread is then after a trap, and only its signal queue shows it.
 pub(crate) fn trap_is_pending(tid: Tid) -> bool {
     const PTRACE_PEEKSIGINFO: libc::c_uint = 0x4209;
     const BATCH: usize = 8;
@@ -218,8 +218,8 @@ pub(crate) fn set_signal_info(tid: Tid, info: &SignalInfo) -> Result<(), Errno> 
     request(libc::PTRACE_SETSIGINFO, tid, 0, &raw const *info.0 as usize)
 }
 
-/// In place of a note type: an armv7 thread's pointer to its own data, which the kernel shows, and
-/// does not take, by a request of its own.
+/// Pseudo note type of an armv7 thread's pointer to its own data. The kernel has a separate request
+/// to read it, and none to write it.
 pub(crate) const THREAD_AREA: u32 = u32::MAX;
 
 /// `PTRACE_GET_THREAD_AREA` on ARM.
@@ -230,7 +230,7 @@ fn thread_area(tid: Tid) -> Result<Vec<u8>, Errno> {
     Ok(pointer.to_ne_bytes().to_vec())
 }
 
-/// Reads the register set with ELF note type `note`; the answer has the length the kernel gives.
+/// Reads the register set with ELF note type `note`. The result has the kernel's length.
 pub(crate) fn register_set(tid: Tid, note: u32, capacity: usize) -> Result<Vec<u8>, Errno> {
     if note == THREAD_AREA {
         return thread_area(tid);
@@ -268,7 +268,7 @@ pub(crate) fn set_register_set(tid: Tid, note: u32, bytes: &[u8]) -> Result<(), 
     )
 }
 
-/// Whether a thread at a system call stop is about to enter the kernel, or has left it. An error
+/// Whether a thread at a system call stop is before the call (true) or after it (false). Fails
 /// before Linux 5.3.
 pub(crate) fn at_call_entry(tid: Tid) -> Result<bool, Errno> {
     const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
@@ -288,7 +288,7 @@ pub(crate) fn at_call_entry(tid: Tid) -> Result<bool, Errno> {
 /// Reads the word at `offset` of the thread's `struct user`.
 pub(crate) fn peek_user(tid: Tid, offset: usize) -> Result<usize, Errno> {
     let mut word: libc::c_ulong = 0;
-    // The bare system call, unlike the C library, stores the word where its last argument says.
+    // The bare system call, unlike the C library, stores the word at the last argument's address.
     // SAFETY: the kernel writes one long.
     let answer = unsafe {
         libc::syscall(
@@ -307,8 +307,8 @@ pub(crate) fn poke_user(tid: Tid, offset: usize, word: usize) -> Result<(), Errn
     request(libc::PTRACE_POKEUSER, tid, offset, word)
 }
 
-/// Where the kernel keeps the number of the processor that a thread runs on, if the thread has
-/// asked for that (rseq(2), which C libraries do; `cpu_id` of `struct rseq` is its second word).
+/// Address at which the kernel stores the number of the thread's processor, if the thread has
+/// registered for it (rseq(2), which C libraries do; `cpu_id` of `struct rseq` is its second word).
 pub(crate) fn processor_word(tid: Tid) -> Option<u64> {
     const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
     const CPU_ID: u64 = 4;
@@ -350,7 +350,7 @@ pub(crate) fn set_debug_word(tid: Tid, index: isize, word: u32) -> Result<(), Er
     request(PTRACE_SETHBPREGS, tid, index as usize, from)
 }
 
-/// Queues `info` for one thread, as if its sender had done so.
+/// Queues `info` for one thread, as its sender did.
 pub(crate) fn queue_signal(process: Tid, tid: Tid, info: &SignalInfo) -> Result<(), Errno> {
     // SAFETY: the kernel reads one siginfo_t.
     let answer = unsafe {
@@ -363,7 +363,7 @@ pub(crate) fn queue_signal(process: Tid, tid: Tid, info: &SignalInfo) -> Result<
         )
     };
     match Errno::result(answer) {
-        // Only a process itself may claim a signal to come from the kernel: send a plain one.
+        // Only a process itself may queue a signal that claims to come from the kernel.
         Err(Errno::EPERM) => send_signal(process, tid, info.signal()),
         other => other.map(drop),
     }
@@ -375,10 +375,10 @@ pub(crate) fn send_signal(process: Tid, tid: Tid, signal: i32) -> Result<(), Err
     Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, process.0, tid.0, signal) }).map(drop)
 }
 
-/// Whether this is a thread of that process, one that has ended and has not been waited for among
-/// them.
+/// Whether this is a thread of that process, including threads that have ended and have not been
+/// waited for.
 pub(crate) fn is_thread_of(process: Tid, tid: Tid) -> bool {
-    // Signal 0 is not sent, but the kernel looks who would get it, and whether that may be.
+    // The kernel does not send signal 0, but checks the receiver and the permission.
     send_signal(process, tid, 0) != Err(Errno::ESRCH)
 }
 
@@ -388,7 +388,7 @@ pub(crate) fn kill(process: Tid) -> Result<(), Errno> {
     Errno::result(unsafe { libc::kill(process.0, libc::SIGKILL) }).map(drop)
 }
 
-/// Whether two processes run in the same memory (kcmp(2)); `None` where the kernel cannot tell.
+/// Whether two processes share their memory (kcmp(2)). `None` if the kernel does not support it.
 pub(crate) fn same_memory(one: Tid, other: Tid) -> Option<bool> {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: integers only.
@@ -396,7 +396,7 @@ pub(crate) fn same_memory(one: Tid, other: Tid) -> Option<bool> {
     (answer >= 0).then_some(answer == 0)
 }
 
-/// Makes an inherited descriptor private to us: what we start shall not have it.
+/// Marks an inherited descriptor close-on-exec, so that programs started later do not get it.
 pub(crate) fn close_on_exec(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the descriptor is open for as long as it is borrowed.
     let answer = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };

@@ -1,28 +1,28 @@
-//! One turn of the event loop: since when something may have waited for it.
+//! One turn of the event loop, and the time since when an event may have waited for it.
 //!
-//! A thread that traps stands until this process runs, and on a machine with much to do it is not
-//! this process's turn at once. When it became ready to run nobody tells it, but how long it has
-//! waited for processors altogether the kernel does: in the second number of `schedstat`
-//! (Documentation/scheduler/sched-stats), where it keeps that.
+//! A thread that traps is stopped until this process runs, which may take a while on a busy
+//! machine. The kernel does not report when this process became runnable. But it counts the total
+//! time that a thread has waited for a processor: the second number of `schedstat`
+//! (Documentation/scheduler/sched-stats), if the kernel has these statistics.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::monotonic_ns;
 
-/// Shorter turns are the usual ones.
-const LONG: u64 = 1_000_000;
+/// Minimum duration of a sleep after which a late wake-up matters, in nanoseconds.
+const MIN_LATE_SLEEP: u64 = 1_000_000;
 
 pub(crate) struct Turn {
     schedstat: Option<File>,
-    /// Total time it had waited for processors when it went to sleep.
+    /// Total time that the thread had waited for a processor before it slept, in nanoseconds.
     waited: u64,
     asleep: u64,
     begun: u64,
 }
 
 impl Turn {
-    /// The first one, which begins now.
+    /// Begins the first turn.
     pub(crate) fn new() -> Turn {
         Turn {
             schedstat: File::open("/proc/thread-self/schedstat").ok(),
@@ -32,23 +32,23 @@ impl Turn {
         }
     }
 
-    /// It is over, until something comes.
+    /// Ends the turn: the thread is about to wait for an event.
     pub(crate) fn sleep(&mut self) {
         self.waited = self.has_waited();
         self.asleep = monotonic_ns();
     }
 
-    /// Something has come: when is told from how late it is.
+    /// Begins a turn when the event came: the wait for a processor counts as part of it.
     pub(crate) fn wake(&mut self) {
         let now = monotonic_ns();
         self.begun = now;
-        if now - self.asleep >= LONG {
+        if now - self.asleep >= MIN_LATE_SLEEP {
             let late = self.has_waited().saturating_sub(self.waited);
             self.begun = now.saturating_sub(late).max(self.asleep);
         }
     }
 
-    /// From when to now it has been.
+    /// The start of this turn, and the current time, in nanoseconds of the monotonic clock.
     pub(crate) fn so_far(&self) -> (u64, u64) {
         (self.begun, monotonic_ns())
     }
@@ -74,24 +74,24 @@ mod tests {
 
     use super::*;
 
-    /// One processor for this thread, which is in no hurry, and three that are.
+    /// This thread has low priority, and shares one processor with three busy threads.
     #[test]
-    fn who_gets_its_turn_late_knows_since_when() {
+    fn late_wake_up_is_measured() {
         let mut one = [0u8; 128];
-        // SAFETY: the kernel writes as many bytes as there are, for this thread.
+        // SAFETY: the kernel writes at most the given number of bytes.
         unsafe { libc::sched_getaffinity(0, one.len(), one.as_mut_ptr().cast()) };
         let first = one.iter().position(|byte| *byte != 0).unwrap();
         let bit = one[first] & one[first].wrapping_neg();
         one.fill(0);
         one[first] = bit;
-        // SAFETY: the same, read.
+        // SAFETY: the kernel reads at most the given number of bytes.
         unsafe { libc::sched_setaffinity(0, one.len(), one.as_ptr().cast()) };
         let over = Arc::new(AtomicBool::new(false));
         let busy = [(); 3].map(|()| {
             let over = over.clone();
             std::thread::spawn(move || while !over.load(Ordering::Relaxed) {})
         });
-        // SAFETY: it changes a number of this thread's.
+        // SAFETY: the call only changes the priority of this thread.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
         let mut turn = Turn::new();
         let late = (0..1000).any(|_| {
@@ -99,7 +99,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(2));
             turn.wake();
             let (begun, now) = turn.so_far();
-            now - begun >= LONG
+            now - begun >= MIN_LATE_SLEEP
         });
         over.store(true, Ordering::Relaxed);
         for thread in busy {

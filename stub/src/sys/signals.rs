@@ -1,8 +1,8 @@
 //! The signals sent to this process, as a descriptor to poll.
 //!
-//! They stay blocked for the whole life of the server, so that none is lost between two calls of
-//! poll(2) and none interrupts a system call. `SIGINT` and `SIGQUIT` are among them: the traced
-//! program shares our terminal, and the keys are meant for it.
+//! The signals stay blocked as long as the server runs. None is lost between two calls of poll(2),
+//! and none interrupts a system call. `SIGINT` and `SIGQUIT` are among them: the traced program
+//! shares our terminal, and the keys are meant for the program.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -19,12 +19,12 @@ const SIGNALS: [Signal; 5] = [
 ];
 const SIZE: usize = size_of::<libc::signalfd_siginfo>();
 
-/// What the server was told by signal.
+/// The meaning of a signal to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     /// A traced thread has something to report.
     Child,
-    /// To end, in good order.
+    /// A request to end in an orderly way.
     End,
     /// The terminal's interrupt or quit key.
     Key,
@@ -42,7 +42,7 @@ impl Signals {
         let set: SigSet = SIGNALS.into_iter().collect();
         let mut original = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut original))?;
-        // A child whose SIGCHLD is ignored leaves nothing to wait for.
+        // The kernel would discard the exit status of a child if SIGCHLD were ignored.
         // SAFETY: the default disposition runs no code of ours.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
         let descriptor =
@@ -53,15 +53,14 @@ impl Signals {
         })
     }
 
-    /// The signal mask this process was started with.
+    /// The signal mask with which this process was started.
     pub(crate) fn original_mask(&self) -> SigSet {
         self.original
     }
 
-    /// Takes all that have come.
+    /// Takes all pending signals.
     pub(crate) fn take(&self) -> Vec<Told> {
-        // Of each there is one at most, and all are read at once: most of the time it is `SIGCHLD`
-        // alone.
+        // There is at most one of each, and one read returns all. Mostly it is only `SIGCHLD`.
         let mut bytes = [0; SIGNALS.len() * SIZE];
         let got = nix::unistd::read(&self.descriptor, &mut bytes).unwrap_or(0);
         let signals = bytes[..got].chunks_exact(SIZE);
@@ -76,8 +75,8 @@ impl Signals {
     }
 }
 
-/// Has the descriptor say once more that traced threads have something to report: not all that came
-/// was read.
+/// Makes the descriptor report again that traced threads have something to report, because the
+/// caller did not read all reports.
 pub(crate) fn raise_again() {
     let _ = nix::sys::signal::raise(Signal::SIGCHLD);
 }

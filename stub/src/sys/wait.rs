@@ -1,48 +1,47 @@
 //! waitpid(2) on traced threads, decoded.
 //!
-//! nix's decoder fails on stops by real-time signals, after the kernel has already forgotten
-//! the stop; so this one is ours.
+//! nix's decoder fails on stops by real-time signals when the kernel has already forgotten the
+//! stop, so this module decodes them itself.
 
 use nix::errno::Errno;
 
 use super::Tid;
 
-/// What became of a traced thread. Signals are the kernel's numbers.
+/// The event that a traced thread reports. Signals have the kernel's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Status {
-    /// It is gone; if it was the process's last, with this code.
+    /// The thread has ended. If it was the last one, this is the process's exit code.
     Exited(i32),
-    /// It is gone; the process was killed by this signal.
+    /// The thread has ended because this signal killed the process.
     Killed(i32),
-    /// A signal is about to be delivered.
+    /// The kernel is about to deliver a signal.
     Signal(i32),
-    /// It enters or leaves a system call.
+    /// The thread enters or leaves a system call.
     Syscall,
-    /// It became a member of a group-stop by this signal, or stopped because we asked (`SIGTRAP`).
+    /// The thread is in a group-stop by this signal, or stopped at our request (`SIGTRAP`).
     Held(i32),
-    /// It made another thread or process.
+    /// The thread has created a thread or a process.
     Clone,
-    /// It made a child with a copy of its memory.
+    /// The thread has created a child with a copy of its memory.
     Fork,
-    /// It made a child that runs in its memory.
+    /// The thread has created a child that shares its memory.
     VFork,
-    /// The child that ran in its memory has left that.
+    /// The child that shared the thread's memory has stopped using it.
     VForkDone,
-    /// It is another program now, and the process's only thread.
+    /// The thread executes another program, and is the only thread of the process.
     Exec,
-    /// It is about to exit.
+    /// The thread is about to exit.
     Exiting,
-    /// An event this program does not ask for.
+    /// An event that the stub does not request.
     Other,
 }
 
-/// Reaps one report, of `only` that thread if given. `None`: there is none now.
+/// Reaps one report: of this thread if `only` is given, otherwise of any. `None` if there is none.
 ///
 /// # Errors
 /// `ECHILD` when no traced thread is left.
 pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status)>, Errno> {
-    // What is traced belongs to the thread that traces it: another thread's reports are not ours to
-    // take.
+    // Only the thread that traces another one may take its reports.
     let flags = libc::__WALL | libc::__WNOTHREAD | if block { 0 } else { libc::WNOHANG };
     let mut word = 0;
     loop {
@@ -57,8 +56,8 @@ pub(crate) fn wait(only: Option<Tid>, block: bool) -> Result<Option<(Tid, Status
     }
 }
 
-/// The next thread that has a report, and its signal if it stopped for one. The report is not
-/// reaped.
+/// The next thread with a report, and its signal if it has stopped for one. Does not reap the
+/// report.
 ///
 /// # Errors
 /// `ECHILD` when no traced thread is left.
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn group_stop_and_interrupt_are_told_apart() {
+    fn group_stop_and_interrupt_are_distinct() {
         let stop = |signal: i32| 0x7f | signal << 8 | libc::PTRACE_EVENT_STOP << 16;
         assert_eq!(decode(stop(libc::SIGSTOP)), Status::Held(libc::SIGSTOP));
         assert_eq!(decode(stop(libc::SIGTRAP)), Status::Held(libc::SIGTRAP));
