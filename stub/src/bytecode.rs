@@ -1,9 +1,9 @@
-//! Agent expressions: the bytecode in which gdb says what a tracepoint collects and when (GDB
+//! Agent expressions: the bytecode by which gdb defines when and what a tracepoint collects (GDB
 //! manual, appendix "The GDB Agent Expression Mechanism").
 //!
-//! [`Op`] is one decoded instruction. [`evaluate()`] executes them on a stack machine, and the
+//! [`Op`] is one decoded instruction. [`evaluate()`] executes instructions on a stack machine. The
 //! planner of fast tracepoints follows them without executing them. Code from a client is not
-//! trusted: every operand is checked.
+//! trusted, so every operand is checked.
 
 mod evaluate;
 mod op;
@@ -14,21 +14,21 @@ use std::fmt;
 pub(crate) use evaluate::{World, evaluate};
 pub(crate) use op::{Binary, Op};
 
-/// Why an expression has no value.
+/// The reason why an expression has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// An instruction that we do not have, or that makes no sense here: floating point, `printf` of
-    /// what is to be collected.
+    /// The instruction is not supported or is meaningless here: floating point, or `printf` in
+    /// actions that collect.
     Unsupported(u8),
-    /// The code ends or jumps where there is none.
+    /// The code ends too early, or jumps outside.
     OutOfCode,
-    /// More on the stack than fits, or less than is needed.
+    /// The stack overflows or underflows.
     Stack,
-    /// A register or memory that cannot be read.
+    /// A register or memory cannot be read.
     Unreadable,
     /// Division by zero.
     DivisionByZero,
-    /// It does not come to an end.
+    /// The limit of steps is reached.
     Endless,
 }
 

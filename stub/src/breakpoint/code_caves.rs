@@ -1,11 +1,10 @@
-//! Bytes that can be executed and that nothing uses: what is left of the last page of a file's
-//! text.
+//! Code caves: unused executable bytes at the end of the last page of a file's text.
 //!
-//! Memory is mapped in pages, and text rarely fills its last one. What is behind it up to the
-//! page's end is mapped and executable like the text, and no program has a use for it. Nothing has
-//! to be injected to get it, no mapping appears in the program, it is as near to the text as it can
-//! be, and code that we leave there by accident is in the way of nothing. (gdb uses the program's
-//! entry, which is one slot, and no slot before the program has started.)
+//! Memory is mapped in pages, and text rarely fills its last page. The rest of that page is mapped
+//! and executable like the text, and programs do not use it. The stub needs no injection to get
+//! it, the program gets no new mapping, and it is as near to the text as possible. Code left there
+//! by accident is harmless. (gdb uses the program's entry point, which is only one slot, and none
+//! before the program has started.)
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,10 +15,10 @@ use crate::sys::memory::Memory;
 
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
-/// More segments than any image has.
+/// Upper limit of the number of segments, above that of any image.
 const MAX_SEGMENTS: u64 = 64;
 
-/// All unused bytes behind text that is mapped as `maps` says.
+/// All caves after the text of files in the mappings `maps`.
 pub(super) fn find(maps: &str, memory: &Memory) -> Vec<Range<u64>> {
     let mut heads = HashMap::new();
     let mut caves = Vec::new();
@@ -40,7 +39,7 @@ pub(super) fn find(maps: &str, memory: &Memory) -> Vec<Range<u64>> {
     caves
 }
 
-/// Where the executable segments of the image with its header at `head` end.
+/// The ends of the executable segments of the image with its header at `head`.
 fn text_ends(memory: &Memory, head: u64) -> Vec<u64> {
     let field = |at: u64, size: usize| -> Option<u64> {
         let mut bytes = [0; 8];

@@ -1,9 +1,10 @@
-//! Where instructions are executed whose places are taken by traps.
+//! Slots: copies of the instructions under traps, which threads execute instead of the originals.
 //!
-//! A slot belongs to a trap, not to a thread: it is code like any other, and any number of threads
-//! may be in it. It holds one instruction and the jump to the next, so a thread in it either has
-//! executed the instruction or has not; [`left`](DisplacedInstructions::left) says where it would
-//! be without us. What is in a slot is never changed while a thread might be in it.
+//! A slot belongs to a trap, not to a thread. It is ordinary code, and any number of threads may be
+//! in it. It holds one instruction and a jump to the next. A thread in a slot either has executed
+//! the instruction or has not; [`left`](DisplacedInstructions::left) computes the address that the
+//! thread would have without the slot. The contents of a slot never change while a thread may be in
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,33 +17,33 @@ use crate::sys::{Tid, maps};
 use super::code_caves;
 use super::patch::Patch;
 
-/// Room for the longest instruction and the longest way back.
+/// Size of a slot, in bytes: the longest instruction and the longest jump back.
 const SIZE: u64 = 32;
 
 /// All slots of one memory.
 #[derive(Default)]
 pub(crate) struct DisplacedInstructions {
-    /// Unused room, and up to where it is taken.
+    /// Unused ranges, and the end of the used part of each.
     caves: Vec<(Range<u64>, u64)>,
-    /// A hash of what was mapped when they were looked for.
+    /// Hash of the mappings at the time of the search for unused ranges.
     mapped: Option<u64>,
-    /// By address.
+    /// Slots by their address.
     slots: BTreeMap<u64, Slot>,
-    /// The slot of each trap; `None`: its instruction can have none.
+    /// The slot of each trap; `None` if its instruction cannot have one.
     of_traps: HashMap<u64, Option<u64>>,
 }
 
 struct Slot {
     patch: Patch,
-    /// Where the instruction stands.
+    /// Address of the original instruction.
     at: u64,
     length: usize,
-    /// The instruction this is made of, with what follows.
+    /// The original instruction, with the bytes after it.
     source: Vec<u8>,
 }
 
 impl Slot {
-    /// Where a thread would be that is so far in.
+    /// The position of a thread at this offset in the slot.
     fn left(&self, offset: u64) -> Option<SlotExit> {
         match offset {
             0 => Some(SlotExit::Before(self.at)),
@@ -52,18 +53,18 @@ impl Slot {
     }
 }
 
-/// Where a thread in a slot would be without it.
+/// The address that a thread in a slot would have without the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotExit {
     /// Before the instruction at this address.
     Before(u64),
-    /// At this address, the instruction being executed.
+    /// At this address, after the instruction.
     After(u64),
 }
 
 impl DisplacedInstructions {
-    /// The slot for the instruction `code` at `at`, under a trap of this kind. `None`: it must be
-    /// executed in its place, or there is no room.
+    /// The slot for the instruction `code` at `at`, under a trap of this kind. `None` if the
+    /// instruction must be executed at its address, or if no space is left.
     pub(crate) fn slot(
         &mut self,
         process: Tid,
@@ -81,8 +82,8 @@ impl DisplacedInstructions {
                 if stands && slot.is_some_and(|slot| slot.source == code) {
                     return Some(*start);
                 }
-                // The program has changed its code, and a thread may still be in the old slot; or
-                // that is unmapped.
+                // The slot has been unmapped; or the program has changed its code, in which case a
+                // thread may still be in the old slot.
                 if !stands {
                     self.slots.remove(start);
                 }
@@ -101,7 +102,7 @@ impl DisplacedInstructions {
         kind: usize,
         code: &[u8],
     ) -> Option<u64> {
-        // Whether there is any use in looking for room.
+        // Do not search for space if the instruction cannot be displaced.
         arch::displace(code, at, at & !15, kind)?;
         self.look_for_caves(&maps::read(process), memory);
         let slot = self.room(at)?;
@@ -118,14 +119,14 @@ impl DisplacedInstructions {
         Some(slot)
     }
 
-    /// Unused room of this size, for a moment.
+    /// The start of an unused range of this size, for temporary use.
     pub(crate) fn spare(&mut self, process: Tid, memory: &Memory, size: u64) -> Option<u64> {
         self.look_for_caves(&maps::read(process), memory);
         let free = |(cave, taken): &&(Range<u64>, u64)| cave.end - taken >= size;
         self.caves.iter().find(free).map(|(_, taken)| *taken)
     }
 
-    /// Room for something else that stays, behind this text, in what is mapped as `maps` says.
+    /// Reserves a permanent slot after this text for another use. `maps` lists the mappings.
     pub(crate) fn lend(&mut self, maps: &str, memory: &Memory, text: &Range<u64>) -> Option<u64> {
         self.look_for_caves(maps, memory);
         let mut free = self.caves.iter();
@@ -135,7 +136,7 @@ impl DisplacedInstructions {
         Some(room)
     }
 
-    /// The nearest room within reach.
+    /// The nearest unused slot within reach.
     fn room(&self, at: u64) -> Option<u64> {
         let free = self
             .caves
@@ -154,9 +155,9 @@ impl DisplacedInstructions {
         }
     }
 
-    /// What is known of room may be unmapped, and be text of something else now.
+    /// Updates the list of unused ranges: they may have been unmapped, or contain other text now.
     fn look_for_caves(&mut self, maps: &str, memory: &Memory) {
-        // Many places want room while nothing changes, and to look takes hundreds of system calls.
+        // The search takes hundreds of system calls, so do it only when the mappings have changed.
         let mut hasher = DefaultHasher::new();
         maps.hash(&mut hasher);
         let mapped = hasher.finish();
@@ -174,14 +175,14 @@ impl DisplacedInstructions {
         }
     }
 
-    /// Whether a thread with this program counter is in a slot, and where it would be.
+    /// If a thread with this program counter is in a slot: the address it would have without it.
     pub(crate) fn left(&self, memory: &Memory, pc: u64) -> Option<SlotExit> {
         let (start, slot) = self.slots.range(..=pc).next_back()?;
         let left = slot.left(pc - start)?;
         slot.patch.stands(memory, *start).then_some(left)
     }
 
-    /// Whether there is none.
+    /// Whether there is no slot.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -191,7 +192,7 @@ impl DisplacedInstructions {
         self.slots.iter().map(|(start, slot)| (*start, &slot.patch))
     }
 
-    /// Shows the program's bytes in `bytes`, read from `address`.
+    /// Puts the program's bytes into `bytes`, which were read from `address`.
     pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (start, slot) in self.slots.range(address.saturating_sub(SIZE)..end) {
@@ -199,17 +200,18 @@ impl DisplacedInstructions {
         }
     }
 
-    /// Takes what a client is about to write as the program's bytes. No thread is in a slot.
+    /// Stores the bytes that a client is about to write as the program's. No thread may be in a
+    /// slot.
     pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (start, slot) in self.slots.range_mut(address.saturating_sub(SIZE)..end) {
             slot.patch.absorb(*start, address, bytes);
         }
-        // What could not be displaced is other code now, perhaps.
+        // Code that could not be displaced may have changed.
         self.of_traps.retain(|_, slot| slot.is_some());
     }
 
-    /// Restores everything. No thread is in a slot.
+    /// Restores the original bytes of all slots. No thread may be in a slot.
     pub(crate) fn remove_all(&mut self, memory: &Memory) {
         for (start, slot) in &self.slots {
             slot.patch.lift(memory, *start);
@@ -217,7 +219,7 @@ impl DisplacedInstructions {
         self.forget();
     }
 
-    /// Forgets everything: the memory it was in is gone.
+    /// Forgets all slots, because the memory that contained them is gone.
     pub(crate) fn forget(&mut self) {
         *self = DisplacedInstructions::default();
     }
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_in_a_slot_are_before_or_behind() {
+    fn threads_in_a_slot_are_before_or_after() {
         let slot = Slot {
             patch: Patch::over(&[0; 8], &[1; 8]),
             at: 0x1000,

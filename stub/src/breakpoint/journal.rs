@@ -1,9 +1,9 @@
-//! Which traps are planted, in memory that outlives this process, so that the guardian can remove
+//! A list of the planted traps in memory that outlives this process. The guardian uses it to remove
 //! them.
 //!
-//! An entry is written before its trap is, and erased after the trap is gone, so that it may speak
-//! of a trap that is not there, but no trap is missing. There is room for a fixed number: traps
-//! beyond it are not written down.
+//! The stub writes an entry before it plants the trap, and erases it after it has removed the trap.
+//! The journal may thus list a trap that does not exist, but misses none. The number of entries is
+//! fixed, and traps beyond it are not listed.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -16,18 +16,18 @@ use crate::sys::fork;
 
 use super::patch::Patch;
 
-/// No trap is longer.
+/// Maximum length of a trap, in bytes.
 const LONGEST: usize = 4;
-/// Words of an entry: address; ours and the original, four bytes each; the process, and in the
-/// lowest byte how many of the bytes count, 0 if there is no entry.
+/// Number of words in an entry: the address; the trap and the original, four bytes each; the
+/// process, with the trap's length in the lowest byte, which is 0 if there is no entry.
 const WORDS: usize = 3;
 const ENTRIES: usize = 8192;
-/// How many entries have ever been in use.
+/// Number of words in the header: the number of entries that have ever been in use.
 const HEADER: usize = 1;
 
 static MEMORY: OnceLock<&'static [AtomicU64]> = OnceLock::new();
 
-/// Makes the memory. What is planted before is not written down.
+/// Creates the memory. Traps planted earlier are not listed.
 pub(crate) fn open() -> Result<(), Errno> {
     if MEMORY.get().is_none() {
         let _ = MEMORY.set(fork::shared_words(HEADER + WORDS * ENTRIES)?);
@@ -35,15 +35,15 @@ pub(crate) fn open() -> Result<(), Errno> {
     Ok(())
 }
 
-/// A trap that was written down.
+/// A listed trap.
 pub(crate) struct Entry {
-    /// In whose memory.
+    /// The process whose memory contains the trap.
     pub(crate) process: Tid,
     pub(crate) at: u64,
     pub(crate) patch: Patch,
 }
 
-/// All that is written down.
+/// Reads all entries.
 pub(crate) fn read() -> Vec<Entry> {
     entries().filter_map(entry).collect()
 }
@@ -72,12 +72,12 @@ fn entry(words: &[AtomicU64]) -> Option<Entry> {
     })
 }
 
-/// The writer, of the traps in one memory.
+/// Writes the entries of the traps in one memory.
 #[derive(Default)]
 pub(crate) struct Journal(HashMap<u64, (&'static [AtomicU64], Tid)>);
 
 impl Journal {
-    /// A trap is about to be planted in a process's memory.
+    /// Adds a trap that is about to be planted in a process's memory.
     pub(crate) fn note(&mut self, process: Tid, at: u64, patch: &Patch) {
         self.erase(at);
         let unused = |words: &&'static [AtomicU64]| words[2].load(Ordering::Relaxed) == 0;
@@ -96,7 +96,7 @@ impl Journal {
         }
     }
 
-    /// What is under a trap has changed.
+    /// Updates the original bytes of a trap.
     pub(crate) fn renew(&mut self, at: u64, patch: &Patch) {
         let Some((words, process)) = self.0.get(&at) else {
             return;
@@ -111,14 +111,14 @@ impl Journal {
         words[2].store(last, Ordering::Release);
     }
 
-    /// A trap is gone.
+    /// Erases a removed trap.
     pub(crate) fn erase(&mut self, at: u64) {
         if let Some((words, _)) = self.0.remove(&at) {
             words[2].store(0, Ordering::Release);
         }
     }
 
-    /// All are gone.
+    /// Erases all traps.
     pub(crate) fn clear(&mut self) {
         for (_, (words, _)) in self.0.drain() {
             words[2].store(0, Ordering::Release);
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_is_read_until_it_is_erased() {
+    fn entries_are_read_until_erased() {
         open().expect("memory");
         let patch = Patch::over(&[0x55], &[0xcc]);
         let mine = |entry: &Entry| entry.process == Tid(77);

@@ -1,19 +1,19 @@
-//! Bytes of ours in the program's memory, and the program's own beneath them.
+//! Bytes that the stub has put into the program's memory, and the program's bytes under them.
 
 use nix::errno::Errno;
 
 use crate::sys::maps;
 use crate::sys::memory::Memory;
 
-/// So many bytes behind ours tell whether ours are ours.
+/// Number of the program's bytes after a patch that are compared, to see whether the patch is ours.
 const CONTEXT: usize = 15;
 
-/// Some bytes that were exchanged for others.
+/// A range of replaced bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Patch {
     ours: Vec<u8>,
     original: Vec<u8>,
-    /// The program's bytes after ours, if they are known.
+    /// The program's bytes after the range, if they are known.
     behind: Option<Vec<u8>>,
 }
 
@@ -25,7 +25,7 @@ impl Patch {
         Ok(patch)
     }
 
-    /// What is to be [`planted`](Self::replant) at an address.
+    /// Reads the original bytes, and leaves it to [`replant`](Self::replant) to write `ours`.
     pub(crate) fn plan(memory: &Memory, at: u64, ours: Vec<u8>) -> Result<Patch, Errno> {
         let mut original = vec![0; ours.len() + CONTEXT];
         let known = memory.read(at, &mut original)?;
@@ -41,7 +41,7 @@ impl Patch {
         })
     }
 
-    /// As if `original` had been found.
+    /// A patch with these bytes, without a look at the memory.
     pub(crate) fn over(original: &[u8], ours: &[u8]) -> Patch {
         Patch {
             ours: ours.to_vec(),
@@ -50,32 +50,33 @@ impl Patch {
         }
     }
 
-    /// Our bytes.
+    /// The bytes that the stub writes.
     pub(crate) fn ours(&self) -> &[u8] {
         &self.ours
     }
 
-    /// The program's bytes.
+    /// The bytes of the program.
     pub(crate) fn original(&self) -> &[u8] {
         &self.original
     }
 
-    /// Whether ours are still there.
+    /// Whether the memory still contains the stub's bytes.
     pub(crate) fn stands(&self, memory: &Memory, at: u64) -> bool {
         let mut now = vec![0; self.ours.len()];
         memory.read(at, &mut now) == Ok(self.ours.len()) && now == self.ours
     }
 
-    /// Restores the program's bytes, unless the program itself has put others there since.
+    /// Restores the program's bytes, unless the program has written other bytes there.
     pub(crate) fn lift(&self, memory: &Memory, at: u64) {
         self.lift_from(memory, at, || {
             is_executable(&maps::read(memory.process()), at)
         });
     }
 
-    /// The same; `executable` tells whether the place can be executed, and is asked only if nothing
-    /// else tells whether what looks like ours is the program's data, in memory that it has got
-    /// where its text was: a trap may be one byte.
+    /// Like [`lift`](Self::lift), with a function that returns whether the address is executable.
+    ///
+    /// It is called only if the bytes after the patch differ or are unknown. The program may then
+    /// have data where its text was, and data can look like a trap, which may be one byte.
     pub(crate) fn lift_from(&self, memory: &Memory, at: u64, executable: impl FnOnce() -> bool) {
         let behind = self.behind.as_deref().unwrap_or_default();
         let mut now = vec![0; self.ours.len() + behind.len()];
@@ -89,13 +90,13 @@ impl Patch {
         }
     }
 
-    /// The inverse of [`lift`](Self::lift). It fails where the page is gone, and what is to be
-    /// patched with it.
+    /// The inverse of [`lift`](Self::lift). It fails if the page is gone, and then there is nothing
+    /// to patch.
     pub(crate) fn replant(&self, memory: &Memory, at: u64) -> Result<(), Errno> {
         memory.write_code(at, &self.ours)
     }
 
-    /// Has ours be there, where else the program's are as they were. `None`: others are.
+    /// Writes the stub's bytes if the original bytes are there. `None` if other bytes are there.
     pub(crate) fn renew(&self, memory: &Memory, at: u64) -> Option<()> {
         let mut now = vec![0; self.ours.len()];
         match memory.read(at, &mut now) {
@@ -105,12 +106,12 @@ impl Patch {
         }
     }
 
-    /// Shows the program's bytes in `bytes`, read from `address`, where ours stand from `at` on.
+    /// Puts the program's bytes into `bytes`, which were read from `address`. The patch is at `at`.
     pub(crate) fn hide(&self, at: u64, address: u64, bytes: &mut [u8]) {
         let pairs = || self.original.iter().zip(&self.ours).enumerate();
         for (index, (_, ours)) in pairs() {
             if byte_of(at, index, address, bytes).is_some_and(|byte| byte != ours) {
-                // The program has written over it.
+                // The program has overwritten the patch.
                 return;
             }
         }
@@ -121,7 +122,7 @@ impl Patch {
         }
     }
 
-    /// Takes what is about to be written at `address` as the program's bytes, and leaves ours in
+    /// Stores the bytes to be written at `address` as the program's bytes, and puts the stub's into
     /// `bytes`.
     pub(crate) fn absorb(&mut self, at: u64, address: u64, bytes: &mut [u8]) {
         for (index, original) in self.original.iter_mut().enumerate() {
@@ -133,7 +134,7 @@ impl Patch {
     }
 }
 
-/// Whether there is text at an address, as far as `maps`, a process's list of mappings, tells.
+/// Whether an address is executable according to `maps`, the mappings of a process.
 pub(crate) fn is_executable(maps: &str, at: u64) -> bool {
     maps.is_empty() || maps::around(maps, at).is_some_and(|mapping| mapping.executable)
 }

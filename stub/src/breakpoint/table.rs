@@ -1,8 +1,8 @@
 //! Trap instructions in the program's text.
 //!
-//! The original bytes live here, and reads and writes of memory go through
+//! The table stores the original bytes. Reads and writes of memory go through
 //! [`hide`](Breakpoints::hide) and [`absorb`](Breakpoints::absorb), so that a client never sees a
-//! trap and never loses one by writing over it.
+//! trap, and never overwrites one.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,32 +17,32 @@ use crate::sys::memory::Memory;
 
 use super::condition::HitActions;
 
-/// The traps planted in one memory.
+/// The traps in the memory of one process.
 #[derive(Default)]
 pub(crate) struct Breakpoints {
     traps: BTreeMap<u64, Trap>,
-    /// Traps of steps that have been made. They stay until all threads are stopped.
+    /// Traps of finished steps. They stay until all threads are stopped.
     made_steps: Vec<u64>,
     journal: Journal,
 }
 
 struct Trap {
     patch: Patch,
-    /// The breakpoint kind of the GDB protocol: on ARM it tells the instruction set.
+    /// The breakpoint kind of the GDB protocol; on ARM it implies the instruction set.
     kind: usize,
-    /// By the client.
+    /// Actions of the client's breakpoint, if it has one here.
     planted: Option<HitActions>,
-    /// By a tracepoint.
+    /// Whether a tracepoint is here.
     probed: bool,
-    /// By this many threads that step.
+    /// Number of threads with a step that may end here.
     steps: u32,
-    /// It is out for a while.
+    /// Whether the trap is temporarily removed.
     paused: bool,
 }
 
 impl Breakpoints {
-    /// Plants a trap. Planting it twice is planting it once (GDB manual, `Z0` is idempotent), with
-    /// the actions that came last.
+    /// Plants a trap for the client. Planting it again only replaces the actions (GDB manual: `Z0`
+    /// is idempotent).
     pub(crate) fn plant(
         &mut self,
         memory: &Memory,
@@ -78,7 +78,7 @@ impl Breakpoints {
 
     fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
         let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
-        // The text may have been unmapped since, and another be here now.
+        // The text may have been unmapped and replaced since.
         let stale = |trap: &Trap| trap.steps == 0 && !trap.paused;
         if self.traps.get(&at).is_some_and(stale) && !self.is_whole(memory, at) {
             self.traps.remove(&at);
@@ -106,7 +106,7 @@ impl Breakpoints {
         }))
     }
 
-    /// The client's traps, for another process that runs in the same memory.
+    /// The client's traps, for another process that shares the memory.
     pub(crate) fn of_the_client(&self) -> Breakpoints {
         let planted = self.traps.iter().filter(|(_, trap)| trap.planted.is_some());
         let copy = |(at, trap): (&u64, &Trap)| {
@@ -126,7 +126,7 @@ impl Breakpoints {
         }
     }
 
-    /// Takes the client's traps to be those that another process has left in this memory.
+    /// Replaces the client's traps by those that another process has left in this memory.
     pub(crate) fn inherit(&mut self, left: Breakpoints, memory: &Memory) {
         for trap in self.traps.values_mut() {
             trap.planted = None;
@@ -140,19 +140,19 @@ impl Breakpoints {
             .retain(|_, trap| trap.planted.is_some() || trap.probed || trap.steps > 0);
     }
 
-    /// The client's traps, planted in another memory, a copy of this one without its traps.
+    /// Plants the client's traps in another memory, which is a copy of this one without its traps.
     pub(crate) fn planted_anew(&self, memory: &Memory) -> Breakpoints {
         let mut copy = Breakpoints::default();
         for (at, trap) in &self.traps {
             if let Some(actions) = &trap.planted {
-                // Where that fails, there is nothing to be executed.
+                // If planting fails, there is no code to execute.
                 let _ = copy.plant(memory, *at, trap.kind, actions.clone());
             }
         }
         copy
     }
 
-    /// Removes a trap. Removing what is not there is no error.
+    /// Removes a trap of the client. Does nothing if there is none.
     pub(crate) fn remove(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at) {
             trap.planted = None;
@@ -160,7 +160,7 @@ impl Breakpoints {
         }
     }
 
-    /// Removes the traps of the client, all or those that are to go with it.
+    /// Removes the client's traps: all, or those that do not persist after a detach.
     pub(crate) fn remove_planted(&mut self, memory: &Memory, all: bool) {
         let goes = |actions: &HitActions| all || !actions.persist;
         let planted = self.traps.iter();
@@ -171,7 +171,7 @@ impl Breakpoints {
         }
     }
 
-    /// Whether any trap of the client is to stay when it lets the program go.
+    /// Whether any trap of the client persists after a detach.
     pub(crate) fn persist(&self) -> bool {
         let mut planted = self.traps.values().filter_map(|trap| trap.planted.as_ref());
         planted.any(|actions| actions.persist)
@@ -185,8 +185,8 @@ impl Breakpoints {
         }
     }
 
-    /// Takes out the trap of a tracepoint for a while, unless others want it. A thread may have run
-    /// into it just before.
+    /// Removes the trap of a tracepoint temporarily, unless a client or a step needs it. A thread
+    /// may have run into it just before.
     pub(crate) fn pause_probe(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at)
             && trap.planted.is_none()
@@ -201,7 +201,7 @@ impl Breakpoints {
     /// The inverse of [`pause_probe`](Self::pause_probe).
     pub(crate) fn resume_probe(&mut self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get_mut(&at) {
-            // If that fails the text is gone, and with it what was probed.
+            // If that fails, the text is gone, and with it the place of the tracepoint.
             let _ = trap.come_back(memory, at, &mut self.journal);
         }
     }
@@ -216,12 +216,12 @@ impl Breakpoints {
         }
     }
 
-    /// The steps are made whose traps these are.
+    /// Marks the traps of finished steps.
     pub(crate) fn retire_steps(&mut self, traps: &mut Vec<u64>) {
         self.made_steps.append(traps);
     }
 
-    /// Removes the traps of steps that have been made.
+    /// Removes the traps of finished steps.
     pub(crate) fn remove_retired_steps(&mut self, memory: &Memory) {
         for at in std::mem::take(&mut self.made_steps) {
             self.remove_step(memory, at);
@@ -252,7 +252,7 @@ impl Breakpoints {
         self.journal.clear();
     }
 
-    /// Forgets all traps: the memory they were in is gone.
+    /// Forgets all traps, because the memory that contained them is gone.
     pub(crate) fn forget(&mut self) {
         self.traps.clear();
         self.made_steps.clear();
@@ -274,7 +274,7 @@ impl Breakpoints {
         self.traps.get(&at).is_some_and(|trap| trap.probed)
     }
 
-    /// Whether of traps of this range there is at most a tracepoint's at its beginning.
+    /// Whether this range contains no trap, except perhaps a tracepoint's at its beginning.
     pub(crate) fn only_probe_in(&self, range: Range<u64>) -> bool {
         let mut traps = self.traps.range(range.clone());
         traps.all(|(at, trap)| *at == range.start && trap.planted.is_none() && trap.steps == 0)
@@ -285,13 +285,13 @@ impl Breakpoints {
         self.traps.values().any(|trap| trap.probed)
     }
 
-    /// Where tracepoints' traps are.
+    /// The addresses of tracepoints' traps.
     pub(crate) fn probes(&self) -> Vec<u64> {
         let probed = self.traps.iter().filter(|(_, trap)| trap.probed);
         probed.map(|(at, _)| *at).collect()
     }
 
-    /// Whether there is a trap at exactly this address that is not out for a while.
+    /// Whether there is a trap at exactly this address that is not temporarily removed.
     pub(crate) fn stands(&self, at: u64) -> bool {
         self.traps.get(&at).is_some_and(|trap| !trap.paused)
     }
@@ -307,7 +307,7 @@ impl Breakpoints {
         self.traps.contains_key(&at)
     }
 
-    /// Whether there is none.
+    /// Whether there is no trap.
     pub(crate) fn is_empty(&self) -> bool {
         self.traps.is_empty()
     }
@@ -317,13 +317,13 @@ impl Breakpoints {
         self.traps.get(&at).map(|trap| trap.kind)
     }
 
-    /// All traps, those too that are out for a while: a copy of the memory may have been made
-    /// before.
+    /// All traps, including those temporarily removed: a copy of the memory may be older than the
+    /// removal.
     pub(crate) fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
         self.traps.iter().map(|(at, trap)| (*at, &trap.patch))
     }
 
-    /// Puts the original bytes of one trap in its place, for a moment.
+    /// Restores the original bytes of one trap for a moment.
     pub(crate) fn lift(&self, memory: &Memory, at: u64) {
         if let Some(trap) = self.traps.get(&at)
             && !trap.paused
@@ -341,7 +341,7 @@ impl Breakpoints {
         }
     }
 
-    /// Replaces traps by original bytes in `bytes`, read from `address`.
+    /// Replaces traps by the original bytes in `bytes`, which were read from `address`.
     pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range(address.saturating_sub(8)..end) {
@@ -351,8 +351,8 @@ impl Breakpoints {
         }
     }
 
-    /// Takes what is about to be written at `address` as the new original bytes, and leaves the
-    /// traps in `bytes`.
+    /// Stores the bytes to be written at `address` as the new original bytes, and puts the traps
+    /// into `bytes`.
     pub(crate) fn absorb(&mut self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range_mut(address.saturating_sub(8)..end) {
@@ -365,7 +365,7 @@ impl Breakpoints {
 }
 
 impl Trap {
-    /// Puts it in again, over what is there now.
+    /// Plants a temporarily removed trap again, over the current bytes.
     fn come_back(&mut self, memory: &Memory, at: u64, journal: &mut Journal) -> Result<(), Errno> {
         if self.paused
             && let Some(code) = arch::trap(self.kind)

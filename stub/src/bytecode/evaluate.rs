@@ -1,38 +1,38 @@
-//! Executing: a stack machine on 64-bit words. The depth of the stack and the number of steps are
-//! bounded.
+//! Executes bytecode on a stack machine of 64-bit words. The depth of the stack and the number of
+//! steps are limited.
 
 use super::{Binary, Fault, Op, printf};
 
-/// The deepest stack; gdb's own expressions stay far below.
+/// Maximum depth of the stack, in words. gdb's own expressions stay far below.
 const MAX_DEPTH: usize = 128;
-/// The most steps of one evaluation: loops must end.
+/// Maximum number of steps in one evaluation, so that loops end.
 const MAX_STEPS: usize = 10_000;
-/// The longest string that is printed, in bytes.
+/// Maximum length of a printed string, in bytes.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// What an expression sees and does. All of it happens at one stop of one thread.
+/// The environment of an expression: one thread at one stop.
 pub(crate) trait World {
-    /// A register's value, by its number on the wire.
+    /// The value of a register, by its number in the protocol.
     fn register(&mut self, number: usize) -> Option<u64>;
     /// Reads all of `into`; `false` if not all can be read.
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool;
-    /// Notes memory, as far as it can be read.
+    /// Records memory, as far as it can be read.
     fn collect(&mut self, address: u64, length: u64);
-    /// Notes a string with its final zero; at most `limit` bytes unless that is zero.
+    /// Records a string with its final zero, at most `limit` bytes unless `limit` is zero.
     fn collect_string(&mut self, address: u64, limit: u64);
-    /// A trace state variable.
+    /// The value of a trace state variable.
     fn variable(&mut self, number: u32) -> i64;
-    /// Sets one.
+    /// Sets a trace state variable.
     fn set_variable(&mut self, number: u32, value: i64);
-    /// Notes one.
+    /// Records a trace state variable.
     fn collect_variable(&mut self, number: u32);
-    /// Prints this text; `false`: there is nowhere to print to.
+    /// Prints this text. `false` if there is no output.
     fn print(&mut self, _text: &[u8]) -> bool {
         false
     }
 }
 
-/// Runs `code`. The value on top of the stack at its end, or zero if there is none.
+/// Executes `code`. Returns the value on top of the stack at its end, or zero if it is empty.
 pub(crate) fn evaluate(code: &[u8], world: &mut dyn World) -> Result<i64, Fault> {
     let mut machine = Machine { stack: Vec::new() };
     let mut at = 0;
@@ -72,7 +72,7 @@ impl Machine {
         self.push(operation(value))
     }
 
-    /// Executes one instruction; the offset that it goes to, if it does not go on with the next.
+    /// Executes one instruction. Returns the offset to which it jumps, if it does.
     fn step(&mut self, op: Op<'_>, world: &mut dyn World) -> Result<Option<usize>, Fault> {
         match op {
             Op::Binary(binary) => {
@@ -152,8 +152,8 @@ impl Machine {
         Ok(None)
     }
 
-    /// The text that `printf` prints. Below the values stand the function and the channel that the
-    /// program would print with.
+    /// The text that `printf` prints. Below the values on the stack are the function and the
+    /// channel with which the program would print.
     fn formatted(
         &mut self,
         count: u64,
@@ -202,9 +202,9 @@ fn result(operation: Binary, a: i64, b: i64) -> Result<i64, Fault> {
     Ok(result)
 }
 
-/// The string at `at`, as far as it can be read.
+/// The string at `at`, as far as it can be read and within [`MAX_TEXT`].
 fn string(world: &mut dyn World, mut at: u64) -> Vec<u8> {
-    // Parts end at multiples of their size, so that no part spans two pages.
+    // Parts end at multiples of their size, so that no part crosses a page boundary.
     const PART: usize = 64;
     let mut text = Vec::new();
     while text.len() < MAX_TEXT {
@@ -223,7 +223,7 @@ fn string(world: &mut dyn World, mut at: u64) -> Vec<u8> {
     text
 }
 
-/// A shift by any number of bits; `far` is what is left of a shift by more than there are.
+/// A shift by any number of bits. `far` is the result if the number exceeds the width.
 fn shift(value: i64, by: i64, operation: fn(i64, u32) -> Option<i64>, far: i64) -> i64 {
     let by = u32::try_from(by).ok();
     by.and_then(|by| operation(value, by)).unwrap_or(far)
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(toy.collected, [(5, 5), (0x2000, 16), (0x2000, 256), (1, 0)]);
     }
 
-    /// As gdb 13 sends `dprintf foo,"At foo entry arg=%d g=%d\n", arg, g`: the last value first,
+    /// gdb 13's code for `dprintf foo,"At foo entry arg=%d g=%d\n", arg, g`: the last value first,
     /// then channel and function.
     #[test]
     fn printing() {
@@ -353,8 +353,7 @@ mod tests {
         }
         code[10] = 3;
         assert_eq!(evaluate(&code, &mut toy), Err(Fault::Stack));
-        // What a string's address does not lead to: 0x8000 is not readable, and before it is no
-        // zero.
+        // The string has no final zero before 0x8000, which cannot be read.
         let mut toy = Toy {
             printed: Some(Vec::new()),
             ..Toy::default()

@@ -1,4 +1,4 @@
-//! Decoding: bytes to operations, with the names and the order of the GDB manual ("Bytecode
+//! Decodes bytes to operations, with the names and the order of the GDB manual ("Bytecode
 //! Descriptions").
 
 use super::Fault;
@@ -10,35 +10,35 @@ pub(crate) enum Op<'a> {
     Binary(Binary),
     /// `addr size =>`: collects memory.
     Trace,
-    /// `addr => addr`: collects this many bytes there.
+    /// `addr => addr`: collects this number of bytes.
     TraceQuick(u64),
     /// `a => !a`
     LogNot,
     /// `a => ~a`
     BitNot,
-    /// `a => a`, sign-extended from this many bits.
+    /// `a => a`, sign-extended from this number of bits.
     Ext(u64),
-    /// `addr => value`: a value of this many bytes in memory.
+    /// `addr => value`: a value in memory with this number of bytes.
     Ref(usize),
-    /// `a =>`: goes to this offset unless `a` is zero.
+    /// `a =>`: jumps to this offset unless `a` is zero.
     IfGoto(usize),
-    /// Goes to this offset.
+    /// Jumps to this offset.
     Goto(usize),
     /// `=> n`
     Const(u64),
-    /// `=> value` of the register with this number.
+    /// `=> value`: the register with this number.
     Reg(usize),
-    /// Stops; the top of the stack is the value.
+    /// Ends; the top of the stack is the value.
     End,
     /// `a => a a`
     Dup,
     /// `a =>`
     Pop,
-    /// `a => a`, of which only this many bits are kept.
+    /// `a => a`, reduced to this number of low bits.
     ZeroExt(u64),
     /// `a b => b a`
     Swap,
-    /// `=> value` of the trace state variable with this number.
+    /// `=> value`: the trace state variable with this number.
     Getv(u32),
     /// `a => a`: sets the variable.
     Setv(u32),
@@ -46,15 +46,15 @@ pub(crate) enum Op<'a> {
     Tracev(u32),
     /// `addr size =>`: collects a string of at most `size` bytes.
     Tracenz,
-    /// `a ... => a ... a`: copies the value this far below the top.
+    /// `a ... => a ... a`: copies the value at this depth below the top.
     Pick(usize),
     /// `a b c => c a b`
     Rot,
-    /// Prints this format with as many values from the stack.
+    /// Prints `count` values from the stack with this format.
     Printf { count: u64, format: &'a [u8] },
 }
 
-/// An operation on the two topmost values.
+/// An operation on the two values on top of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Binary {
     Add,
@@ -76,14 +76,14 @@ pub(crate) enum Binary {
 }
 
 impl<'a> Op<'a> {
-    /// The code of `printf`.
+    /// The bytecode of `printf`.
     pub(super) const PRINTF: u8 = 0x34;
 
-    /// Decodes the instruction at offset `at`; the offset of the next one comes with it.
+    /// Decodes the instruction at offset `at`. Also returns the offset of the next one.
     ///
     /// # Errors
-    /// [`Fault::OutOfCode`] where the code ends, [`Fault::Unsupported`] for floating point and
-    /// unknown codes.
+    /// [`Fault::OutOfCode`] if the code ends too early, [`Fault::Unsupported`] for floating point
+    /// and unknown codes.
     pub(crate) fn decode(code: &'a [u8], at: usize) -> Result<(Op<'a>, usize), Fault> {
         let mut operands = Operands { code, at };
         let op = match operands.number(1)? as u8 {
@@ -136,7 +136,7 @@ impl<'a> Op<'a> {
     }
 }
 
-/// The bytes that follow a code.
+/// The operands after a bytecode.
 struct Operands<'a> {
     code: &'a [u8],
     at: usize,
@@ -150,7 +150,7 @@ impl<'a> Operands<'a> {
         Ok(bytes)
     }
 
-    /// A big-endian number of this many bytes.
+    /// A big-endian number with this number of bytes.
     fn number(&mut self, size: usize) -> Result<u64, Fault> {
         let bytes = self.bytes(size)?;
         Ok(bytes
@@ -158,7 +158,7 @@ impl<'a> Operands<'a> {
             .fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// A length in two bytes and as many bytes; the zero at their end is left out.
+    /// A two-byte length, and a text of that length, without its final zero.
     fn text(&mut self) -> Result<&'a [u8], Fault> {
         let length = self.number(2)? as usize;
         let text = self.bytes(length)?;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_is_cut_or_unknown_has_no_operation() {
+    fn incomplete_and_unknown_code_fails() {
         for cut in [
             &[][..],
             &[0x26, 0],

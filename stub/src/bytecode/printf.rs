@@ -1,16 +1,16 @@
-//! Format strings, as the agent expressions of gdb's `dprintf` have them: C's, with the escapes of
-//! C source.
+//! Format strings in the agent expressions of gdb's `dprintf`: the format of C's printf, with the
+//! escapes of C source.
 //!
-//! gdb has checked what it sends, but it is not trusted. Values are integers, addresses, and
+//! gdb checks the format, but the client is not trusted. Values are integers, addresses, and
 //! strings in the program.
 
 use crate::arch;
 
-/// Nothing is padded to more.
-const WIDEST: usize = 4096;
+/// Maximum width and precision of a directive, in characters.
+const MAX_WIDTH: usize = 4096;
 
-/// The text, with a string's bytes taken from `string`. `None`: the format is not one, or there are
-/// not enough values for it.
+/// The formatted text. `string` reads a string of the program. `None` if the format is invalid, or
+/// if values are missing.
 pub(super) fn format(
     format: &[u8],
     values: &[i64],
@@ -37,7 +37,7 @@ pub(super) fn format(
 
 type Bytes<'a> = std::iter::Peekable<std::iter::Copied<std::slice::Iter<'a, u8>>>;
 
-/// What stands behind a backslash.
+/// The character of an escape sequence; the backslash has been read.
 fn escaped(rest: &mut Bytes<'_>) -> Option<u8> {
     Some(match rest.next()? {
         b'a' => 7,
@@ -52,12 +52,12 @@ fn escaped(rest: &mut Bytes<'_>) -> Option<u8> {
     })
 }
 
-/// What stands behind a percent sign.
+/// A directive after a percent sign.
 #[derive(Default)]
 struct Directive {
     left: bool,
     zeros: bool,
-    /// What stands before a number that is not negative.
+    /// The character before a number that is not negative.
     sign: Option<u8>,
     prefixed: bool,
     width: usize,
@@ -152,7 +152,7 @@ impl Directive {
         Some(())
     }
 
-    /// At least as many as the precision says.
+    /// The digits of a number, at least as many as the precision.
     fn digits(&self, mut value: u64, base: u64) -> Vec<u8> {
         let letters = if self.conversion == b'X' { b'A' } else { b'a' };
         let mut digits = Vec::new();
@@ -173,7 +173,7 @@ impl Directive {
 fn number(rest: &mut Bytes<'_>) -> usize {
     let mut number = 0;
     while let Some(digit) = rest.next_if(u8::is_ascii_digit) {
-        number = (10 * number + usize::from(digit - b'0')).min(WIDEST);
+        number = (10 * number + usize::from(digit - b'0')).min(MAX_WIDTH);
     }
     number
 }
@@ -188,7 +188,7 @@ mod tests {
         Directive::read(&mut bytes).unwrap()
     }
 
-    /// Against C's own.
+    /// Compares with C's own printf.
     #[test]
     fn as_c_prints() {
         let numbers = [
@@ -253,6 +253,6 @@ mod tests {
         for nonsense in ["%", "%d %d", "%f", "%ls%n", "%hd", "\\", "%*d", "%-"] {
             assert_eq!(ours(nonsense, &[1]), None, "{nonsense}");
         }
-        assert!(ours("%99999999d", &[1]).unwrap().len() == WIDEST);
+        assert!(ours("%99999999d", &[1]).unwrap().len() == MAX_WIDTH);
     }
 }
