@@ -1,9 +1,9 @@
-//! Tracepoints: what clients define, what a hit collects, and what that may cost.
+//! Tracepoints: definitions by clients, the data that a hit collects, and the limit on their cost.
 //!
 //! An [`experiment`] has tracepoint [`definition`]s, trace state [`variable`]s and a
 //! [`frame_buffer`]. The [`budget`] pauses tracepoints that cost too much. [`fast`] tracepoints are
-//! noted without a stop, and the [`trap_handler`] handles traps in the program if the stub dies.
-//! Apart because nothing here needs threads or clients.
+//! recorded without a stop, and the [`trap_handler`] handles traps in the program if the stub dies.
+//! Nothing here needs threads or clients.
 
 pub(crate) mod budget;
 pub(crate) mod definition;
@@ -21,7 +21,7 @@ use budget::{Budget, HitCost};
 use fast::FastTracepoints;
 use trap_handler::TrapHandler;
 
-/// What tracepoints have planted in one program, and what they cost it.
+/// The state of tracepoints in one program.
 #[derive(Default)]
 pub(crate) struct Tracepoints {
     pub(crate) budget: Budget,
@@ -30,9 +30,9 @@ pub(crate) struct Tracepoints {
     pub(crate) trap_handler: TrapHandler,
     /// The stacks of threads that have hit tracepoints.
     pub(crate) stacks: Stacks,
-    /// A hit that has been handled, and whose cost is not counted yet.
+    /// A handled hit whose cost is not counted yet.
     pub(crate) hit_cost: Option<HitCost>,
-    /// The thread of the last report was stopped only so that hits are drained.
+    /// True if the last report's thread was only stopped because the pool had to be drained.
     pub(crate) drained_for_alarm: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Tracepoints {
 pub(crate) type Stacks = HashMap<Tid, (u64, u64)>;
 
 impl Tracepoints {
-    /// Forgets what was planted: the memory is gone.
+    /// Forgets everything planted, because the address space is gone.
     pub(crate) fn forget_planted(&mut self) {
         self.stacks.clear();
         self.fast.forget();

@@ -1,16 +1,16 @@
-//! What tracing may cost the program, and which probe is paused when it costs more.
+//! Limits what tracing costs the program, and chooses the probe to pause when the limit is reached.
 //!
-//! A hit costs what the stub can measure: the time for which the thread was held, and the processor
-//! time that the stub used for it. What is spent is taken from a bucket that fills with four fifths
-//! of the budget and holds the remaining fifth of one second: no second can then cost more than the
-//! budget. When the bucket is empty, the probe that has cost most of late is *paused*: its trap
-//! comes out. When it is half full again, the paused probes come back. Hits during a pause are not
-//! seen; how many they were is told from how much processor time the program used in the pause, and
-//! how much it used from hit to hit before.
+//! The stub measures the cost of a hit: the time for which the thread was stopped, and the
+//! processor time that the stub used for it. Costs are taken from a bucket. It fills at four fifths
+//! of the budget's rate and holds the remaining fifth of one second, so no second costs more than
+//! the budget. When the bucket is empty, the probe with the highest recent cost is *paused*: its
+//! trap is removed. When the bucket is half full again, the paused probes resume. Hits during a
+//! pause are not seen. Their number is estimated from the processor time that the program used
+//! during the pause, and from the time that it used per hit before.
 //!
-//! A client may say of probes that it *needs* them: creations of threads, for one, which nothing
-//! that comes later can tell. The budget does not touch them: they are never paused, and what they
-//! cost is counted apart and takes nothing from the bucket.
+//! A client may *need* probes, for example those of thread creation, because nothing that comes
+//! later replaces their hits. The budget never pauses them. Their cost is counted separately and
+//! takes nothing from the bucket.
 
 mod account;
 mod share;
@@ -22,24 +22,24 @@ use account::{Account, Pause, ProgramTime};
 pub(crate) use share::{Limit, Share};
 
 const SECOND: u64 = 1_000_000_000;
-/// How finely the cost of any second is known.
+/// Resolution at which the cost of a second is known, in nanoseconds.
 const TICK: u64 = SECOND / 20;
 
-/// So few hits are no reason to pause a probe beside others, however long the stub itself had to
-/// wait in one.
-const FEW: u64 = 8;
+/// Number of hits up to which a probe is only paused if there is no other. The stub itself may have
+/// waited for a processor in one of so few hits.
+const FEW_HITS: u64 = 8;
 
 /// A hit whose cost is not counted yet.
 pub(crate) struct HitCost {
     /// The address of the tracepoint.
     pub(crate) at: u64,
-    /// Nanoseconds for which its thread was stopped to drain what others had noted.
+    /// Nanoseconds for which its thread was stopped to drain other threads' hits.
     pub(crate) draining: u64,
-    /// It is a step after a hit.
+    /// True for a step after a hit.
     pub(crate) is_step: bool,
 }
 
-/// How often some probes were hit, and what that cost.
+/// Number of hits of some probes, and their cost in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct Others {
     hits: u64,
@@ -49,38 +49,38 @@ struct Others {
 /// The budget of one trace.
 #[derive(Default)]
 pub(crate) struct Budget {
-    /// `None`: there is no limit.
+    /// `None` if there is no limit.
     pub(crate) share: Option<Share>,
-    /// What counts where no client asks for something else.
+    /// The limit unless a client sets another.
     pub(crate) usual: Option<Share>,
     pub(crate) program: ProgramTime,
     left: i64,
-    /// Of those that go on, since one was paused: another is, when that is a cause of its own.
+    /// Active probes since the last pause. Their cost alone may require another pause.
     others: Others,
     filled: u64,
     /// The stub's processor time when it was last counted.
     cpu: u64,
-    /// What the kernel told since, and how much of it was hits.
+    /// Number of the kernel's reports since then, and the addresses of those that were hits.
     reports: u64,
     hits: Vec<u64>,
     /// By address.
     accounts: BTreeMap<u64, Account>,
-    /// What the last ticks cost.
+    /// Cost of each recent tick.
     ticks: [u64; (SECOND / TICK) as usize],
     tick: u64,
-    /// What the dearest second cost.
+    /// Cost of the most expensive second.
     pub(crate) worst: u64,
-    /// By how much a single hit has exceeded what was left: the stub itself may have to wait for a
-    /// processor.
+    /// The most by which a single hit exceeded the rest of the bucket. Not avoidable, because the
+    /// stub itself may have to wait for a processor.
     pub(crate) overrun: i64,
-    /// What it all cost.
+    /// Total cost.
     pub(crate) spent: u64,
-    /// What needed probes cost: how long threads were held, and the stub's processor time.
+    /// Cost of needed probes: time for which threads were stopped, and the stub's processor time.
     pub(crate) exempt: u64,
 }
 
 impl Budget {
-    /// A trace begins.
+    /// Starts a trace.
     pub(crate) fn begin(&mut self, now: u64, cpu: u64) {
         *self = Budget {
             share: self.share,
@@ -93,22 +93,23 @@ impl Budget {
         };
     }
 
-    /// The kernel told something.
+    /// Counts a report from the kernel.
     pub(crate) fn report(&mut self) {
         self.reports += 1;
     }
 
-    /// The client needs the probe at `at`.
+    /// Marks the probe at `at` as needed by the client.
     pub(crate) fn need(&mut self, at: u64) {
         self.accounts.entry(at).or_default().needed = true;
     }
 
-    /// A thread was held for so long because of the probe at `at`. Whether that was too much.
+    /// Counts a hit at `at` that stopped its thread for `held` nanoseconds. True if a probe must be
+    /// paused.
     pub(crate) fn hit(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
         if now.saturating_sub(account.since.0) > SECOND {
-            // Hits come in batches, each noted some time ago: what the program used for them is
-            // used already.
+            // Hits come in batches, each recorded some time ago. The program has already used the
+            // processor time of this batch, so counting starts from the time before.
             let before = self.program.last;
             self.program.now();
             account.restart(now, before);
@@ -129,7 +130,7 @@ impl Budget {
         self.is_over()
     }
 
-    /// The same for an instruction that was executed after a hit, to be noted.
+    /// Counts a recorded step after a hit, likewise.
     pub(crate) fn step(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
         if account.needed {
@@ -141,13 +142,13 @@ impl Budget {
         self.is_over()
     }
 
-    /// A thread was held for so long to take out what it and others had noted.
+    /// Counts time for which a thread was stopped to drain hits.
     pub(crate) fn held(&mut self, now: u64, held: u64) {
         self.spend(now, held);
     }
 
-    /// The stub has used so much processor time by now, all in all. What it used for hits is part
-    /// of what they cost.
+    /// Adds the stub's processor time for hits to their cost. `cpu` is its total processor time so
+    /// far.
     pub(crate) fn settle(&mut self, now: u64, cpu: u64) {
         let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
         let hits = std::mem::take(&mut self.hits);
@@ -191,23 +192,23 @@ impl Budget {
         self.overrun = self.overrun.max(-self.left);
     }
 
-    /// Whether a probe is to be paused.
+    /// True if a probe must be paused.
     fn is_over(&self) -> bool {
         self.share.is_some_and(|share| {
-            let cause = self.others.hits > FEW && self.others.cost > share.one_hit();
+            let cause = self.others.hits > FEW_HITS && self.others.cost > share.one_hit();
             self.left < 0 && (!self.is_pausing() || cause)
         })
     }
 
-    /// The probe to be paused now, if one is to be: the one that costs most.
+    /// Pauses the probe that costs most, if one must be paused, and returns its address.
     pub(crate) fn pause(&mut self, now: u64) -> Option<u64> {
         if !self.is_over() {
             return None;
         }
         let active = self.accounts.iter();
         let active = active.filter(|(_, a)| a.paused.is_none() && !a.needed);
-        // In a few hits it may have been the stub that had to wait.
-        let dearest = active.max_by_key(|(_, account)| (account.recent > FEW, account.heat));
+        // In a few hits, the cost may be the stub's own wait for a processor.
+        let dearest = active.max_by_key(|(_, account)| (account.recent > FEW_HITS, account.heat));
         let at = dearest.map(|(at, _)| *at)?;
         let program = self.program.now();
         let account = self.accounts.get_mut(&at)?;
@@ -222,7 +223,7 @@ impl Budget {
         Some(at)
     }
 
-    /// The probes that may come back now.
+    /// Resumes the paused probes if the bucket is half full again. Returns their addresses.
     pub(crate) fn resume(&mut self, now: u64) -> Vec<u64> {
         let short = |share: Share| self.left < share.capacity() / 2;
         if !self.is_pausing() || self.share.is_some_and(short) {
@@ -241,27 +242,28 @@ impl Budget {
         back
     }
 
-    /// How long until [`resume`](Self::resume) has something to say, if it will have.
+    /// Nanoseconds until [`resume`](Self::resume) can resume probes. `None` if there is nothing to
+    /// wait for.
     pub(crate) fn wait(&self, now: u64) -> Option<u64> {
         let share = self.share.filter(|_| self.is_pausing())?;
         let due = self.filled + share.time_for(share.capacity() / 2 - self.left);
         Some(due.saturating_sub(now))
     }
 
-    /// Some of the program, or all, is about to end.
+    /// Reads the program's time before some or all of its processes end.
     pub(crate) fn ending(&mut self) {
         if self.accounts.values().any(|a| a.paused.is_some()) {
             self.program.now();
         }
     }
 
-    /// Whether the probe at an address is paused.
+    /// True if the probe at an address is paused.
     pub(crate) fn is_paused(&self, at: u64) -> bool {
         let account = self.accounts.get(&at);
         account.is_some_and(|account| account.paused.is_some())
     }
 
-    /// Whether any probe has been paused.
+    /// True if any probe has ever been paused.
     pub(crate) fn has_paused(&self) -> bool {
         let mut accounts = self.accounts.values();
         accounts.any(|account| account.missed.pauses > 0)
@@ -272,7 +274,7 @@ impl Budget {
         accounts.any(|account| account.paused.is_some())
     }
 
-    /// What has been missed at `at` by now.
+    /// The pauses and missed hits at `at` so far.
     pub(crate) fn missed(&mut self, now: u64, at: u64) -> Missed {
         let Some(account) = self.accounts.get(&at) else {
             return Missed::default();
@@ -283,7 +285,7 @@ impl Budget {
         account.missed(now, self.program.now())
     }
 
-    /// No probe is paused any more: the trace is over.
+    /// Ends all pauses, because the trace is over.
     pub(crate) fn end(&mut self, now: u64) {
         let program = self.program.now();
         for account in self.accounts.values_mut() {

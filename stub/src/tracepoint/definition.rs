@@ -1,45 +1,47 @@
-//! A tracepoint: where it is, what is collected there, and how often it has been hit.
+//! One tracepoint: its address, its actions, and its counters.
 
 use super::budget::Missed;
 
 /// An action at a hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Note registers; a bit for each number, the lowest first.
+    /// Record registers: one bit for each register number, the lowest first.
     Registers(Vec<u8>),
-    /// Note memory at `offset` from a register, or from zero.
+    /// Record memory at `offset` from a register, or from zero.
     Memory {
         register: Option<usize>,
         offset: u64,
         length: u64,
     },
-    /// Evaluate an agent expression, which notes what it wants.
+    /// Evaluate an agent expression, which records data itself.
     Expression(Vec<u8>),
 }
 
-/// The client's own words for a part of a tracepoint, for the next client that asks.
+/// The client's source text for a part of a tracepoint. The stub keeps it for clients that come
+/// later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Source {
     pub(crate) kind: Vec<u8>,
     pub(crate) text: Vec<u8>,
 }
 
-/// A tracepoint at one address. One with several locations is several of these, with one number.
+/// A tracepoint at one address. If gdb's tracepoint has several locations, several of these share
+/// its number.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tracepoint {
     pub(crate) number: u32,
-    /// As the client names it.
+    /// The address in the client's definition.
     pub(crate) address: u64,
-    /// Where its trap is, and that one's breakpoint kind.
+    /// The address of the trap, and the trap's breakpoint kind.
     pub(crate) at: u64,
     pub(crate) kind: usize,
     pub(crate) enabled: bool,
-    /// The client wants hits noted without a stop; these bytes of the program may be moved for it,
-    /// as they were when it said so.
+    /// The bytes of the program that a jump may displace, as they were when the client defined the
+    /// tracepoint. `None` unless the client wants a fast tracepoint.
     pub(crate) fast: Option<Vec<u8>>,
-    /// That is so now, or was when it was decided last.
+    /// True if it has a jump, as of the last decision about jumps.
     pub(crate) has_jump: bool,
-    /// After so many hits tracing ends; 0: never.
+    /// Number of hits after which tracing ends; 0 for no limit.
     pub(crate) passes: u64,
     pub(crate) condition: Option<Vec<u8>>,
     pub(crate) actions: Vec<Action>,
@@ -47,29 +49,29 @@ pub(crate) struct Tracepoint {
     pub(crate) steps: u64,
     /// The actions after each step.
     pub(crate) step_actions: Vec<Action>,
-    /// The actions as they came, each with the letter that it is uploaded with: `A`, or `S` for
-    /// those after steps.
+    /// The actions as the client sent them, each with the letter that the stub uploads it with:
+    /// `A`, or `S` for the actions after steps.
     pub(crate) action_texts: Vec<(char, Vec<u8>)>,
     pub(crate) sources: Vec<Source>,
     pub(crate) hits: u64,
-    /// Bytes of the buffer that its frames took.
+    /// Bytes that its frames took in the buffer.
     pub(crate) usage: u64,
-    /// Hits that were not noted for lack of room.
+    /// Number of hits that were not recorded because the buffer was full.
     pub(crate) dropped: u64,
-    /// How many of these the client has been told of.
+    /// The part of `dropped` that the client knows of.
     pub(crate) told: u64,
-    /// What it has been told of pauses.
+    /// The missed hits that the client knows of.
     pub(crate) told_missed: Missed,
 }
 
 impl Tracepoint {
-    /// Whether it has been hit as often as it was to be.
+    /// True if the pass count is reached.
     pub(crate) fn is_done(&self) -> bool {
         self.passes != 0 && self.hits >= self.passes
     }
 }
 
-/// The register sets that actions want, one bit each; `of` tells a register's.
+/// The register sets that actions collect, one bit each. `of` returns the set of a register.
 pub(crate) fn sets(actions: &[Action], of: impl Fn(usize) -> Option<usize>) -> u8 {
     let mut sets = 0;
     for action in actions {

@@ -1,5 +1,4 @@
-//! A trace experiment: the tracepoints, the variables, whether it runs and why not, and what a hit
-//! does.
+//! A trace experiment: its tracepoints, variables and frames, and the handling of a hit.
 
 mod frame_builder;
 
@@ -16,31 +15,31 @@ use crate::sys::monotonic_ns;
 use frame_builder::FrameBuilder;
 pub(crate) use frame_builder::HitContext;
 
-/// What is asked for at a hit, beside being noted.
+/// The effects of a hit beyond its frame.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
-    /// The thread is to stop for the client.
+    /// The thread must stop and the client gets a report.
     pub(crate) stop: bool,
-    /// The budget is not to touch it, and what was noted is not to be dropped.
+    /// The budget must not pause the tracepoint, and the frame must not be dropped.
     pub(crate) needed: bool,
-    /// It is to be followed.
+    /// The steps to record after the hit.
     pub(crate) series: Vec<StepSeries>,
 }
 
-/// The instructions that a thread executes one by one after a hit, and that are noted.
+/// The instructions that a thread executes step by step after a hit, each of which is recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StepSeries {
-    /// Where the hit was.
+    /// The address of the hit.
     pub(crate) at: u64,
     tracepoint: (u32, u64),
     left: u64,
-    /// The trace ends with it, for the hit was the last that was asked for.
+    /// The trace ends with this series, because the hit was the last requested one.
     last: bool,
-    /// In which run of the trace.
+    /// Number of the trace run.
     run: u64,
 }
 
-/// Why an experiment does not run.
+/// The reason why an experiment does not run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     /// It has not been started.
@@ -51,11 +50,11 @@ pub(crate) enum Ended {
     Full,
     /// The client left.
     Disconnected,
-    /// A tracepoint has been hit as often as it was to be.
+    /// The pass count of this tracepoint is reached.
     Passes(u32),
-    /// An expression of this tracepoint has no value.
+    /// An expression of this tracepoint failed.
     Error(u32, String),
-    /// The program became another.
+    /// The process executed another program.
     Gone,
 }
 
@@ -66,11 +65,11 @@ pub(crate) struct Experiment {
     pub(crate) buffer: Buffer,
     pub(crate) ended: Ended,
     pub(crate) running: bool,
-    /// How often it has been started.
+    /// Number of times that it was started.
     runs: u64,
-    /// It goes on when the client has left.
+    /// It continues after the client has disconnected.
     pub(crate) disconnected: bool,
-    /// Memory that does not change and need not be noted.
+    /// Memory that does not change, so that it need not be recorded.
     pub(crate) read_only: Vec<Range<u64>>,
     pub(crate) user: Vec<u8>,
     pub(crate) notes: Vec<u8>,
@@ -78,14 +77,14 @@ pub(crate) struct Experiment {
     /// Microseconds since 1970.
     pub(crate) started_us: u64,
     pub(crate) stopped_us: u64,
-    /// It has ended, and its traps are still to be taken out.
+    /// The experiment has ended, but its traps are not removed yet.
     pub(crate) to_retire: bool,
-    /// Frames are taken out by a client as they come; if there is no room they are dropped, and it
-    /// goes on.
+    /// A client takes frames out as they come. A full buffer then drops frames, and the trace
+    /// continues.
     pub(crate) drained: bool,
-    /// The program waits for who drains it, rather than that anything is dropped.
+    /// The program is blocked while the buffer is full, so that nothing is dropped.
     pub(crate) waits: bool,
-    /// Tracepoints of which hits were dropped that no mark tells of yet.
+    /// Tracepoints with dropped hits for which no mark has been added yet.
     unmarked: Vec<(u32, u64)>,
 }
 
@@ -127,7 +126,7 @@ impl Experiment {
         self.unmarked.clear();
     }
 
-    /// Where traps are wanted, and their breakpoint kinds.
+    /// The addresses that need traps, and their breakpoint kinds.
     pub(crate) fn places(&self) -> impl Iterator<Item = (u64, usize)> {
         let enabled = self.tracepoints.values();
         enabled
@@ -135,7 +134,7 @@ impl Experiment {
             .map(|tracepoint| (tracepoint.at, tracepoint.kind))
     }
 
-    /// Begins. The traps are planted.
+    /// Starts a run. The traps are already planted.
     pub(crate) fn start(&mut self) {
         for tracepoint in self.tracepoints.values_mut() {
             (tracepoint.hits, tracepoint.usage) = (0, 0);
@@ -150,7 +149,7 @@ impl Experiment {
         self.stopped_us = 0;
     }
 
-    /// Ends, if it runs. The traps are to be taken out.
+    /// Ends the run, if there is one. The caller removes the traps.
     pub(crate) fn stop(&mut self, why: Ended) {
         if self.running {
             self.running = false;
@@ -160,7 +159,7 @@ impl Experiment {
         }
     }
 
-    /// The tracepoints at `at` are paused, or go on.
+    /// Records that the tracepoints at `at` were paused or resumed.
     pub(crate) fn mark(&mut self, at: u64, mark: Mark) {
         if !self.running || !self.drained {
             return;
@@ -175,7 +174,7 @@ impl Experiment {
         }
     }
 
-    /// Puts a frame into the buffer, if there is room for it and for what is to be said before it.
+    /// Adds a frame, after the missing marks, if there is room for all of them.
     fn keep(&mut self, frame: Frame) -> bool {
         self.buffer.drained = self.drained;
         if !self.buffer.fits(&frame) {
@@ -198,15 +197,15 @@ impl Experiment {
         }
     }
 
-    /// How many tracepoints have a jump, and the numbers of those that have a trap.
+    /// The number of tracepoints with a jump, and the tracepoint numbers of those with a trap.
     pub(crate) fn kinds(&self) -> (usize, Vec<u32>) {
         let enabled = self.tracepoints.values().filter(|t| t.enabled);
         let (jumps, traps): (Vec<&Tracepoint>, Vec<_>) = enabled.partition(|t| t.has_jump);
         (jumps.len(), traps.iter().map(|t| t.number).collect())
     }
 
-    /// Hits that were not noted, of each tracepoint that has more of them than when this was asked
-    /// last.
+    /// The tracepoints that dropped more hits since the last call, and how many they have dropped
+    /// in total.
     pub(crate) fn newly_dropped(&mut self) -> Vec<(u32, u64)> {
         let more = self.tracepoints.values_mut();
         more.filter(|tracepoint| tracepoint.dropped > tracepoint.told)
@@ -217,8 +216,8 @@ impl Experiment {
             .collect()
     }
 
-    /// What has been missed at each tracepoint at which that is more than when this was asked last,
-    /// or, unless `all` is wanted, at which another pause has begun since.
+    /// The tracepoints with pauses since the last call, and all they have missed. `all` adds those
+    /// that have only missed more.
     pub(crate) fn newly_missed(&mut self, budget: &mut Budget, all: bool) -> Vec<(u32, Missed)> {
         let now = monotonic_ns();
         let mut news = Vec::new();
@@ -233,7 +232,7 @@ impl Experiment {
         news
     }
 
-    /// A thread has come by `pc`. What every tracepoint there wants is done.
+    /// Handles a thread's arrival at `pc` for every tracepoint there.
     pub(crate) fn hit(
         &mut self,
         pc: u64,
@@ -313,8 +312,8 @@ impl Experiment {
         asked
     }
 
-    /// A thread has executed one more instruction after a hit, and is at `pc` now. Whether it is to
-    /// be followed further.
+    /// Records a thread that has executed one more instruction after a hit and is now at `pc`. True
+    /// if the thread must be stepped further.
     pub(crate) fn step(
         &mut self,
         one_series: &mut StepSeries,
@@ -340,20 +339,19 @@ impl Experiment {
         self.running && one_series.left > 0
     }
 
-    /// Nothing more is noted of it: so many instructions have been executed, or the thread has
-    /// ended.
+    /// Ends a series, because all its steps are recorded or the thread has ended.
     pub(crate) fn end_series(&mut self, one_series: &StepSeries) {
         if one_series.last && self.is_for(one_series) {
             self.stop(Ended::Passes(one_series.tracepoint.0));
         }
     }
 
-    /// Whether what the thread does is still to be noted.
+    /// True if the thread's steps must still be recorded.
     pub(crate) fn is_for(&self, one_series: &StepSeries) -> bool {
         self.running && one_series.run == self.runs
     }
 
-    /// Keeps a frame, or says why not; `error`: what could not be noted.
+    /// Adds a frame, or notes why it is missing. `error` is what failed while the frame was built.
     fn add(&mut self, tracepoint: &mut Tracepoint, frame: Frame, error: Option<bytecode::Fault>) {
         let size = frame.size();
         if self.keep(frame) {
@@ -426,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_noted() {
+    fn a_hit_records_what_its_actions_collect() {
         let memory = Action::Memory {
             register: Some(4),
             offset: 4,
@@ -502,7 +500,7 @@ mod tests {
         let frames: Vec<(u64, u8)> = frames.iter().map(|f| (f.pc, f.sets)).collect();
         let [hit, first, second] = [(0x400, 0), (0x404, 1), (0x408, 1)];
         assert_eq!(frames, [hit, hit, first, first, second, second]);
-        // Another run is none of theirs.
+        // The next run does not continue the series of this one.
         let one_series = series.remove(0);
         trace.start();
         assert!(!trace.is_for(&one_series));
@@ -511,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_variables_ask_for() {
+    fn variables_request_stops_and_needed_frames() {
         // $v5 = 1
         let set = Action::Expression(vec![0x22, 1, 0x2d, 0, 5, 0x27]);
         for (name, asked) in [
@@ -544,9 +542,9 @@ mod tests {
         assert_eq!(full.ended, Ended::Full);
     }
 
-    /// Creations of threads, say, while something else fills the buffer.
+    /// For example thread creations, while other hits fill the buffer.
     #[test]
-    fn a_full_buffer_keeps_what_is_needed() {
+    fn a_full_buffer_keeps_needed_frames() {
         // $v5 = 1
         let set = Action::Expression(vec![0x22, 1, 0x2d, 0, 5, 0x27]);
         let memory = Action::Memory {
@@ -571,7 +569,7 @@ mod tests {
         assert!(full.hit(0x500, |_| None, &mut Still).needed);
         let dropped = |key| full.tracepoints[&key].dropped;
         assert_eq!((dropped((1, 0x400)), dropped((2, 0x500))), (7, 0));
-        // Before it, that others are missing.
+        // The mark before it says that others are missing.
         let numbers: Vec<u32> = full.buffer.frames().iter().map(|f| f.tracepoint).collect();
         assert_eq!(numbers, [1, 1, 1, 2]);
     }

@@ -1,58 +1,59 @@
-//! The trace buffer: frames in the order of the hits, of bounded size.
+//! The trace buffer: frames in the order of the hits, up to a fixed total size.
 //!
-//! A frame is kept as gdb's trace files have it (GDB manual, "Experiment File Format"), so that it
-//! can be handed out as it is: the tracepoint's number in two bytes, the length in four, then
-//! blocks.
+//! A frame is stored in the format of gdb's trace files (GDB manual, "Experiment File Format"), so
+//! that a client can get it as it is: the tracepoint's number in two bytes, the length in four,
+//! then blocks.
 //!
 //! ```text
 //! R registers as in the g packet
 //! M address (8) length (2) bytes
 //! V number (4) value (8)
 //! ```
-//! A register set that was not collected is zeroes there; [`Frame::sets`] tells.
+//! Registers of sets that were not collected are zero there. [`Frame::sets`] lists the collected
+//! sets.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// What gdbserver has, too: a MiB.
+/// The same size as gdbserver's buffer: 1 MiB.
 const DEFAULT_SIZE: usize = 1 << 20;
-/// The largest one may ask for.
-const LARGEST: usize = 256 << 20;
-/// Number and length.
+/// Largest size that a client can set, in bytes.
+const MAX_SIZE: usize = 256 << 20;
+/// Size of a frame's tracepoint number and length, in bytes.
 const HEADER: usize = 6;
-/// By how much needed frames may exceed the size at most.
+/// Maximum number of bytes by which needed frames may exceed the size.
 const MAX_RESERVE: usize = 16 << 20;
-/// What one block of memory can hold.
-const LONGEST_BLOCK: usize = 0xffff;
+/// Largest memory block, in bytes.
+const MAX_BLOCK: usize = 0xffff;
 
-/// What was collected at one hit of one tracepoint.
+/// The data collected at one hit of one tracepoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     /// The tracepoint's number.
     pub(crate) tracepoint: u32,
-    /// Where it was hit.
+    /// The program counter at the hit.
     pub(crate) pc: u64,
-    /// When.
+    /// Time of the hit.
     pub(crate) time: Instant,
-    /// The register sets that the registers were taken from, one bit each.
+    /// The register sets that were collected, one bit each.
     pub(crate) sets: u8,
-    /// A buffer that is drained keeps it beyond its size, rather than lose it.
+    /// A drained buffer exceeds its size rather than drop this frame.
     pub(crate) needed: bool,
     blocks: Vec<u8>,
 }
 
-/// The variable of frames that are no hits: a place in the order of the hits behind which some are
-/// missing (docs/reference/protocol.md).
+/// The variable in marks. A mark is a frame without a hit: it shows where in the order of the hits
+/// some are missing (docs/reference/protocol.md).
 const MARK: u32 = u32::MAX;
 
-/// Why hits are missing behind a mark.
+/// Meaning of a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
-    /// None any more: the tracepoint goes on.
+    /// The tracepoint resumes, and no further hits are missing.
     Resumed,
-    /// The tracepoint is paused.
+    /// The tracepoint is paused from here on.
     Paused,
-    /// There was no room for some, just before.
+    /// Hits just before were dropped because the buffer was full.
     Dropped,
 }
 
@@ -68,7 +69,7 @@ pub(crate) enum Block<'a> {
 }
 
 impl Frame {
-    /// A frame with nothing in it.
+    /// An empty frame.
     pub(crate) fn new(tracepoint: u32, pc: u64) -> Frame {
         Frame {
             tracepoint,
@@ -80,7 +81,7 @@ impl Frame {
         }
     }
 
-    /// No hit, but a mark among them.
+    /// A mark instead of a hit.
     pub(crate) fn mark(tracepoint: u32, pc: u64, mark: Mark) -> Frame {
         let mut frame = Frame::new(tracepoint, pc);
         frame.needed = true;
@@ -88,7 +89,7 @@ impl Frame {
         frame
     }
 
-    /// Adds registers of these sets, unless there are some.
+    /// Adds registers of these sets, unless the frame already has registers.
     pub(crate) fn add_registers(&mut self, sets: u8, registers: &[u8]) {
         if self.sets == 0 {
             self.sets = sets;
@@ -99,8 +100,8 @@ impl Frame {
 
     /// Adds memory.
     pub(crate) fn add_memory(&mut self, address: u64, bytes: &[u8]) {
-        for (index, part) in bytes.chunks(LONGEST_BLOCK).enumerate() {
-            let at = address.wrapping_add((index * LONGEST_BLOCK) as u64);
+        for (index, part) in bytes.chunks(MAX_BLOCK).enumerate() {
+            let at = address.wrapping_add((index * MAX_BLOCK) as u64);
             self.blocks.push(b'M');
             self.blocks.extend_from_slice(&at.to_le_bytes());
             self.blocks
@@ -116,7 +117,7 @@ impl Frame {
         self.blocks.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// What it holds, given the size of a `g` packet.
+    /// The blocks of the frame. `registers` is the size of a `g` packet.
     pub(crate) fn blocks(&self, registers: usize) -> Vec<Block<'_>> {
         let mut rest = &self.blocks[..];
         let mut blocks = Vec::new();
@@ -152,12 +153,12 @@ impl Frame {
         blocks
     }
 
-    /// Bytes it takes of the buffer.
+    /// Size in the buffer, in bytes.
     pub(crate) fn size(&self) -> usize {
         HEADER + self.blocks.len()
     }
 
-    /// Appends it as trace files have it.
+    /// Appends the frame in the format of trace files.
     pub(crate) fn write(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(&(self.tracepoint as u16).to_le_bytes());
         into.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
@@ -165,7 +166,7 @@ impl Frame {
     }
 }
 
-/// The first eight bytes.
+/// Decodes the first eight bytes.
 fn number(bytes: &[u8]) -> u64 {
     let bytes = bytes.first_chunk().copied().unwrap_or_default();
     u64::from_le_bytes(bytes)
@@ -178,10 +179,10 @@ pub(crate) struct Buffer {
     used: usize,
     /// Old frames make room for new ones.
     pub(crate) circular: bool,
-    /// A client takes the frames out as they come. They are put in the order of their times, and
-    /// those that are needed may exceed the size. Without such a client frames keep their numbers.
+    /// A client takes the frames out as they come. Frames are then sorted by time, and needed
+    /// frames may exceed the size. Without such a client, frames keep their numbers.
     pub(crate) drained: bool,
-    /// Frames ever added.
+    /// Number of frames that were ever added.
     pub(crate) created: u64,
 }
 
@@ -206,18 +207,18 @@ impl Buffer {
         self.created = 0;
     }
 
-    /// Sets the size, within reason; `None`: as it was in the beginning.
+    /// Sets the size, up to [`MAX_SIZE`]. `None` restores the default.
     pub(crate) fn resize(&mut self, size: Option<u64>) {
         let size = size.map_or(DEFAULT_SIZE, |size| {
-            usize::try_from(size).unwrap_or(usize::MAX).min(LARGEST)
+            usize::try_from(size).unwrap_or(usize::MAX).min(MAX_SIZE)
         });
         self.size = size;
         while self.used > self.size && self.drop_first().is_some() {}
     }
 
-    /// Adds a frame; `false`: there is no room.
+    /// Adds a frame. Returns `false` if there is no room.
     pub(crate) fn add(&mut self, mut frame: Frame) -> bool {
-        // It grew as it was filled; what it holds is what counts.
+        // Filling the frame left spare capacity, and only its size is counted.
         frame.blocks.shrink_to_fit();
         if !self.fits(&frame) {
             return false;
@@ -226,7 +227,7 @@ impl Buffer {
         while self.used + size > self.limit(&frame) && self.drop_first().is_some() {}
         self.used += size;
         self.created += 1;
-        // A hit that was noted in the program may come after later ones.
+        // A hit that the program recorded may be drained after later hits.
         let not_later = |known: &Frame| known.time <= frame.time || !self.drained;
         let later = self.frames.iter().rev().position(not_later);
         let at = self.frames.len() - later.unwrap_or(self.frames.len());
@@ -234,13 +235,13 @@ impl Buffer {
         true
     }
 
-    /// Whether there is room for a frame, or can be made.
+    /// True if there is room for a frame, or if older frames can be dropped for it.
     pub(crate) fn fits(&self, frame: &Frame) -> bool {
         let used = if self.circular { 0 } else { self.used };
         used + frame.size() <= self.limit(frame)
     }
 
-    /// How many bytes may be used once the frame is there.
+    /// Maximum number of bytes used once the frame is added.
     fn limit(&self, frame: &Frame) -> usize {
         match frame.needed && self.drained {
             true => self.size + self.reserve(),
@@ -248,39 +249,39 @@ impl Buffer {
         }
     }
 
-    /// Takes the oldest frame out.
+    /// Takes out the oldest frame.
     pub(crate) fn drop_first(&mut self) -> Option<Frame> {
         let frame = self.frames.pop_front()?;
         self.used -= frame.size();
         Some(frame)
     }
 
-    /// All frames, by their numbers.
+    /// All frames, in the order of their numbers.
     pub(crate) fn frames(&self) -> &VecDeque<Frame> {
         &self.frames
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Bytes that are free.
+    /// Number of free bytes.
     pub(crate) fn free(&self) -> usize {
         self.size.saturating_sub(self.used)
     }
 
-    /// Bytes that only needed frames may use.
+    /// Number of bytes that only needed frames may use.
     fn reserve(&self) -> usize {
         self.size.min(MAX_RESERVE)
     }
 
-    /// Whether half of what is reserved for needed frames is used.
+    /// True if more than half of the reserve for needed frames is used.
     pub(crate) fn reserve_is_short(&self) -> bool {
         self.used > self.size + self.reserve() / 2
     }
 
-    /// Up to `length` bytes from `offset` on, of all frames one behind the other.
+    /// Up to `length` bytes from `offset`, as if all frames stood one behind the other.
     pub(crate) fn part(&self, offset: u64, length: usize) -> Vec<u8> {
         let mut skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let mut part = Vec::new();

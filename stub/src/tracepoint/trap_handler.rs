@@ -1,8 +1,9 @@
-//! The memory of the handler for `SIGTRAP` that the program keeps if the stub dies
-//! (`arch/*/trap_handler.rs`). The layout is in `arch/handler_layout.rs`.
+//! The memory of the `SIGTRAP` handler that the program keeps if the stub dies
+//! (`arch/*/trap_handler.rs`). `arch/handler_layout.rs` has the layout.
 //!
-//! Entries are written before their traps, and stay when those are taken out: the handler may run
-//! for a trap that a thread met before. Further regions hold copies only, near other text.
+//! The stub writes an entry before it inserts the trap, and keeps the entry after it removes the
+//! trap, because the handler may still run for a trap that a thread hit before. The first region
+//! has the handler. Further regions have only copies of instructions, near other text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,49 +21,49 @@ const COPIES: u64 = TABLE + ENTRIES * ENTRY_SIZE;
 const MAX_RANGES: u64 = 16;
 const ENTRIES: u64 = 4096;
 const ENTRY_SIZE: u64 = 16;
-/// Of the hash, the uppermost bits count.
+/// The index is the uppermost bits of the hash.
 const HASH_SHIFT: u32 = 64 - ENTRIES.ilog2();
-/// The table stays sparse, so that the handler finds what is there, and what is not, soon.
+/// The table stays half empty, so that the handler's lookups are short.
 const MAX_COPIES: usize = ENTRIES as usize / 2;
-/// The size of each region.
+/// Size of each region, in bytes.
 pub(crate) const REGION: u64 = 128 << 10;
 const MAX_REGIONS: usize = 8;
 
-/// The handler in one memory.
+/// The handler in one address space.
 #[derive(Default)]
 pub(crate) struct TrapHandler {
-    /// Regions, and up to where each is used; the first has the handler.
+    /// Each region and its first unused address. The first region has the handler.
     regions: Vec<(Range<u64>, u64)>,
     ranges: u64,
-    /// By the address of the trap: the instruction that was copied, and where its copy is.
+    /// By address of the trap: the original instruction, and the address of its copy.
     copies: BTreeMap<u64, (Vec<u8>, u64)>,
     installed: bool,
-    /// The program could not get it.
+    /// Installing the handler failed.
     refused: bool,
 }
 
 impl TrapHandler {
-    /// Whether the program has it.
+    /// True if the program has the handler.
     pub(crate) fn is_installed(&self) -> bool {
         self.installed
     }
 
-    /// Whether the program could not get it.
+    /// True if installing the handler failed.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// The program cannot get it.
+    /// Records that the handler cannot be installed.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
     }
 
-    /// Where the handler is, once it has memory.
+    /// The handler's address, once it has memory.
     pub(crate) fn start(&self) -> Option<u64> {
         self.regions.first().map(|(range, _)| range.start)
     }
 
-    /// Whether a copy for a trap at this address needs another region.
+    /// True if the copy of an instruction at this address needs another region.
     pub(crate) fn wants_region(&self, at: u64) -> bool {
         self.regions.len() < MAX_REGIONS && self.region(at).is_none()
     }
@@ -74,7 +75,7 @@ impl TrapHandler {
         self.regions.iter().position(near)
     }
 
-    /// Takes memory of [`REGION`] bytes that is full of zeroes and that the program can execute.
+    /// Takes over [`REGION`] bytes of memory that are zero and executable.
     pub(crate) fn add_region(&mut self, memory: &Memory, start: u64) -> Option<()> {
         let used = if self.regions.is_empty() {
             memory.write(start, HANDLER).ok()?;
@@ -86,17 +87,17 @@ impl TrapHandler {
         Some(())
     }
 
-    /// The address of the action that installs it.
+    /// The address of the `sigaction` that installs the handler.
     pub(crate) fn action(&self) -> Option<u64> {
         self.start().map(|start| start + ACTION)
     }
 
-    /// The address of the program's own action, which ours replaces.
+    /// The address of the program's own `sigaction`, which ours replaces.
     pub(crate) fn former_action(&self) -> Option<u64> {
         self.start().map(|start| start + FORMER_ACTION)
     }
 
-    /// Prepares the action that installs it in the place of this one.
+    /// Prepares the `sigaction` that replaces the program's own, `former`.
     pub(crate) fn replace(&mut self, memory: &Memory, former: &[u8]) -> Option<()> {
         let start = self.start()?;
         memory.write(start + FORMER_ACTION, former).ok()?;
@@ -106,27 +107,27 @@ impl TrapHandler {
         Some(())
     }
 
-    /// The collectors' pool is here, or nowhere (0).
+    /// Sets the address of the collectors' pool; 0 if there is none.
     pub(crate) fn set_pool(&self, memory: &Memory, pool: u64) {
         if let Some(start) = self.start() {
             memory.write_words(&[start + POOL], pool);
         }
     }
 
-    /// Collectors will be in this memory.
+    /// Adds memory that will contain collectors.
     pub(crate) fn add_collectors(&mut self, memory: &Memory, range: Range<u64>) {
         if let Some(start) = self.start()
             && self.ranges < MAX_RANGES
         {
             let entry = start + RANGES + 16 * self.ranges;
-            // The handler looks at the start first.
+            // The handler reads the start first.
             memory.write_words(&[entry + 8], range.end);
             memory.write_words(&[entry], range.start);
             self.ranges += 1;
         }
     }
 
-    /// A trap will stand over the first instruction of `code`.
+    /// Adds an entry for a trap that will replace the first instruction of `code`.
     pub(crate) fn enter(&mut self, memory: &Memory, at: u64, kind: usize, code: &[u8]) {
         let known = self.copies.get(&at);
         if known.is_some_and(|(known, _)| known == code) {
@@ -158,25 +159,25 @@ impl TrapHandler {
         }
     }
 
-    /// Most instructions can be copied to anywhere.
+    /// A region with room at any distance, because most instructions can be copied anywhere.
     fn any_region(&self) -> Option<usize> {
         let room = |(range, used): &(Range<u64>, u64)| range.end - used >= COPY_SIZE as u64;
         self.regions.iter().position(room)
     }
 
-    /// What it has of the program's memory.
+    /// Addresses and sizes of everything that it has mapped in the program.
     pub(crate) fn mappings(&self) -> Vec<(u64, u64)> {
         let regions = self.regions.iter();
         regions.map(|(range, _)| (range.start, REGION)).collect()
     }
 
-    /// Forgets everything: the memory is gone, or is the program's for good.
+    /// Forgets everything: the address space is gone, or the program keeps the memory for good.
     pub(crate) fn forget(&mut self) {
         *self = TrapHandler::default();
     }
 }
 
-/// The entry of a trap, or the one that it will have.
+/// The table entry of a trap, or the free entry for it.
 fn find(memory: &Memory, table: u64, at: u64) -> Option<u64> {
     let mut index = at.wrapping_mul(GOLDEN) >> HASH_SHIFT;
     for _ in 0..ENTRIES {

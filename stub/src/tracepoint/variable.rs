@@ -1,28 +1,29 @@
-//! Experiment state variables: numbers that tracepoints count, compare and note.
+//! Trace state variables: numbers that tracepoints count, compare and record.
 //!
-//! A few are not stored but seen at the hit; a client has them by defining a variable with that
-//! name.
+//! Some variables have no stored value but a computed one. A client gets such a variable by
+//! defining one with its name.
 
 use std::collections::BTreeMap;
 
-/// What a variable shows that is not stored.
+/// The value of a variable that is computed at the hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Computed {
-    /// `trace_timestamp`: microseconds since 1970, as gdbserver's.
+    /// `trace_timestamp`: microseconds since 1970, as in gdbserver.
     Timestamp,
     /// `trace_time`: nanoseconds of the monotonic clock.
     Time,
-    /// `trace_thread`: the kernel's thread id.
+    /// `trace_thread`: the kernel's id of the thread.
     Thread,
-    /// `trace_cpu`: the processor.
+    /// `trace_cpu`: number of the processor.
     Cpu,
-    /// `trace_stop`: set by an expression to something else than zero, the hit is not noted but
-    /// reported to the client as a breakpoint's.
+    /// `trace_stop`: if an expression sets it to a value other than zero, the hit is not recorded.
+    /// The stub reports it to the client like a breakpoint hit.
     Stop,
-    /// `trace_needed`: set by an expression to something else than zero, the budget never pauses
+    /// `trace_needed`: if an expression sets it to a value other than zero, the budget never pauses
     /// the tracepoint, and its frames are not dropped.
     Needed,
-    /// `trace_stack_left`: bytes from the stack pointer to the stack's end, where it began.
+    /// `trace_stack_left`: bytes from the stack pointer to the end of the stack, where the stack
+    /// began.
     StackLeft,
 }
 
@@ -36,7 +37,7 @@ const COMPUTED: [(&[u8], Computed); 7] = [
     (b"trace_stack_left", Computed::StackLeft),
 ];
 
-/// The number of `trace_timestamp`, which is always there.
+/// Number of `trace_timestamp`, which is always defined.
 const TIMESTAMP: u32 = 1;
 
 /// A variable as the client defined it.
@@ -44,7 +45,7 @@ const TIMESTAMP: u32 = 1;
 pub(crate) struct Variable {
     pub(crate) name: Vec<u8>,
     pub(crate) initial: i64,
-    /// It was there without the client.
+    /// True if it is defined without a client.
     pub(crate) builtin: bool,
     value: i64,
     computed: Option<Computed>,
@@ -65,7 +66,7 @@ impl Default for Variables {
 }
 
 impl Variables {
-    /// Defines one, or defines it anew.
+    /// Defines a variable, or redefines it.
     pub(crate) fn define(&mut self, number: u32, name: &[u8], initial: i64) {
         let builtin = self.0.get(&number).is_some_and(|known| known.builtin);
         let computed = COMPUTED.iter().find(|(known, _)| *known == name);
@@ -79,17 +80,17 @@ impl Variables {
         self.0.insert(number, variable);
     }
 
-    /// All, in the order of their numbers.
+    /// All variables, in the order of their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Variable)> {
         self.0.iter().map(|(number, variable)| (*number, variable))
     }
 
-    /// What a variable shows that is not stored.
+    /// The kind of computed value, if the variable has one.
     pub(crate) fn computed(&self, number: u32) -> Option<Computed> {
         self.0.get(&number)?.computed
     }
 
-    /// A stored value; `None`: there is no such variable.
+    /// The stored value. `None` if there is no such variable.
     pub(crate) fn value(&self, number: u32) -> Option<i64> {
         self.0.get(&number).map(|variable| variable.value)
     }

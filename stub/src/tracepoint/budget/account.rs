@@ -1,43 +1,42 @@
-//! What is known of one probe: how often it is hit, what that costs, and what its pauses have
-//! missed.
+//! The record of one probe: its hits, their cost, and what it missed while it was paused.
 
 use crate::sys::{Tid, processor_ns_of};
 
-/// How often a place is hit is known from so much of the program's processor time.
-const LEAST_USED: u64 = 1_000_000;
+/// Least processor time, in nanoseconds, from which a probe's hit rate is estimated.
+const MIN_RATE_TIME: u64 = 1_000_000;
 
-/// What has been missed at one place.
+/// The pauses at one address, and the hits missed in them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Missed {
     pub(crate) pauses: u64,
     pub(crate) paused_ns: u64,
-    /// About so many hits.
+    /// Estimated number of missed hits.
     pub(crate) hits: u64,
 }
 
-/// One probe's hits since it was last planted, and its pauses.
+/// One probe's hits since its trap was last inserted, and its pauses.
 #[derive(Default)]
 pub(super) struct Account {
-    /// Since when hits are counted, by the clock and by the program's processor time.
+    /// Start of the current count, by the clock and by the program's processor time.
     pub(super) since: (u64, u64),
     pub(super) hits: u64,
-    /// The same, and half of what it was before, and so on.
+    /// Recent hits: this count, and half as much of each earlier count as of the next.
     pub(super) recent: u64,
-    /// What these have cost.
+    /// Cost of the recent hits.
     pub(super) heat: u64,
-    /// The budget does not touch it.
+    /// The budget does not pause it.
     pub(super) needed: bool,
     pub(super) paused: Option<Pause>,
     pub(super) missed: Missed,
 }
 
-/// A probe's trap is out.
+/// A pause, during which the probe's trap is removed.
 #[derive(Clone, Copy)]
 pub(super) struct Pause {
     pub(super) since: u64,
-    /// The program's processor time then.
+    /// The program's processor time when the pause began.
     pub(super) program: u64,
-    /// So much of it was used by so many hits before.
+    /// Processor time and number of hits in the count before the pause.
     pub(super) used: u64,
     pub(super) hits: u64,
 }
@@ -54,8 +53,8 @@ impl Account {
         if let Some(pause) = self.paused {
             missed.paused_ns += now.saturating_sub(pause.since);
             let used = u128::from(program.saturating_sub(pause.program));
-            // Hits that were taken all at once tell no rate.
-            if pause.used >= LEAST_USED {
+            // A batch of hits taken at one moment has no rate.
+            if pause.used >= MIN_RATE_TIME {
                 let hits = used * u128::from(pause.hits) / u128::from(pause.used);
                 missed.hits += hits as u64;
             }
@@ -67,9 +66,9 @@ impl Account {
 /// The processor time that the program has used.
 #[derive(Default)]
 pub(crate) struct ProgramTime {
-    /// Which program; `None`: there is no telling.
+    /// The process; `None` if its processor time cannot be read.
     pub(crate) of: Option<Tid>,
-    /// As it was last; a program that has ended cannot be asked.
+    /// The latest value, because a process that has ended has no value any more.
     pub(super) last: u64,
 }
 

@@ -1,17 +1,17 @@
-//! How much tracing may cost, and what that makes of a bucket.
+//! The limit on tracing cost, and the size and refill rate of the bucket for it.
 
 use super::SECOND;
 
-/// A part of one processor, in millionths.
+/// A fraction of one processor, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Share(u32);
 
-/// What tracing may cost. The smaller is the stricter.
+/// The limit on tracing cost. Of two, the smaller is the stricter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Limit {
-    /// This share.
+    /// Up to this share.
     Share(Share),
-    /// As much as it does.
+    /// No limit.
     None,
 }
 
@@ -26,10 +26,10 @@ impl Limit {
 }
 
 impl Share {
-    /// The budget if the command line names none.
+    /// The share unless the command line sets one: 5 %.
     pub(crate) const USUAL: Share = Share(50_000);
 
-    /// Reads `5%` or `0.5%`: more than nothing, and at most one processor.
+    /// Parses `5%` or `0.5%`. The share must be more than zero, and at most one processor.
     pub(crate) fn parse(text: &str) -> Option<Share> {
         // Floating-point numbers would cost the stub 20 KB.
         let (whole, part) = match text.strip_suffix('%')?.split_once('.') {
@@ -47,13 +47,13 @@ impl Share {
             .then_some(Share(millionths))
     }
 
-    /// As [`basis_points`](Self::basis_points) has it: more than nothing, and at most one
-    /// processor.
+    /// Converts from [`basis_points`](Self::basis_points). The share must be more than zero, and at
+    /// most one processor.
     pub(crate) fn from_basis_points(points: u32) -> Option<Share> {
         (1..=10_000).contains(&points).then(|| Share(points * 100))
     }
 
-    /// In hundredths of a percent.
+    /// The share in hundredths of a percent.
     pub(crate) fn basis_points(self) -> u32 {
         self.0 / 100
     }
@@ -66,19 +66,19 @@ impl Share {
         self.per_second() / 5
     }
 
-    /// What a single hit counts at most when the dearest probe is looked for: in a dearer one the
-    /// stub had to wait.
+    /// The most that a single hit counts in the search for the most expensive probe, in
+    /// nanoseconds. In a more expensive hit the stub itself had to wait.
     pub(super) fn one_hit(self) -> u64 {
         self.capacity() as u64 / 8
     }
 
-    /// What flows in, in so many nanoseconds.
+    /// Nanoseconds of budget that flow into the bucket in `elapsed` nanoseconds.
     pub(super) fn refill(self, elapsed: u64) -> i64 {
         let elapsed = elapsed.min(10 * SECOND) as i64;
         elapsed / 1000 * i64::from(self.0) / 1000 * 4 / 5
     }
 
-    /// How long until that much has flowed in.
+    /// Nanoseconds until `amount` nanoseconds of budget have flowed in.
     pub(super) fn time_for(self, amount: i64) -> u64 {
         (amount.max(0) as u64) * 1_000_000 / u64::from(self.0) * 5 / 4
     }

@@ -1,4 +1,4 @@
-//! A program that comes by places, simulated: what the budget lets it pay, and whom it pauses.
+//! Simulates a program that hits tracepoints: what the budget spends, and which probes it pauses.
 
 use super::*;
 use crate::sys::Tid;
@@ -16,17 +16,17 @@ fn budget(share: Option<Share>) -> Budget {
     budget
 }
 
-/// A place that the program comes by.
+/// A simulated tracepoint.
 struct Place {
     at: u64,
-    /// Once in so long.
+    /// Nanoseconds of program time between two hits.
     every: u64,
     held: u64,
     cpu: u64,
     needed: bool,
 }
 
-/// What comes rarely is not made to pay for what comes often.
+/// Two places with the same cost per hit. The rare one must not be paused for the frequent one.
 const EQUALLY_DEAR: [Place; 2] = [
     Place {
         at: HOT,
@@ -44,7 +44,7 @@ const EQUALLY_DEAR: [Place; 2] = [
     },
 ];
 
-/// How often the program came by a place in ten seconds, and how often that was seen.
+/// Number of times that the program passed a place in ten seconds, and number of hits seen.
 #[derive(Clone, Copy, Default, Debug)]
 struct Came {
     by: u64,
@@ -64,7 +64,7 @@ fn simulate<const N: usize>(budget: &mut Budget, places: &[Place; N]) -> [Came; 
             }
         }
         for (place, came) in places.iter().zip(&mut came) {
-            // By the program's own time: it does not come by when it is held.
+            // In the program's own time: it passes no place while it is stopped.
             if came.by * place.every > budget.program.last {
                 continue;
             }
@@ -90,12 +90,12 @@ fn simulate<const N: usize>(budget: &mut Budget, places: &[Place; N]) -> [Came; 
 }
 
 #[test]
-fn no_second_costs_more_and_the_hottest_pays() {
+fn no_second_exceeds_the_budget_and_the_most_frequent_is_paused() {
     let mut budget = budget(Some(Share::USUAL));
     let [hot, cold] = simulate(&mut budget, &EQUALLY_DEAR);
     assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
     assert!(budget.spent > SECOND / 20 * 10 / 2, "{}", budget.spent);
-    // 95 % of its speed.
+    // At least 95 % of its speed.
     assert!(hot.by > 950_000, "{hot:?}");
     assert_eq!(cold.seen, cold.by);
     assert_eq!(budget.missed(11 * SECOND, COLD), Missed::default());
@@ -108,10 +108,9 @@ fn no_second_costs_more_and_the_hottest_pays() {
     assert!(told.abs_diff(hot.by) < hot.by / 10, "{told} of {hot:?}");
 }
 
-/// A batch of hits that is taken at once, in which time the program has not run, says nothing of
-/// how many will come.
+/// A batch of hits taken at one moment, in which the program has not run, has no rate.
 #[test]
-fn a_batch_tells_no_rate() {
+fn a_batch_without_run_time_has_no_rate() {
     let mut budget = budget(Some(Share::USUAL));
     budget.report();
     for _ in 0..100 {
@@ -124,9 +123,9 @@ fn a_batch_tells_no_rate() {
     assert_eq!((missed.pauses, missed.hits), (1, 0));
 }
 
-/// Few dear hits cost more than many cheap ones, and it is the cost that is to be lowered.
+/// A few expensive hits cost more than many cheap ones, and the cost must be lowered.
 #[test]
-fn the_dearest_pays_and_not_what_is_hit_most() {
+fn the_most_expensive_is_paused_not_the_most_frequent() {
     let mut budget = budget(Some(Share::USUAL));
     let cheap = Place {
         at: HOT,
@@ -148,10 +147,9 @@ fn the_dearest_pays_and_not_what_is_hit_most() {
     assert!(dear.seen < dear.by / 2, "{dear:?}");
 }
 
-/// However often a needed place is hit, every hit is seen, and others are paused no more for it
-/// than without.
+/// Every hit of a needed place is seen at any rate. Other places are not paused more for it.
 #[test]
-fn what_is_needed_is_never_paused() {
+fn needed_places_are_never_paused() {
     let needed = |every| Place {
         at: COLD,
         every,
@@ -165,7 +163,7 @@ fn what_is_needed_is_never_paused() {
         let [hot_came, needed_came] = simulate(&mut budget, &[hot, needed(every)]);
         assert_eq!(needed_came.seen, needed_came.by);
         assert_eq!(budget.missed(11 * SECOND, COLD), Missed::default());
-        // What the others may cost is what it was, and they get it.
+        // Other places have the same budget as without it, and can use it.
         assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
         assert!(budget.spent > SECOND / 20 * 10 / 2, "{}", budget.spent);
         assert!(hot_came.seen > 0 && budget.missed(11 * SECOND, HOT).pauses > 0);
@@ -183,7 +181,7 @@ fn without_a_limit_nothing_is_paused() {
 }
 
 #[test]
-fn a_single_dear_hit_is_a_debt() {
+fn a_single_expensive_hit_leaves_a_debt() {
     let mut budget = budget(Some(Share::USUAL));
     let late = 2 * SECOND;
     assert!(budget.hit(late, HOT, SECOND / 2));
@@ -193,10 +191,10 @@ fn a_single_dear_hit_is_a_debt() {
     assert!(wait > 12 * SECOND && wait < 13 * SECOND, "{wait}");
 }
 
-/// Hits that threads have noted come all at once, when what the program used for them is used
-/// already.
+/// Threads record hits, and the stub drains them at one moment. The program has already used its
+/// processor time for them by then.
 #[test]
-fn a_batch_of_hits_says_nothing_of_how_fast_they_came() {
+fn the_rate_of_a_drained_batch_is_not_overestimated() {
     let mut budget = budget(Some(Share::USUAL));
     budget.program.of = Some(Tid(std::process::id().cast_signed()));
     let work = |budget: &mut Budget| {

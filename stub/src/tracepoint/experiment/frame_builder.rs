@@ -1,4 +1,4 @@
-//! One frame: what is noted of a thread at a hit, or after a step that follows one.
+//! Builds a frame from a thread's state at a hit, or after a step that follows a hit.
 
 use std::time::Instant;
 
@@ -8,29 +8,29 @@ use crate::tracepoint::definition::{self, Action, Tracepoint};
 use crate::tracepoint::frame_buffer::Frame;
 use crate::tracepoint::variable::{Computed, Variables};
 
-/// A string that is noted is never longer.
-const LONGEST_STRING: u64 = 64 * 1024;
-/// No block of memory is noted that is longer.
-const LONGEST_MEMORY: u64 = 16 << 20;
+/// Longest recorded string, in bytes.
+const MAX_STRING: u64 = 64 * 1024;
+/// Longest recorded memory block, in bytes.
+const MAX_MEMORY: u64 = 16 << 20;
 
-/// The thread that has hit a tracepoint, at that moment.
+/// The state of a thread at its hit.
 pub(crate) trait HitContext {
-    /// When it is.
+    /// Time of the hit.
     fn time(&self) -> Instant {
         Instant::now()
     }
-    /// The registers of these sets, as in the `g` packet, others as zeroes; and which sets they
-    /// are.
+    /// The registers of these sets in the layout of the `g` packet, with zeros for others. The
+    /// first value has the sets that could be read.
     fn registers(&mut self, sets: u8) -> (u8, Vec<u8>);
     /// A register's value, by its number.
     fn register(&mut self, number: usize) -> Option<u64>;
-    /// Reads as much as can be read from there on.
+    /// Reads as many bytes as are readable from `address` on. Returns their number.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
-    /// What is not stored.
+    /// The value of a variable that is not stored.
     fn compute(&mut self, computed: Computed) -> i64;
 }
 
-/// A frame in the making.
+/// A frame that is being built.
 pub(super) struct FrameBuilder<'a> {
     pub(super) frame: Frame,
     variables: &'a mut Variables,
@@ -39,7 +39,7 @@ pub(super) struct FrameBuilder<'a> {
 }
 
 impl<'a> FrameBuilder<'a> {
-    /// Of a tracepoint, by a thread that is at `pc`.
+    /// Starts a frame of a tracepoint for a thread at `pc`.
     pub(super) fn new(
         tracepoint: &Tracepoint,
         pc: u64,
@@ -56,7 +56,7 @@ impl<'a> FrameBuilder<'a> {
         }
     }
 
-    /// Does what is to be done, up to what cannot be.
+    /// Runs the actions in order, up to the first that fails.
     pub(super) fn note(
         &mut self,
         actions: &[Action],
@@ -100,15 +100,15 @@ impl World for FrameBuilder<'_> {
     }
 
     fn collect(&mut self, address: u64, length: u64) {
-        let mut bytes = vec![0; length.min(LONGEST_MEMORY) as usize];
+        let mut bytes = vec![0; length.min(MAX_MEMORY) as usize];
         let known = self.context.read(address, &mut bytes);
         self.frame.add_memory(address, &bytes[..known]);
     }
 
     fn collect_string(&mut self, address: u64, limit: u64) {
         let limit = match limit {
-            0 => LONGEST_STRING,
-            limit => limit.min(LONGEST_STRING),
+            0 => MAX_STRING,
+            limit => limit.min(MAX_STRING),
         };
         let mut bytes = vec![0; limit as usize];
         let known = self.context.read(address, &mut bytes);

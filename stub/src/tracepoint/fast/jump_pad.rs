@@ -1,10 +1,10 @@
-//! JumpPads in the program's text that lead to collectors, and the collectors.
+//! Jumps in the program's text that lead to collectors, and the collectors themselves.
 //!
-//! All changes are made while every thread is stopped. A collector is never changed and stays where
-//! it is; when its jump is taken out, no thread comes there any more. Each has a word that says
-//! whether it is on: without it, it is a long way to the displaced instructions and back. The
-//! journal has these words, so that collectors are inert when we are gone unawares; the jumps stay
-//! then.
+//! Jumps and collectors change only while every thread is stopped. A collector never changes and
+//! never moves. Once its jump is removed, no thread enters it any more. Each collector has a
+//! switch: a word in front of it that turns recording on. While the switch is off, the collector
+//! only executes the displaced instructions and returns. The journal lists these words, so that
+//! collectors record nothing after the stub was killed. The jumps then stay in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,15 +19,15 @@ use crate::sys::memory::Memory;
 use super::planner::Plan;
 use super::pool::{Hit, Pool};
 
-/// Room for this many bytes of collectors is made at once.
-const REGION: u64 = 64 << 10;
-/// And so often at most.
-const REGIONS: usize = 16;
+/// Size of one mapping for collectors, in bytes.
+const REGION_SIZE: u64 = 64 << 10;
+/// Maximum number of such mappings.
+const MAX_REGIONS: usize = 16;
 const ALIGNMENT: u64 = 64;
-/// After so many faults in a collector its place gets a trap.
-const FAULTS: usize = 8;
+/// Number of faults in an address's collector after which the address gets a trap instead.
+const MAX_FAULTS: usize = 8;
 
-/// All of one memory.
+/// The jumps and collectors of one address space.
 #[derive(Default)]
 pub(crate) struct JumpPads {
     pool: Option<Pool>,
@@ -38,7 +38,7 @@ pub(crate) struct JumpPads {
     starts: BTreeMap<u64, usize>,
     planted: BTreeMap<u64, Jump>,
     journal: Journal,
-    /// Places where this has gone wrong.
+    /// Addresses that get no jump any more, because their collectors faulted too often.
     shunned: BTreeSet<u64>,
     faults: BTreeMap<u64, usize>,
 }
@@ -50,7 +50,7 @@ struct Made {
     blocks: Rc<[Block]>,
     source: Vec<u8>,
     collector: Collector,
-    /// What is near the jump and leads to the collector, if that is too far.
+    /// Near the jump, if the collector itself is out of the jump's reach.
     veneer: Option<(u64, Patch)>,
 }
 
@@ -59,48 +59,49 @@ struct Jump {
     patch: Patch,
 }
 
-/// What can have a jump: what a hit notes there, and the instructions that are displaced.
+/// An address that can have a jump: the data that a hit records there, and the displaced
+/// instructions.
 #[derive(Clone)]
 pub(crate) struct JumpSite {
     pub(crate) at: u64,
-    /// The breakpoint kind, which says what the instructions are.
+    /// The breakpoint kind, which tells the instruction set.
     pub(crate) kind: usize,
     pub(crate) plan: Plan,
     pub(crate) source: Vec<u8>,
 }
 
-/// What a new pool must be like.
+/// Requirements for a new pool.
 pub(crate) struct PoolOrder {
-    /// It is mapped as near to this address as there is room.
+    /// The pool is mapped as close to this address as possible.
     pub(crate) near: u64,
     /// The size of each slot.
     pub(crate) slot_size: u64,
-    /// The size of the trace buffer, which the pool does not exceed.
+    /// The size of the trace buffer. The pool is not larger.
     pub(crate) buffer: u64,
 }
 
-/// How the memory is got that it takes: readable and executable, or readable and writable; as near
-/// to an address as there is room.
+/// Gets memory in the program, as close to an address as possible.
 pub(crate) trait Mapper {
-    /// Bytes that nothing uses and that can be executed, so near to an address, and mapped as long
-    /// as that is.
+    /// Finds unused executable bytes within `reach` of `near`. They stay mapped as long as `near`
+    /// does.
     fn spare(&mut self, near: u64, reach: u64) -> Option<u64>;
 
+    /// Maps memory that is readable and executable (`code`), or readable and writable.
     fn map(&mut self, near: u64, size: u64, code: bool) -> Option<u64>;
 }
 
 impl JumpPads {
-    /// Whether nothing is planted.
+    /// True if no jump is planted.
     pub(crate) fn is_empty(&self) -> bool {
         self.planted.is_empty()
     }
 
-    /// Whether nothing was ever made.
+    /// True if no pool was ever mapped.
     pub(crate) fn is_unused(&self) -> bool {
         self.pool.is_none()
     }
 
-    /// Where jumps are.
+    /// The addresses of all jumps.
     pub(crate) fn places(&self) -> Vec<u64> {
         self.planted.keys().copied().collect()
     }
@@ -109,7 +110,7 @@ impl JumpPads {
         self.planted.contains_key(&at)
     }
 
-    /// The jumps that bytes of this range belong to.
+    /// The jumps whose bytes or displaced instructions overlap this range.
     pub(crate) fn overlapping(&self, range: Range<u64>) -> Vec<u64> {
         let from = range.start.saturating_sub(collector::JUMP as u64 - 1);
         let found = self.planted.range(from..range.end);
@@ -123,7 +124,7 @@ impl JumpPads {
         all
     }
 
-    /// Whether a jump is there that does just this, and is still in its place.
+    /// True if exactly this jump is planted and the program has not overwritten it.
     pub(crate) fn does(&self, memory: &Memory, site: &JumpSite) -> bool {
         self.planted.get(&site.at).is_some_and(|jump| {
             let made = &self.made[jump.id];
@@ -139,22 +140,23 @@ impl JumpPads {
         self.shunned.contains(&at)
     }
 
-    /// The collector of the place has met with a fault. Whether there will be no other there.
+    /// Counts a fault in the collector of `at`. True if the address gets no further jump from now
+    /// on.
     pub(crate) fn faulted(&mut self, at: u64) -> bool {
         let faults = self.faults.entry(at).or_default();
         *faults += 1;
-        *faults >= FAULTS && self.shunned.insert(at)
+        *faults >= MAX_FAULTS && self.shunned.insert(at)
     }
 
-    /// Whether slots are large enough.
+    /// True if the pool's slots are large enough.
     pub(crate) fn has_room(&self, slot_size: u64) -> bool {
         self.pool
             .as_ref()
             .is_some_and(|pool| pool.slot_size >= slot_size)
     }
 
-    /// Gets a pool; nothing is planted, and no thread is in a collector. What was there before is
-    /// to be given back.
+    /// Maps a pool and drops all collectors. No jump may be planted, and no thread may be in a
+    /// collector. The caller unmaps the former pool.
     pub(crate) fn renew(
         &mut self,
         memory: &Memory,
@@ -180,7 +182,7 @@ impl JumpPads {
         Some(())
     }
 
-    /// What it has of the program's memory.
+    /// Addresses and sizes of everything that it has mapped in the program.
     pub(crate) fn mappings(&self) -> Vec<(u64, u64)> {
         let pool = self.pool_mapping();
         let regions = self.regions.iter();
@@ -193,7 +195,7 @@ impl JumpPads {
         Some((pool.start, Pool::size(pool.slots, pool.slot_size)))
     }
 
-    /// Plants a jump. Every thread must be stopped, and none inside the instructions.
+    /// Plants a jump. Every thread must be stopped, and none inside the displaced instructions.
     pub(crate) fn plant(
         &mut self,
         memory: &Memory,
@@ -210,7 +212,7 @@ impl JumpPads {
         let made = &self.made[id];
         let to = match &made.veneer {
             Some((veneer, patch)) => {
-                // The library may have gone since, and come again.
+                // The library may have been unloaded and loaded again since.
                 patch.renew(memory, *veneer)?;
                 *veneer
             }
@@ -248,16 +250,16 @@ impl JumpPads {
             blocks: &plan.blocks,
             stack_left: plan.stack_left,
         };
-        // Only how long it is.
+        // Generated once just to learn its size.
         let size = HEAD + collector::generate(&order)?.code.len() as u64;
         let is_near = |start: u64| HAS_VENEERS || start.abs_diff(at) < REACH;
         let near =
             |(range, used): &&(Range<u64>, u64)| range.end - used >= size && is_near(range.start);
         let region = match self.regions.iter().position(|region| near(&region)) {
             Some(index) => index,
-            None if self.regions.len() < REGIONS => {
-                let start = mapper.map(at, REGION, true)?;
-                self.regions.push((start..start + REGION, start));
+            None if self.regions.len() < MAX_REGIONS => {
+                let start = mapper.map(at, REGION_SIZE, true)?;
+                self.regions.push((start..start + REGION_SIZE, start));
                 self.regions.len() - 1
             }
             None => return None,
@@ -294,7 +296,7 @@ impl JumpPads {
         Some(self.made.len() - 1)
     }
 
-    /// Switches the collector of a place on or off. Threads may run meanwhile.
+    /// Switches an address's collector on or off. Threads may run meanwhile.
     pub(crate) fn switch(&mut self, memory: &Memory, at: u64, on: bool) {
         if let Some(jump) = self.planted.get(&at) {
             let _ = self.switch_collector(memory, jump.id, on);
@@ -315,7 +317,7 @@ impl JumpPads {
         written.ok()
     }
 
-    /// Removes veneers; no thread is in one, and no jump leads there.
+    /// Removes all veneers. No thread may be in one, and no jump may lead to one.
     pub(crate) fn remove_veneers(&mut self, memory: &Memory) {
         for made in &mut self.made {
             if let Some((at, patch)) = made.veneer.take() {
@@ -329,7 +331,7 @@ impl JumpPads {
         veneers.map(|(at, patch)| (*at, patch))
     }
 
-    /// Takes a jump out.
+    /// Removes a jump.
     pub(crate) fn lift(&mut self, memory: &Memory, at: u64) {
         if let Some(jump) = self.planted.remove(&at) {
             jump.patch.lift(memory, at);
@@ -337,8 +339,9 @@ impl JumpPads {
         }
     }
 
-    /// Where a thread with this program counter is in a collector: its place, its registers without
-    /// it, the rest.
+    /// If a thread with this program counter is in a collector, restores its registers to their
+    /// values without the collector. Returns the jump's address and the thread's position in the
+    /// collector.
     pub(crate) fn back(
         &self,
         memory: &Memory,
@@ -347,7 +350,7 @@ impl JumpPads {
     ) -> Option<(u64, Position)> {
         let veneer = |made: &&Made| made.veneer.as_ref().is_some_and(|(at, _)| *at == pc);
         if let Some(made) = self.made.iter().find(veneer) {
-            // It has done nothing so far.
+            // A veneer changes no state.
             let position = made.collector.back(0, general, &|_, _| false)?;
             return Some((made.at, position));
         }
@@ -362,28 +365,28 @@ impl JumpPads {
         Some((made.at, position))
     }
 
-    /// Where the displaced instructions are executed.
+    /// The address at which the collector executes the displaced instructions.
     pub(crate) fn copy(&self, at: u64) -> Option<u64> {
         let jump = self.planted.get(&at)?;
         let made = &self.made[jump.id];
         Some(made.start + made.collector.copy())
     }
 
-    /// The same, for a thread that stands in a collector with this program counter.
+    /// Like [`copy`](Self::copy), for the collector that contains this program counter.
     pub(crate) fn copy_around(&self, pc: u64) -> Option<u64> {
         let (start, id) = self.starts.range(..=pc).next_back()?;
         let collector = &self.made[*id].collector;
         (pc - start <= collector.code.len() as u64).then(|| start + collector.copy())
     }
 
-    /// The hits that wait; `told`: see [`Pool::drain`].
+    /// Takes the waiting hits out of the pool. See [`Pool::drain`] for `told`.
     pub(crate) fn drain(&mut self, memory: &Memory, told: bool) -> Vec<Hit> {
         let pool = self.pool.as_mut();
         pool.map(|pool| pool.drain(memory, told))
             .unwrap_or_default()
     }
 
-    /// Of which place a hit is, and what was to be noted there.
+    /// The address at which a hit was recorded, and the blocks recorded there.
     pub(crate) fn of(&self, hit: &Hit) -> Option<(u64, Rc<[Block]>)> {
         let id = Noted(&hit.bytes).id();
         let made = self.made.get(id as usize)?;
@@ -394,13 +397,13 @@ impl JumpPads {
         self.pool.as_ref()
     }
 
-    /// Patches that are in copies of this memory.
+    /// All patches. A copy of this address space has them too.
     pub(crate) fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
         let jumps = self.planted.iter().map(|(at, jump)| (*at, &jump.patch));
         jumps.chain(self.veneers())
     }
 
-    /// Shows the program's bytes in `bytes`, read from `address`.
+    /// Replaces our bytes by the program's in `bytes`, which were read from `address`.
     pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         let from = address.saturating_sub(collector::JUMP as u64);
@@ -412,7 +415,7 @@ impl JumpPads {
         }
     }
 
-    /// Forgets everything: the memory it was in is gone.
+    /// Forgets everything, because the address space is gone.
     pub(crate) fn forget(&mut self) {
         *self = JumpPads::default();
     }

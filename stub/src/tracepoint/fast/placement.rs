@@ -1,19 +1,19 @@
-//! When it is decided anew where jumps can be.
+//! Schedules the decision which tracepoints get jumps.
 //!
-//! That decision looks at all tracepoints while every thread is stopped. Clients change tracepoints
-//! one by one, a hundred in a row. While the program runs, each gets its trap at once, and all get
-//! their jumps together: when no more changes come, or when the client asks how they stand. A
-//! program that is halted gets them when it goes on.
+//! The decision considers all tracepoints while every thread is stopped. Clients change tracepoints
+//! one by one, perhaps a hundred in a row. While the program runs, each gets a trap at once. All
+//! get their jumps together, when the changes cease or when the client queries the tracepoints'
+//! state. If the program is stopped, the decision is made when it resumes.
 
 use std::time::{Duration, Instant};
 
-/// A client that has changed nothing for this long is done. It is one round trip, and longer on a
-/// slow board.
+/// Time without changes after which the client is taken to be done. Twenty milliseconds cover a
+/// round trip, also to a slow board.
 const QUIET_TIME: Duration = Duration::from_millis(20);
-/// The program runs for this many times as long as the last decision took, however slowly changes
-/// come.
+/// Least time for which the program runs between two decisions, as a multiple of the time that the
+/// last one took.
 const REST_FACTOR: u32 = 4;
-/// How often a decision is repeated because a thread was in the way; the delay doubles each time.
+/// Maximum number of retries because a thread was inside a jump. The delay doubles each time.
 const MAX_RETRIES: u32 = 6;
 
 /// The time of the next decision.
@@ -25,14 +25,14 @@ pub(crate) struct JumpPlacement {
 }
 
 impl JumpPlacement {
-    /// A client has changed a tracepoint while the program runs.
+    /// Schedules a decision after a change while the program runs.
     pub(crate) fn schedule(&mut self) {
         self.retries = 0;
         let quiet = Instant::now() + QUIET_TIME;
         self.due = Some(self.rests_until.map_or(quiet, |rest| rest.max(quiet)));
     }
 
-    /// A thread was in the way, and will have moved later.
+    /// Schedules another attempt, by which time the thread in the way should have moved.
     pub(crate) fn retry(&mut self) {
         if self.retries < MAX_RETRIES {
             self.due = Some(Instant::now() + QUIET_TIME * (1 << self.retries));
@@ -40,17 +40,17 @@ impl JumpPlacement {
         }
     }
 
-    /// When the next decision is due.
+    /// Time of the next decision.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// The decision is made now.
+    /// Starts the decision.
     pub(crate) fn begin(&mut self) {
         self.due = None;
     }
 
-    /// The decision took this long.
+    /// Ends the decision, which took this long.
     pub(crate) fn finish(&mut self, took: Duration) {
         self.rests_until = Some(Instant::now() + REST_FACTOR * took);
     }

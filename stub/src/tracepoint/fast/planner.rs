@@ -1,9 +1,10 @@
-//! What must be noted at a hit so that all that a tracepoint does can be done later.
+//! Plans the memory that a hit must record, so that the stub can run the tracepoint's actions
+//! later.
 //!
-//! Its condition and its expressions are followed with what is known before: registers and how much
-//! of the stack is left have names instead of values. Every way through them is taken. What comes
-//! out is memory at fixed distances from registers; where an address comes from memory, or a length
-//! is not bounded, there is no such list.
+//! The planner follows the condition and the expressions on every path, without running the
+//! program. Registers and the size of the rest of the stack have no values yet; they stay symbols.
+//! The result is a list of memory blocks at fixed distances from registers. There is no plan if an
+//! address comes from memory, or if a length has no bound.
 
 use crate::arch::collector;
 use crate::arch::fast::{Base, Block, MAX_BLOCKS};
@@ -14,14 +15,14 @@ use crate::tracepoint::variable::{Computed, Variables};
 
 /// Maximum number of instructions to follow on all paths together.
 const FUEL: u32 = 400;
-/// No more memory is noted at a hit.
+/// Maximum number of bytes that a hit records.
 const MAX_HIT_BYTES: u64 = 32 << 10;
 
-/// Memory to be noted, and in which case a hit is nothing for this.
+/// The memory to record, and the hits that a collector must leave to the stub.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) blocks: Vec<Block>,
-    /// More of the stack is left than this.
+    /// The stub handles hits with more than this many bytes of stack left.
     pub(crate) stack_left: Option<u32>,
 }
 
@@ -29,20 +30,21 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
     Constant(u64),
-    /// A register and so much more.
+    /// A register plus a constant.
     Register(usize, u64),
     /// `trace_stack_left`.
     StackLeft,
-    /// Whether less of the stack than this is left.
+    /// True if less of the stack than this is left.
     LessLeft(u64),
-    /// Whether more is.
+    /// True if more of the stack than this is left.
     MoreLeft(u64),
     Unknown,
 }
 
 impl Plan {
-    /// What this tracepoint needs beside what is always noted. Registers other than general ones
-    /// can be had only where they are not insisted on.
+    /// Plans what this tracepoint needs besides the data that every hit records. Registers other
+    /// than general ones are never recorded: a tracepoint that asks for them must be one that
+    /// allows that.
     pub(crate) fn of(
         tracepoint: &Tracepoint,
         variables: &Variables,
@@ -76,7 +78,7 @@ impl Plan {
         plan.is_small().then_some(plan)
     }
 
-    /// Both.
+    /// Merges two plans.
     pub(crate) fn and(mut self, other: &Plan) -> Option<Plan> {
         for block in &other.blocks {
             self.add(*block);
@@ -139,7 +141,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Follows the code from offset `at`. At most `most` bytes of the stack are left on this way.
+    /// Follows the code from offset `at`. At most `most` bytes of the stack are left on this path.
     fn go(&mut self, mut at: usize, mut stack: Vec<Value>, mut most: u64) -> Option<()> {
         loop {
             self.fuel = self.fuel.checked_sub(1)?;
@@ -152,7 +154,7 @@ impl Way<'_> {
                 }
                 Op::LogNot | Op::BitNot => *stack.last_mut()? = Value::Unknown,
                 Op::Ext(bits) | Op::ZeroExt(bits) => {
-                    // To 64 bits nothing changes.
+                    // An extension to 64 bits changes nothing.
                     if bits != 64 {
                         *stack.last_mut()? = Value::Unknown;
                     }
@@ -176,7 +178,7 @@ impl Way<'_> {
                         Value::MoreLeft(limit) => {
                             not = most.min(limit);
                             if self.stops(to) {
-                                // That is for the stub to do.
+                                // Only the stub can stop the thread, so it handles such a hit.
                                 let limit = u32::try_from(limit).ok()?;
                                 let known = self.plan.stack_left;
                                 self.plan.stack_left =
@@ -216,7 +218,7 @@ impl Way<'_> {
         }
     }
 
-    /// Whether the code at this offset does nothing but stop the thread: `const8 1, setv N, end`.
+    /// True if the code at this offset only stops the thread: `const8 1, setv N, end`.
     fn stops(&self, at: usize) -> bool {
         let mut at = at;
         let mut next = || {
@@ -338,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_stack_up_to_its_end() {
-        // As the recorder asks for it: the stack, at most 4096 bytes of it.
+        // As the recorder requests it: at most 4096 bytes of the stack.
         let up_to = vec![
             0x26, 0, 7, 0x2c, 0, 5, 0x23, 0x10, 0, 0x15, 0x20, 0, 0x15, 0x23, 0x10, 0, 0x0c, 0x21,
             0, 0x19, 0x27, 0x2c, 0, 5, 0x0c, 0x27,
@@ -348,7 +350,7 @@ mod tests {
             (known.blocks, known.stack_left),
             (vec![block(7, 0, 4096)], None)
         );
-        // All of it, or the thread stops.
+        // The whole stack, or a stop if it is larger.
         let or_stop = vec![
             0x23, 0x40, 0, 0x2c, 0, 5, 0x15, 0x20, 0, 0x12, 0x26, 0, 7, 0x2c, 0, 5, 0x0c, 0x27,
             0x22, 1, 0x2d, 0, 6, 0x27,

@@ -1,9 +1,9 @@
-//! Where hits wait that were noted without a stop: memory of the program's, which collectors fill
-//! and we drain.
+//! The memory in the program where recorded hits wait. Collectors fill it without stopping a
+//! thread, and the stub drains it.
 //!
-//! A slot is free, being filled, or filled. Collectors take free ones and say when they are filled,
-//! we free them; the state of each is one word, in an array of all. Tickets say in which order they
-//! were taken.
+//! A slot is free, being filled, or filled. A collector takes a free slot and marks it as filled,
+//! and the stub frees it. The state of each slot is one word in an array. Tickets number the slots
+//! in the order in which they were taken.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -16,31 +16,32 @@ use crate::sys::{Tid, monotonic_ns, ticks};
 
 use super::Registration;
 
-/// Fewer slots are not worth it.
-const FEWEST: u64 = 16;
-/// More memory is never used.
-const LARGEST: u64 = 2 << 20;
+/// Smallest useful number of slots.
+const MIN_SLOTS: u64 = 16;
+/// Maximum size of all slots together, in bytes.
+const MAX_SLOT_BYTES: u64 = 2 << 20;
 /// Maximum number of slots in one read.
 const MAX_BATCH_SLOTS: usize = 32;
-/// A client that drains is told of hits no later than this.
-const OFTEN: Duration = Duration::from_millis(10);
-/// This long after the last hit the stub stops looking, and the next hit wakes it.
-const QUIET: Duration = Duration::from_secs(1);
+/// Interval at which the pool is drained for a client that waits for hits.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// Time without hits after which the stub stops polling. The next hit then wakes it.
+const QUIET_TIME: Duration = Duration::from_secs(1);
 
-/// The memory, and how we stand with it.
+/// The memory, and the stub's state for it.
 pub(crate) struct Pool {
     pub(crate) start: u64,
     pub(crate) slots: u64,
     pub(crate) slot_size: u64,
-    /// The clocks, when it was made.
+    /// The clocks when the pool was made.
     first: Clocks,
     looked: Instant,
     last_hit: Instant,
-    /// The next hit will tell us.
+    /// True if the next hit wakes the stub.
     armed: bool,
 }
 
-/// The processor's clock, the kernel's, and that one as the standard library has it, at one moment.
+/// One moment on three clocks: the processor's, the kernel's monotonic one, and the standard
+/// library's.
 struct Clocks {
     ticks: u64,
     ns: u64,
@@ -48,7 +49,7 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// Read as close together as the kernel lets us.
+    /// Reads the clocks as close together as the kernel allows.
     fn now() -> Clocks {
         let mut best: Option<(u64, Clocks)> = None;
         for _ in 0..3 {
@@ -74,32 +75,32 @@ struct Words {
     states: Vec<u64>,
 }
 
-/// A hit.
+/// A recorded hit.
 pub(crate) struct Hit {
-    /// A slot's bytes; [`Noted`] reads them.
+    /// The slot's bytes, which [`Noted`] decodes.
     pub(crate) bytes: Vec<u8>,
-    /// When it began, by the monotonic clock.
+    /// Start of the hit, by the monotonic clock.
     pub(crate) time_ns: u64,
     pub(crate) time: Instant,
-    /// How long it took.
+    /// Time that the collector took.
     pub(crate) cost_ns: u64,
 }
 
 impl Pool {
-    /// How many slots of this size there may be; `None`: too few. They take no more than the trace
-    /// buffer does.
+    /// Number of slots of this size, a power of two, in at most as much memory as the trace buffer
+    /// has. `None` if that is too few.
     pub(crate) fn shape(slot_size: u64, buffer: u64) -> Option<u64> {
-        let room = buffer.clamp(64 << 10, LARGEST);
+        let room = buffer.clamp(64 << 10, MAX_SLOT_BYTES);
         let most = (room / slot_size).min(MAX_SLOTS);
-        (most >= FEWEST).then(|| 1 << most.ilog2())
+        (most >= MIN_SLOTS).then(|| 1 << most.ilog2())
     }
 
-    /// Bytes that it takes.
+    /// Size of the pool in bytes.
     pub(crate) fn size(slots: u64, slot_size: u64) -> u64 {
         (SLOTS + slots * slot_size).next_multiple_of(4096)
     }
 
-    /// Over memory full of zeroes.
+    /// A pool in memory that is all zero.
     pub(crate) fn new(start: u64, slots: u64, slot_size: u64) -> Pool {
         let now = Instant::now();
         Pool {
@@ -113,9 +114,9 @@ impl Pool {
         }
     }
 
-    /// Takes out what has been filled, in the order of the clock: a thread may lose its processor
-    /// between its ticket and its look at the clock. `told`: the next hit after a quiet time is to
-    /// tell us.
+    /// Takes the filled slots out, in the order of their timestamps. Tickets have another order,
+    /// because a thread may be preempted between taking its ticket and reading the clock. If
+    /// `told`, the next hit after a quiet time wakes the stub.
     pub(crate) fn drain(&mut self, memory: &Memory, told: bool) -> Vec<Hit> {
         let now = Instant::now();
         self.looked = now;
@@ -130,7 +131,8 @@ impl Pool {
             return hits;
         };
         if states.iter().any(|state| *state != 0 && state % 2 == 0) {
-            // What somebody has seen the effects of whose slot is filled, is filled by now.
+            // Reading the array takes time: it may show a hit as filled, but not an earlier hit
+            // that led to it. A second read shows the earlier hit as filled too.
             let before = states.clone();
             if let Some(Words { states: later, .. }) = self.words(memory) {
                 for (state, (before, later)) in states.iter_mut().zip(before.into_iter().zip(later))
@@ -181,7 +183,7 @@ impl Pool {
             self.last_hit = now;
             self.armed = false;
         }
-        let arm = told && hits.is_empty() && now - self.last_hit > QUIET;
+        let arm = told && hits.is_empty() && now - self.last_hit > QUIET_TIME;
         let drained = if arm {
             ticket.wrapping_sub(self.slots)
         } else {
@@ -190,30 +192,30 @@ impl Pool {
         if drained != known {
             memory.write_words(&[self.start + DRAINED], drained);
         }
-        // One that is given from now on stops its thread, for which we drain again.
+        // An alarm raised from now on stops its thread, and the stub drains again for that stop.
         if alarm != 0 {
             memory.write_words(&[self.start + ALARM], 0);
         }
         if arm && !self.armed {
-            // A hit that came meanwhile has not woken the stub.
+            // A hit since the first read has not woken the stub.
             let now = self.words(memory);
             self.armed = now.is_some_and(|now| now.states.iter().all(|state| *state == 0));
         }
         hits
     }
 
-    /// The first hit is to tell us.
+    /// Lets the first hit wake the stub.
     pub(crate) fn arm(&mut self, memory: &Memory) {
         let drained = 0_u64.wrapping_sub(self.slots);
         memory.write_words(&[self.start + DRAINED], drained);
-        // A slot that is being filled for ticket 0 would look free.
+        // Ticket 0 is left out: its slot would look free while it is being filled.
         memory.write_words(&[self.start + TICKET], 1);
         self.armed = true;
     }
 
-    /// When it is to be drained for a client that waits for hits.
+    /// Time of the next drain for a client that waits for hits.
     pub(crate) fn due(&self) -> Option<Instant> {
-        (!self.armed).then(|| self.looked + OFTEN)
+        (!self.armed).then(|| self.looked + DRAIN_INTERVAL)
     }
 
     fn words(&self, memory: &Memory) -> Option<Words> {
@@ -221,7 +223,7 @@ impl Pool {
         if memory.read(self.start, &mut bytes) != Ok(bytes.len()) {
             return None;
         }
-        // What a state says of a slot is true of what is read of the slot from now on.
+        // The slots must be read after the states that describe them.
         fence(Ordering::Acquire);
         let (head, states) = bytes.split_at_checked(STATES as usize)?;
         let word = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
@@ -234,7 +236,7 @@ impl Pool {
         })
     }
 
-    /// The clock's time at a tick.
+    /// Converts a tick to nanoseconds of the monotonic clock.
     fn ns(&self, now: &Clocks, tick: u64) -> u64 {
         let since = u128::from(now.ns.saturating_sub(self.first.ns));
         let elapsed = u128::from(now.ticks.saturating_sub(self.first.ticks)).max(1);
@@ -242,12 +244,12 @@ impl Pool {
         now.ns.saturating_sub(ago as u64)
     }
 
-    /// The two places where a thread with this thread pointer may be entered.
+    /// The addresses of the two table entries that a thread with this thread pointer may use.
     fn places(&self, pointer: u64) -> [u64; 2] {
         entries(pointer).map(|entry| self.start + entry)
     }
 
-    /// Enters a thread, so that collectors know it.
+    /// Adds a thread to the table, so that collectors know it.
     pub(crate) fn enter(&self, memory: &Memory, tid: Tid, thread: &Registration) {
         let Registration {
             pointer,
@@ -265,7 +267,8 @@ impl Pool {
             .iter()
             .find(|place| !taken(place))
             .unwrap_or(&places[0]);
-        // A collector that reads it while it is written finds it without its key before or after.
+        // A collector checks the key before and after it reads an entry. The key is absent
+        // meanwhile.
         memory.write_words(&[*place], 0);
         let distance = processor.map(|at| at.wrapping_sub(pointer).cast_signed());
         let distance = distance
@@ -278,7 +281,7 @@ impl Pool {
         memory.write_words(&[*place], pointer);
     }
 
-    /// Whether collectors know a thread with this thread pointer on a stack that contains `sp`.
+    /// True if the table has a thread with this thread pointer and a stack that contains `sp`.
     pub(crate) fn knows(&self, memory: &Memory, pointer: u64, sp: u64) -> bool {
         self.places(pointer).into_iter().any(|place| {
             let mut entry = [0; 32];
@@ -292,7 +295,7 @@ impl Pool {
         })
     }
 
-    /// Forgets a thread.
+    /// Removes a thread from the table.
     pub(crate) fn leave(&self, memory: &Memory, pointer: u64) {
         for place in self.places(pointer) {
             let mut key = [0; 8];
@@ -302,7 +305,7 @@ impl Pool {
         }
     }
 
-    /// Forgets all threads.
+    /// Removes all threads from the table.
     pub(crate) fn leave_all(&self, memory: &Memory) {
         let table = vec![0; (THREADS * THREAD_SIZE) as usize];
         let _ = memory.write(self.start + TABLE, &table);
@@ -315,16 +318,15 @@ mod tests {
     use crate::arch::fast::BEGIN;
 
     #[test]
-    fn hits_come_in_the_order_of_the_clock() {
+    fn drain_sorts_hits_by_clock() {
         const SLOT: u64 = 128;
-        let mut bytes = vec![0_u8; Pool::size(FEWEST, SLOT) as usize];
-        let mut pool = Pool::new(bytes.as_ptr() as u64, FEWEST, SLOT);
+        let mut bytes = vec![0_u8; Pool::size(MIN_SLOTS, SLOT) as usize];
+        let mut pool = Pool::new(bytes.as_ptr() as u64, MIN_SLOTS, SLOT);
         let mut put = |at: u64, word: u64| {
             bytes[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
         };
         let now = ticks();
-        // The threads with the tickets 1, 2 and 3 have looked at the clock as second, third and
-        // first.
+        // The threads with the tickets 1, 2 and 3 read the clock second, third and first.
         for (ticket, ago) in [(1, 2000), (2, 1000), (3, 3000)] {
             put(STATES + 8 * ticket, 2 * ticket + 1);
             put(SLOTS + ticket * SLOT + u64::from(BEGIN), now - ago);

@@ -1,4 +1,4 @@
-//! A hit that a collector has noted, read as if the thread still stood there.
+//! Reads a hit that a collector has recorded as if its thread were still there.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use crate::tracepoint::variable::Computed;
 
 use super::pool::Hit;
 
-/// A hit that a collector has noted, as the thread stood there.
+/// A hit that a collector has recorded.
 pub(crate) struct RecordedHit<'a> {
     noted: &'a Noted<'a>,
     time_ns: u64,
@@ -20,7 +20,7 @@ pub(crate) struct RecordedHit<'a> {
 }
 
 impl<'a> RecordedHit<'a> {
-    /// A hit at `at`, where these blocks of memory were noted.
+    /// A hit at `at` with these recorded blocks of memory.
     pub(crate) fn new(hit: &Hit, noted: &'a Noted<'a>, at: u64, blocks: &[Block]) -> Self {
         let sets = noted.sets(at);
         RecordedHit {
