@@ -1,13 +1,12 @@
-//! The traced program: a [`Process`], what is planted in its memory, and what clients have asked
-//! for.
+//! The traced program: its [`Process`], everything planted in its memory, and the requests of
+//! clients.
 //!
-//! From outside it is in one of two states. *Halted*: every thread is stopped and can be looked at.
-//! *Going*: threads do what the last [`resume`](Tracee::resume) asked, until [`poll`](Tracee::poll)
-//! has a [`Stop`](crate::ptrace::stop::Stop) to report, and then it is halted again.
+//! From outside it is in one of two states. *Halted*: every thread is stopped and can be inspected.
+//! *Going*: threads do what the last [`resume`](Tracee::resume) requested, until
+//! [`poll`](Tracee::poll) returns a [`Stop`](crate::ptrace::stop::Stop). Then it is halted again.
 //!
-//! This is the only place where `ptrace`, `breakpoint`, `tracepoint` and `subscription` meet. Each
-//! of the files below it holds one sequence that needs several of them. Nothing here knows of
-//! packets.
+//! Only here do `ptrace`, `breakpoint`, `tracepoint` and `subscription` meet. Each file below holds
+//! one sequence that needs several of them. Nothing here knows of packets.
 
 mod attach;
 mod budget;
@@ -53,26 +52,26 @@ use single_step::StepQueue;
 /// A traced program.
 pub(crate) struct Tracee {
     pub(crate) process: Process,
-    /// Which events stop it for the client in control.
+    /// The events that stop it for the client in control.
     pub(crate) stop_policy: StopPolicy,
     /// Traps in its text.
     breakpoints: Breakpoints,
-    /// Where instructions under traps are executed.
+    /// Copies of the instructions under traps.
     displaced: DisplacedInstructions,
-    /// What tracepoints have planted, and what they cost.
+    /// Planted tracepoints, and their budget.
     pub(crate) tracepoints: Tracepoints,
-    /// What each client has asked for beside stops.
+    /// The requests of each client other than stops.
     pub(crate) subscriptions: Subscriptions,
     /// Threads that wait until every thread is stopped.
     step_queue: StepQueue,
-    /// What forks have left to be done.
+    /// Work that forks have left to do.
     forks: Forks,
-    /// The client has interrupted it, and no interrupted thread has been reported yet.
+    /// The client has interrupted it, and the stub has not reported an interrupted thread yet.
     pub(crate) interrupt_due: bool,
 }
 
 impl Tracee {
-    /// A process in which nothing is planted.
+    /// A process with nothing planted.
     fn new(process: Process) -> Tracee {
         Tracee {
             process,

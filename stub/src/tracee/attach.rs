@@ -1,4 +1,4 @@
-//! Getting hold of a program: all its threads, halted.
+//! Starts a program or attaches to one, and halts all its threads.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::Tracee;
 const TRACER_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tracee {
-    /// Starts a program; it is halted before its first instruction.
+    /// Starts a program and halts it before its first instruction.
     pub(crate) fn start(program: &Program, reports: WaitQueue) -> Result<Tracee, Error> {
         Process::start(program, reports).map(Tracee::new)
     }
 
-    /// Attaches to a process that runs, and halts it.
+    /// Attaches to a running process and halts it.
     pub(crate) fn attach(pid: i32, reports: WaitQueue) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(Process::seize(pid, reports)?);
-        // Threads appear meanwhile. Those made by a thread that is traced are traced from their
-        // beginning.
+        // New threads may appear meanwhile. The kernel traces those that a traced thread creates
+        // from their first instruction.
         let deadline = Instant::now() + TRACER_TIMEOUT;
         loop {
             let found = tracee.process.seize_new_threads();

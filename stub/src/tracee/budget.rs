@@ -1,8 +1,8 @@
-//! The budget of the tracepoints: what each hit has cost, and which traps are out because their
-//! tracepoints are paused.
+//! Applies the budget of tracepoints: counts the cost of hits, and removes the traps of paused
+//! tracepoints.
 //!
-//! A trap is taken out and put back while the program runs, where the architecture allows that.
-//! A thread that ran into it just before has hit it, and goes on as from any other hit.
+//! If the architecture allows it, the stub removes and inserts these traps while the program runs.
+//! A thread that executed a trap just before has hit it, and continues as from any other hit.
 
 use std::time::{Duration, Instant};
 
@@ -13,20 +13,20 @@ use crate::tracepoint::frame_buffer::Mark;
 use super::Tracee;
 use crate::subscription::role::Role;
 
-/// A thread is not held for longer to drain what waits; if it seems so, the stub had to wait for a
+/// Longest time counted for a drain, in nanoseconds. If it seems longer, the stub had to wait for a
 /// processor.
-const LONGEST_DRAIN: u64 = 1_000_000;
+const MAX_DRAIN_TIME: u64 = 1_000_000;
 
 impl Tracee {
-    /// Takes the strictest limit that clients have asked for.
+    /// Adopts the strictest limit that clients have set.
     pub(crate) fn agree_on_budget(&mut self) {
         let asked = self.subscriptions.limit();
         self.tracepoints.budget.share = asked.map_or(self.tracepoints.budget.usual, Limit::share);
-        // What was paused for a stricter limit goes on.
+        // A probe that was paused for a stricter limit may resume.
         self.keep_budget();
     }
 
-    /// Tracing begins.
+    /// Resets the budget for a trace that begins.
     pub(super) fn begin_budget(&mut self) {
         self.tracepoints.hit_cost = None;
         self.tracepoints.budget.program.of = Some(self.process.pid());
@@ -41,7 +41,7 @@ impl Tracee {
         trace.newly_missed(&mut self.tracepoints.budget, all)
     }
 
-    /// A report has been dealt with, which the kernel had not before `since`.
+    /// Counts the cost of a handled report, which the kernel did not have before `since`.
     pub(super) fn count_costs(&mut self, since: &mut u64) {
         if !self.subscriptions.is_tracing() {
             return;
@@ -55,7 +55,7 @@ impl Tracee {
             is_step,
         }) = self.tracepoints.hit_cost.take()
         {
-            // What was drained then are others' hits.
+            // The drained hits are those of other threads.
             let draining = draining.min(held);
             self.tracepoints.budget.held(now, draining);
             match is_step {
@@ -63,28 +63,28 @@ impl Tracee {
                 false => self.cost(now, at, held - draining),
             }
         } else if std::mem::take(&mut self.tracepoints.drained_for_alarm) {
-            self.tracepoints.budget.held(now, held.min(LONGEST_DRAIN));
+            self.tracepoints.budget.held(now, held.min(MAX_DRAIN_TIME));
         }
     }
 
-    /// A hit at `at` has held a thread, or all that could run, for so long altogether.
+    /// Counts a hit at `at` that stopped threads for `held` nanoseconds in total.
     pub(super) fn cost(&mut self, now: u64, at: u64, held: u64) {
         if self.tracepoints.budget.hit(now, at, held) {
             self.keep_budget();
         } else if self.tracepoints.budget.is_paused(at) && self.breakpoints.stands(at) {
-            // Another has put the trap back.
+            // A breakpoint or a step at this address has inserted the trap again.
             self.change_trap(at, true);
         }
     }
 
-    /// A step after a hit at `at` has done so.
+    /// Counts a step after a hit at `at`, likewise.
     pub(super) fn cost_of_step(&mut self, now: u64, at: u64, held: u64) {
         if self.tracepoints.budget.step(now, at, held) {
             self.keep_budget();
         }
     }
 
-    /// Pauses probes that cost too much, and has those go on that have been paused for long enough.
+    /// Pauses probes that cost too much, and resumes those that were paused for long enough.
     pub(crate) fn keep_budget(&mut self) {
         if !self.subscriptions.is_tracing() || self.process.end.is_some() {
             return;
@@ -98,7 +98,7 @@ impl Tracee {
         }
         let back = self.tracepoints.budget.resume(now);
         if !back.is_empty() {
-            // Hits of threads that were in a collector when it was switched off.
+            // Hits of threads that were in a collector when the stub switched it off.
             self.take_hits();
         }
         for at in back {
@@ -113,7 +113,7 @@ impl Tracee {
         }
     }
 
-    /// When a paused probe is to go on.
+    /// Time at which paused probes can resume.
     pub(crate) fn pause_ends(&self) -> Option<Instant> {
         if !self.subscriptions.is_tracing() || !self.process.run.is_going() {
             return None;

@@ -1,8 +1,8 @@
-//! Processes that the traced one makes and that the client does not debug.
+//! Processes that the traced one creates and that the client does not debug.
 //!
-//! They run on as if they were not traced. But a forked child has a copy of our traps, which must
-//! be removed before it runs. A vforked child runs in the very memory the traps are in: it stays
-//! traced until it executes a file, and is taken past the traps it meets.
+//! They run as if they were not traced. But a forked child has a copy of our traps, which the stub
+//! removes before the child runs. A vforked child runs in the memory that has the traps. It stays
+//! traced until it executes a file, and the stub takes it past the traps it hits.
 
 use crate::arch;
 use crate::breakpoint::patch::Patch;
@@ -17,7 +17,7 @@ use crate::ptrace::fork::ChildMemory;
 use crate::ptrace::thread::{At, Motion, Pending, Running, State, Stopped, Thread};
 
 impl Tracee {
-    /// A thread reported that it made `new`.
+    /// Handles a thread's report that it created `new`.
     pub(super) fn adopt(&mut self, parent: Tid, new: Tid, how: Status) {
         if how == Status::Clone && ptrace::is_thread_of(self.process.pid(), new) {
             for log in self.subscriptions.logs() {
@@ -26,7 +26,7 @@ impl Tracee {
             self.adopt_thread(parent, new);
             return;
         }
-        // A clone that is neither thread nor vfork may or may not share memory.
+        // A clone that is neither a thread nor a vfork may or may not share memory.
         let shared = how == Status::VFork
             || ptrace::same_memory(self.process.pid(), new).unwrap_or(how == Status::Clone);
         self.process_started(parent, new, !shared);
@@ -56,7 +56,8 @@ impl Tracee {
         }
     }
 
-    /// A thread that another one has made: its first stop may have been reported already.
+    /// Adds a thread that another one has created. The kernel may have reported its first stop
+    /// already.
     fn adopt_thread(&mut self, creator: Tid, tid: Tid) {
         self.process.add_thread(creator, tid);
         while let Some(status) = self.process.reports.take(tid) {
@@ -64,21 +65,20 @@ impl Tracee {
         }
     }
 
-    /// A process that was debugged, and that runs in this memory, is a child like others from now
-    /// on.
+    /// Turns a debugged process that runs in this memory into a child.
     pub(super) fn adopt_shared(&mut self, tid: Tid, thread: &mut Thread) {
         self.process.children.add(tid, ChildMemory::Shared);
         release(tid, thread);
     }
 
-    /// All that is planted in the memory now.
+    /// All patches in the memory.
     pub(super) fn patches(&self) -> Vec<(u64, Patch)> {
         let all = self.breakpoints.patches().chain(self.displaced.patches());
         let all = all.chain(self.tracepoints.fast.jump_pads.patches());
         all.map(|(at, patch)| (at, patch.clone())).collect()
     }
 
-    /// A report about a child.
+    /// Handles a report about a child.
     pub(super) fn handle_child(&mut self, tid: Tid, status: Status) {
         let Some(memory) = self.process.children.memory(tid) else {
             return;
@@ -137,7 +137,7 @@ impl Tracee {
         {
             let at = pc.wrapping_sub(arch::TRAP_ADVANCE);
             let planted = self.breakpoints.trapped(at);
-            // A trap that has been removed meanwhile is not there any more.
+            // The trap was removed before its report.
             let removed = !planted && !self.is_trap(at);
             if planted || removed {
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
@@ -152,7 +152,7 @@ impl Tracee {
         let _ = ptrace::cont(tid, libc::SIGTRAP);
     }
 
-    /// Takes a child out of a collector: its hits are not noted. Whether it was in one.
+    /// Moves a child out of a collector, which then records nothing. True if it was in one.
     fn child_in_collector(&self, stopped: &mut Stopped) -> bool {
         let mut back = || {
             let pc = stopped.pc().ok()?;
@@ -183,7 +183,7 @@ impl Tracee {
                 continue;
             };
             if self.breakpoints.trapped(at) {
-                // Borrow the machinery for threads; what it leaves queued is the child's own.
+                // For this step the child acts as a thread. Signals queued meanwhile are its own.
                 let mut thread = Thread::new(tid, Action::Hold);
                 thread.state = State::Stopped(stopped);
                 let child = self.process.children.take(tid);
@@ -203,7 +203,7 @@ impl Tracee {
         }
     }
 
-    /// Lets all children go for good. No trap may be planted any more; `planted` is what was.
+    /// Detaches from all children. No trap may be inserted any more; `planted` is what was.
     pub(super) fn release_children(&mut self, planted: &[(u64, Patch)]) {
         self.release_early(planted);
         while let Some(tid) = self.process.children.any_tid() {
@@ -227,11 +227,11 @@ impl Tracee {
         }
     }
 
-    /// Lets go what stopped for the first time and whose parent ended before saying what it is: a
-    /// copy of memory with these patches in it.
+    /// Detaches from new processes whose creator ended before it reported them. Each has a copy of
+    /// the memory with the patches `planted`.
     pub(super) fn release_early(&mut self, planted: &[(u64, Patch)]) {
         if !self.process.reports.is_own() {
-            // It may be another process's that is debugged.
+            // They may belong to another process that is debugged.
             return;
         }
         for (tid, _) in self
@@ -245,7 +245,7 @@ impl Tracee {
     }
 }
 
-/// Lets a child run on after its step, with the signals that came meanwhile.
+/// Lets a child continue after its step, with the signals that arrived meanwhile.
 fn release(tid: Tid, thread: &mut Thread) {
     for pending in std::mem::take(&mut thread.pending) {
         if let Pending::Signal(info) = pending {
@@ -255,7 +255,7 @@ fn release(tid: Tid, thread: &mut Thread) {
     thread.go(Motion::Continue, 0);
 }
 
-/// Takes our patches out of a copy of the memory they are in.
+/// Removes our patches from a copy of the patched memory.
 pub(super) fn clean(tid: Tid, patches: &[(u64, Patch)]) {
     if patches.is_empty() {
         return;

@@ -1,7 +1,7 @@
-//! Threads in collectors, and what collectors leave to the stub.
+//! Handles threads in collectors, and hits that collectors leave to the stub.
 //!
-//! A thread that stops in a collector is put where it would be without it. If that is inside the
-//! jump, the jump must be removed before the thread goes on.
+//! The stub moves a thread that stops in a collector to the place where it would be without the
+//! collector. If that place is inside the jump, the jump must be removed before the thread resumes.
 
 use crate::arch;
 use crate::arch::fast::Standing;
@@ -13,8 +13,8 @@ use crate::tracepoint::fast::Registration;
 use super::Tracee;
 
 impl Tracee {
-    /// Puts a thread that has stopped in a collector where it would be without it. `None`: it has
-    /// not.
+    /// Moves a thread that has stopped in a collector to where it would be without the collector.
+    /// `None` if it is not in one.
     pub(super) fn leave_collector(&mut self, tid: Tid, held: bool) -> Option<(u64, Standing)> {
         if self.tracepoints.fast.jump_pads.is_unused() {
             return None;
@@ -34,10 +34,10 @@ impl Tracee {
         let mut standing = position.standing;
         if held && matches!(standing, Standing::Slow | Standing::Alarmed) {
             if ptrace::trap_is_pending(tid) {
-                // That is reported next, and dealt with then.
+                // The trap is reported next, and handled then.
                 return None;
             }
-            // The trap has been reported; or it has not been executed.
+            // The trap has been reported, or the thread has not executed it.
             standing = match standing {
                 Standing::Slow if arch::TRAP_ADVANCE == 0 => Standing::Before,
                 _ => Standing::Dealt,
@@ -49,8 +49,8 @@ impl Tracee {
         }
         match standing {
             Standing::Dealt | Standing::Alarmed => {
-                // This hit is to be told from the one that is noted if it comes there again for the
-                // same execution.
+                // The thread may come here again for the same execution, and the collector then
+                // records the hit again. Draining now keeps this hit apart from the second one.
                 self.drain_jump_pads();
                 self.remember_hit(tid, at);
             }
@@ -62,8 +62,8 @@ impl Tracee {
         Some((at, standing))
     }
 
-    /// A thread has stopped in a collector by a signal, and has left it. Whether that was the
-    /// collector's affair.
+    /// Handles the signal of a thread that has stopped in a collector and been moved out of it.
+    /// True if the collector caused the signal.
     pub(super) fn collector_stop(
         &mut self,
         tid: Tid,
@@ -101,7 +101,7 @@ impl Tracee {
         }
     }
 
-    /// A hit that a collector has left to us.
+    /// Handles a hit that a collector has left to the stub.
     fn slow_hit(&mut self, tid: Tid, at: u64) {
         let again = self.forget_hit(tid, at);
         let stops = !again && self.probe_hit(tid, at);
@@ -115,7 +115,7 @@ impl Tracee {
         }
     }
 
-    /// Tells the collectors of a thread.
+    /// Registers a thread with the collectors.
     pub(super) fn register_with_collectors(&mut self, tid: Tid) {
         if self.process.shares_memory() || self.tracepoints.fast.jump_pads.is_empty() {
             return;
@@ -134,7 +134,7 @@ impl Tracee {
         let Some(stack) = maps::around(&maps, sp) else {
             return;
         };
-        // The first thread's stack grows.
+        // The stack of the first thread grows.
         let grows = stack.path == "[stack]";
         let low = if grows {
             stack.range.end.saturating_sub(1 << 30)
@@ -150,14 +150,14 @@ impl Tracee {
         fast.register(&self.process.memory, tid, &thread);
     }
 
-    /// A thread is about to end, or has ended; `others_remain`: the ends of other threads will be
-    /// reported, too.
+    /// Removes a thread that is about to end or has ended. `others_remain` is true if the ends of
+    /// other threads will be reported too.
     pub(super) fn leave_collectors(&mut self, tid: Tid, others_remain: bool) {
         if self.tracepoints.fast.jump_pads.is_unused() {
             return;
         }
-        // Of threads that are not registered, collectors have noted nothing. But a thread that
-        // remembers a hit may have noted the hit twice, and collectors may not know it any more.
+        // Collectors record nothing for unregistered threads. But a thread with a handled hit may
+        // have recorded that hit twice, and may not be registered any more.
         let thread = self.process.threads.get(&tid);
         let remembers = thread.is_some_and(|thread| !thread.dealt_with.is_empty());
         if remembers || self.tracepoints.fast.is_registered(tid) || !others_remain {
@@ -168,14 +168,14 @@ impl Tracee {
         fast.unregister(&self.process.memory, tid);
     }
 
-    /// Removes jumps that threads stand inside, while every thread is stopped.
+    /// Removes jumps that threads are inside of, while every thread is stopped.
     pub(super) fn remove_occupied_jumps_halted(&mut self) {
         if self.tracepoints.fast.any_inside_jump() {
             self.while_halted(Tracee::remove_occupied_jumps);
         }
     }
 
-    /// Removes jumps that threads stand inside. Every thread must be stopped.
+    /// Removes jumps that threads are inside of. Every thread must be stopped.
     pub(super) fn remove_occupied_jumps(&mut self) {
         for at in self.tracepoints.fast.take_occupied_jumps() {
             let jump_pads = &mut self.tracepoints.fast.jump_pads;
@@ -186,7 +186,7 @@ impl Tracee {
         }
     }
 
-    /// Where a thread goes on that stands at a jump and whose hit has been dealt with.
+    /// The address at which a thread at a jump resumes, if its hit there has been handled.
     pub(super) fn through_collector(&mut self, tid: Tid) -> Option<u64> {
         if self.tracepoints.fast.jump_pads.is_empty() {
             return None;

@@ -1,7 +1,7 @@
-//! Hits of breakpoints that have conditions and commands.
+//! Handles hits of breakpoints that have conditions and commands.
 //!
-//! A hit for which all conditions are false is not reported, and neither is one for which there are
-//! commands: the thread goes on past the trap while all others run, as from a tracepoint's.
+//! A hit is not reported if all conditions are false or if there are commands. The thread then
+//! continues past the trap while all others run, as from a tracepoint.
 
 use crate::bytecode::World;
 use crate::output;
@@ -14,8 +14,7 @@ use super::Tracee;
 use super::live_hit::LiveHit;
 
 impl Tracee {
-    /// Whether a hit of the client's breakpoint at `at`, where the thread stands, is to be
-    /// reported.
+    /// True if a hit of the client's breakpoint at `at`, where the thread is, must be reported.
     pub(super) fn breaks(&mut self, tid: Tid, at: u64) -> bool {
         let Some((hit, subscriptions)) = self.live_hit(tid) else {
             return true;
@@ -28,7 +27,7 @@ impl Tracee {
     }
 }
 
-/// A thread at a breakpoint, and the client's variables. Nothing is collected.
+/// A thread at a breakpoint, and the client's variables. Expressions collect nothing.
 struct BreakpointHit<'a> {
     hit: LiveHit<'a>,
     variables: &'a mut Variables,

@@ -1,4 +1,4 @@
-//! Letting go: detaching leaves the program as it was before us, killing leaves none.
+//! Detaches from the program, which leaves it as it was before, or kills it.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use crate::ptrace::thread::{Pending, State};
 use crate::subscription::stop_policy::{SignalSet, StopPolicy};
 
 impl Tracee {
-    /// No client controls the program any more, but it is observed, or commands of breakpoints
-    /// persist. All else that was planted for control goes, and the program goes on as if it had
-    /// been detached from. The end, if that has come.
+    /// Continues without a client in control, for observers or persistent breakpoint commands.
+    /// Removes everything else that was planted for control, and resumes the program as if it was
+    /// detached. Returns the end of the process if it has ended.
     pub(crate) fn set_free(&mut self) -> Option<Stop> {
         if self.process.end.is_some() {
             return None;
@@ -30,19 +30,19 @@ impl Tracee {
         self.go_on()
     }
 
-    /// Whether commands of its breakpoints are to be executed when the client has let it go.
+    /// True if breakpoint commands must still run after the client has detached.
     pub(crate) fn has_persistent_commands(&self) -> bool {
         self.breakpoints.persist()
     }
 
-    /// A client controls the program again, and it is halted: what an earlier one has left behind
-    /// goes.
+    /// Removes what an earlier client has left behind, because a new one is in control. The program
+    /// is halted.
     pub(crate) fn taken(&mut self) {
         self.breakpoints.remove_planted(&self.process.memory, true);
     }
 
-    /// Goes on without a controlling client: every thread, each with the signal that the client has
-    /// seen it stop with.
+    /// Resumes every thread without a client in control. Each thread gets the signal that the
+    /// client has seen it stop with.
     pub(crate) fn go_on(&mut self) -> Option<Stop> {
         let allowed = self.stop_policy.deliver;
         self.stop_policy = StopPolicy {
@@ -63,14 +63,15 @@ impl Tracee {
             let action = |tid| Action::Continue(signals.get(&tid).copied().unwrap_or(0));
             match self.resume(action, Action::Continue(0)) {
                 Some(end @ (Stop::Exited(_) | Stop::Killed(_))) => return Some(end),
-                // A stop that no client waits for any more.
+                // No client waits for this stop any more.
                 Some(_) => {}
                 None => return None,
             }
         }
     }
 
-    /// Takes out all traps and lets every thread run untraced, with the signals it has not got yet.
+    /// Removes all traps and detaches from every thread, with the signals that it has not received
+    /// yet.
     pub(crate) fn detach(mut self) {
         if self.process.end.is_some() {
             return;
@@ -109,7 +110,7 @@ impl Tracee {
                 stopped.write_shown_pc();
             }
             match thread.state {
-                // One that is being killed may stop once more, at its end.
+                // A thread that is being killed may stop once more, at its end.
                 State::Stopped(_) if ptrace::detach(*tid, 0).is_ok() => {}
                 State::Stopped(_) => self.process.reports.release(*tid),
                 State::Running(_) => self.process.reports.release(*tid),
@@ -144,7 +145,7 @@ impl Tracee {
             }
         }
         self.release_children(&planted);
-        // The client that had it killed knows.
+        // The client that requested this knows of the end.
         self.process.run.clear_event();
     }
 }

@@ -1,4 +1,4 @@
-//! Hits that collectors have noted: they go to the traces as if their threads still stood there.
+//! Passes the hits that collectors have recorded to the traces, as if the threads were still there.
 
 use std::time::Instant;
 
@@ -10,29 +10,30 @@ use crate::tracepoint::fast::recorded_hit::RecordedHit;
 
 use super::Tracee;
 
-/// The most that one hit is said to cost, in nanoseconds. If the clock says more, its thread waited
-/// for a processor.
+/// Maximum cost of one hit, in nanoseconds. If the clock shows more, the thread waited for a
+/// processor.
 const MAX_COST: u64 = 10_000;
-/// The cost of a hit before and after its own two looks at the clock.
+/// Cost of a hit outside of its own two timestamps, in nanoseconds.
 const UNTIMED_COST: u64 = 100;
 
 impl Tracee {
-    /// Notes the hits that wait.
+    /// Passes all waiting hits to the traces, and applies the budget.
     pub(crate) fn drain_jump_pads(&mut self) {
-        // After all of them, not among them: a pause reports what came before it.
+        // Applied after the last hit, because the mark of a pause follows all hits before the
+        // pause.
         if self.take_hits() {
             self.keep_budget();
         }
     }
 
-    /// The same, whatever it costs; whether that was too much.
+    /// Passes all waiting hits to the traces. True if they exceed the budget.
     pub(super) fn take_hits(&mut self) -> bool {
         if self.tracepoints.fast.jump_pads.is_unused() || self.process.end.is_some() {
             return false;
         }
         let told = self.subscriptions.are_drained();
         let mut over = false;
-        // Once: while others run there will always be more.
+        // Just one pass, because other threads add hits all the time.
         for hit in self
             .tracepoints
             .fast
@@ -44,7 +45,7 @@ impl Tracee {
         over
     }
 
-    /// Hands a hit to the traces. Whether it cost too much.
+    /// Passes one hit to the traces. True if it exceeds the budget.
     fn recall(&mut self, hit: &Hit) -> bool {
         let noted = Noted(&hit.bytes);
         let Some((at, blocks)) = self.tracepoints.fast.jump_pads.of(hit) else {
@@ -58,7 +59,8 @@ impl Tracee {
                 .iter()
                 .rposition(|known| *known == (at, sp))
         {
-            // A handler came between this hit and its instruction.
+            // A signal handler ran between this hit and its instruction, so the hit was recorded
+            // twice.
             thread.dealt_with.remove(index);
             return false;
         }
@@ -76,7 +78,7 @@ impl Tracee {
         self.subscriptions.is_tracing() && self.tracepoints.budget.hit(monotonic_ns(), at, cost)
     }
 
-    /// When hits are to be drained for a client that waits for them.
+    /// Time of the next drain for a client that waits for hits.
     pub(crate) fn drain_due(&self) -> Option<Instant> {
         let waits = self.process.run.is_going()
             && !self.tracepoints.fast.jump_pads.is_empty()

@@ -50,14 +50,14 @@ impl Tracee {
         }
     }
 
-    /// Nothing is to be reported: the thread goes on, unless all are being stopped.
+    /// Resumes a thread that has nothing to report, unless all threads are being stopped.
     pub(super) fn continue_unreported(&mut self, tid: Tid) {
         if self.process.run.may_start() {
             self.start_one(tid);
         }
     }
 
-    /// A thread was interrupted, or is a member of a group-stop.
+    /// Handles the stop of a thread that was interrupted or is a member of a group-stop.
     fn held(&mut self, tid: Tid) {
         self.leave_slot(tid);
         let can_trap = !self.breakpoints.is_empty()
@@ -68,7 +68,7 @@ impl Tracee {
             && (can_trap || thread.steps())
             && ptrace::trap_is_pending(tid)
         {
-            // It executes nothing before it has reported that trap.
+            // The thread executes nothing before it has reported that trap.
             thread.go(Motion::Continue, 0);
             return;
         }
@@ -89,7 +89,7 @@ impl Tracee {
         }
     }
 
-    /// A thread stops for the first time.
+    /// Handles the first stop of a new thread.
     fn born(&mut self, tid: Tid) {
         let fast = &self.tracepoints.fast;
         if !self.subscriptions.follow_threads() && fast.has_no_registered() {
@@ -140,7 +140,7 @@ impl Tracee {
             self.go(tid, motion, signal);
             return;
         }
-        // The thread may be gone by now; then so is the signal.
+        // The thread may be gone by now, and the signal with it.
         let Ok(info) = ptrace::signal_info(tid) else {
             return;
         };
@@ -153,8 +153,8 @@ impl Tracee {
         }
     }
 
-    /// Whether a thread came to a breakpoint in memory that cannot be executed. Functions that a
-    /// debugger calls return to one on the stack.
+    /// True if a thread has reached a breakpoint in memory that is not executable. Functions that a
+    /// debugger calls return to a breakpoint on the stack.
     fn is_breakpoint_fault(&mut self, tid: Tid, signal: i32) -> bool {
         let stopped = self.process.stopped(tid);
         matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGBUS)
@@ -163,7 +163,8 @@ impl Tracee {
                 .is_some_and(|pc| self.breakpoints.planted(pc))
     }
 
-    /// A `SIGTRAP`: one of our traps or the end of a step. `false`: it is the program's own.
+    /// Handles a `SIGTRAP` from one of our traps or the end of a step. False if it is the program's
+    /// own.
     fn trap(&mut self, tid: Tid) -> bool {
         let Ok(info) = ptrace::signal_info(tid) else {
             return true;
@@ -171,7 +172,7 @@ impl Tracee {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return true;
         };
-        // A trap of the program's own is no step.
+        // The program's own trap is not a step.
         let recorded = thread.records_steps() && !arch::is_trap_report(info.code());
         let stepping = thread.action.is_step() || recorded;
         if self.process.watch_trap(tid, &info) {
@@ -187,7 +188,7 @@ impl Tracee {
             if self.step_trap(tid, at) || self.planted_trap(tid, at) {
                 return true;
             }
-            // It was removed between the trap and its report, while others ran.
+            // The trap was removed before its report, while other threads ran.
             if self.process.run.is_non_stop()
                 && arch::TRAP_ADVANCE != 0
                 && !self.is_trap(at)
@@ -208,13 +209,14 @@ impl Tracee {
         false
     }
 
-    /// A thread has executed a trap of a client or a tracepoint. Whether there is one.
+    /// Handles a trap of a client or a tracepoint that a thread has executed. False if there is
+    /// none.
     fn planted_trap(&mut self, tid: Tid, at: u64) -> bool {
         let (planted, probed) = (self.breakpoints.planted(at), self.breakpoints.probed(at));
         let Some(stopped) = self.process.stopped(tid).filter(|_| planted || probed) else {
             return false;
         };
-        // As if the trap had not been executed: a resume decides anew.
+        // Back to before the trap: the next resume decides what happens there.
         let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
         self.keep_trap_handler(tid);
         let again = self.forget_hit(tid, at);
@@ -237,7 +239,7 @@ impl Tracee {
         true
     }
 
-    /// A thread enters or leaves a system call. Whether that is to be reported.
+    /// Handles the entry to or the exit from a system call. True if it must be reported.
     pub(super) fn system_call(&mut self, tid: Tid) -> bool {
         let call = self.process.system_call(tid);
         let wanted = call.filter(|(number, _)| self.stop_policy.calls.contain(*number));
@@ -248,8 +250,8 @@ impl Tracee {
         true
     }
 
-    /// The process has executed a file: nothing is planted in its memory any more. Observers whose
-    /// traces ran begin anew before the program does.
+    /// Handles an exec, after which the memory has nothing planted. Observers with a running trace
+    /// start again before the new program runs.
     fn executed(&mut self, tid: Tid) {
         self.leave_memory();
         self.breakpoints.forget();

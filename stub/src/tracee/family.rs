@@ -1,8 +1,8 @@
-//! Processes that are debugged together: the one that packets are about, and others, most of them
-//! made by it.
+//! The processes that one client debugs: the current one, which packets are about, and others, most
+//! of which it has created.
 //!
-//! Stopping all means all of all processes: when one has something to report, the others are
-//! halted, too, and what they have to report waits for its turn.
+//! Stopping means that all threads of all processes stop. When one process has something to report,
+//! the others are halted too. Their own reports are kept for later.
 
 use crate::sys::Tid;
 use crate::sys::signals;
@@ -15,21 +15,21 @@ use crate::ptrace::wait_queue::WaitQueue;
 /// The processes one client debugs.
 #[derive(Default)]
 pub(crate) struct Family {
-    /// The one that packets are about; it may have ended.
+    /// The process that packets are about. It may have ended.
     pub(crate) current: Option<Tracee>,
     others: Vec<Tracee>,
-    /// The one that the client asked for last.
+    /// The process that the client requested last.
     asked_for: Option<Tid>,
     wait_queue: WaitQueue,
 }
 
 impl Family {
-    /// What a process must be started with that is to be one of them.
+    /// The wait queue that a new process must share to join.
     pub(crate) fn wait_queue(&self) -> WaitQueue {
         self.wait_queue.clone()
     }
 
-    /// One more that the client asks for, the current one from now on.
+    /// Adds a process that the client has requested, and makes it the current one.
     pub(crate) fn add(&mut self, tracee: Tracee) {
         self.asked_for = Some(tracee.process.pid());
         self.make_current(tracee);
@@ -40,18 +40,18 @@ impl Family {
         self.others.extend(former.filter(|p| !p.process.is_past()));
     }
 
-    /// All, the current one first.
+    /// All processes, the current one first.
     pub(crate) fn members(&mut self) -> impl Iterator<Item = &mut Tracee> {
         self.current.iter_mut().chain(&mut self.others)
     }
 
-    /// All, to look at.
+    /// All processes, read-only.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &Tracee> {
         self.current.iter().chain(&self.others)
     }
 
-    /// A turn of the event loop ends: threads that had something to report stood no longer than
-    /// that.
+    /// Ends an iteration of the event loop, which had this start and end. Threads with something to
+    /// report were stopped for no longer.
     pub(crate) fn turn_ends(&mut self, turn: (u64, u64)) {
         for tracee in self.members() {
             let halted = !tracee.process.is_going() && tracee.process.end().is_none();
@@ -59,14 +59,15 @@ impl Family {
         }
     }
 
-    /// Threads that had something to report waited from one moment to the other for a client.
+    /// Records that threads with something to report waited for a client from one moment to the
+    /// other.
     pub(crate) fn were_held_up(&mut self, from: u64, to: u64) {
         for tracee in self.members() {
             tracee.subscriptions.were_held_up(from, to);
         }
     }
 
-    /// Makes this the current one. Whether there is such a process.
+    /// Makes this process the current one. False if there is no such process.
     pub(crate) fn select(&mut self, pid: Tid) -> bool {
         if self
             .current
@@ -83,14 +84,14 @@ impl Family {
         true
     }
 
-    /// The process that this is a thread of.
+    /// The process that this thread belongs to.
     pub(crate) fn process_of(&mut self, tid: Tid) -> Option<Tid> {
         self.members()
             .find(|p| p.process.listed(tid))
             .map(|p| p.process.pid())
     }
 
-    /// Takes a process out.
+    /// Removes a process.
     pub(crate) fn remove(&mut self, pid: Tid) -> Option<Tracee> {
         if !self.select(pid) {
             return None;
@@ -98,13 +99,13 @@ impl Family {
         std::mem::replace(&mut self.current, self.others.pop())
     }
 
-    /// Whether any of them goes.
+    /// True if any process is going.
     pub(crate) fn is_going(&mut self) -> bool {
         self.members().any(|tracee| tracee.process.is_going())
     }
 
-    /// Takes the reports that have come. If one of them is for the client, halts all; the current
-    /// process is the one it is about.
+    /// Handles the kernel's reports. If one of them is for the client, halts all processes and
+    /// makes the reporting one current.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
         if self.current.is_none() {
             self.wait_queue.collect();
@@ -114,7 +115,7 @@ impl Family {
             self.hold_all_but(pid);
             return Some(stop);
         }
-        // One may have taken reports that are for another that was asked before it.
+        // A process may have read reports of another one that was polled before it.
         if self.members().any(|tracee| tracee.process.has_reports()) {
             signals::raise_again();
         }
@@ -130,8 +131,8 @@ impl Family {
         found
     }
 
-    /// Stops what goes, for the client's sake. It is shown the process that it asked for last, not
-    /// whichever had something to report that the client's user may not have been told.
+    /// Halts everything for the client. Shows the process that the client requested last, because
+    /// the user may not know the one that happens to have something to report.
     pub(crate) fn interrupt(&mut self) -> Option<Stop> {
         if let Some(pid) = self.asked_for {
             self.select(pid);
@@ -141,8 +142,9 @@ impl Family {
         Some(stop)
     }
 
-    /// The client's interrupt. If it is told something else now, or nothing goes, this is due until
-    /// it is told, as a `SIGINT` waits in the kernel that gdbserver sends.
+    /// Handles the client's interrupt. If nothing is going or the stop reports something else, the
+    /// interrupt stays due until a stop reports it. In gdbserver, the `SIGINT` that it sends stays
+    /// pending in the kernel likewise.
     pub(crate) fn interrupt_for_client(&mut self) -> Option<Stop> {
         let stop = if self.is_going() {
             self.interrupt()
@@ -158,8 +160,8 @@ impl Family {
         stop
     }
 
-    /// The same in non-stop mode: one thread of all that run, or the next that is resumed, is told
-    /// to have been interrupted.
+    /// Handles an interrupt in non-stop mode: one running thread reports it, or else the next
+    /// thread that is resumed.
     pub(crate) fn interrupt_one(&mut self) {
         let goes = self
             .processes()
@@ -169,8 +171,9 @@ impl Family {
         }
     }
 
-    /// An interrupt that is due to a process that stays where it is is another's that goes on. Not
-    /// one's that only steps: that is how gdb gets threads past breakpoints.
+    /// If the process with a due interrupt stays stopped, moves the interrupt to one that
+    /// continues. A process that only steps does not get it, because gdb uses steps to get threads
+    /// past breakpoints.
     fn pass_on_interrupt(&mut self, action: &impl Fn(Tid, Option<Tid>) -> Action) {
         let goes = |tracee: &Tracee, how: fn(Action) -> bool| {
             let pid = tracee.process.pid();
@@ -187,27 +190,27 @@ impl Family {
         }
     }
 
-    /// No client waits any more for interrupts that are due.
+    /// Forgets due interrupts, because no client waits for them any more.
     pub(crate) fn forget_interrupts(&mut self) {
         for tracee in self.members() {
             tracee.interrupt_due = false;
         }
     }
 
-    /// However often it has been asked for, an interrupt is told once.
+    /// Forgets due interrupts once a stop has reported one, however often the client has asked.
     fn forget_if_told(&mut self, stop: Option<&Stop>) {
         if matches!(stop, Some(Stop::Thread(_, Cause::Interrupt))) {
             self.forget_interrupts();
         }
     }
 
-    /// Resumes those that have a thread to be resumed; see [`Tracee::resume`].
+    /// Resumes the processes with a thread to be resumed; see [`Tracee::resume`].
     pub(crate) fn resume(&mut self, action: impl Fn(Tid, Option<Tid>) -> Action) -> Option<Stop> {
         let mut stopped = None;
         self.pass_on_interrupt(&action);
         for tracee in self.known() {
             let pid = tracee.process.pid();
-            // One that has ended, or is about to, still has to say so.
+            // A process that has ended, or is about to, still has to report it.
             let ends = tracee.process.tids().next().is_none();
             let held = |tid| action(pid, Some(tid)) == Action::Hold;
             if !ends && tracee.process.tids().all(held) {
@@ -226,12 +229,12 @@ impl Family {
         Some(stop)
     }
 
-    /// Those that the client has not been told of: it cannot mean them.
+    /// The processes that the client does not know of yet, so that its packets cannot mean them.
     pub(crate) fn unknown(&mut self) -> Vec<Tid> {
         self.members().flat_map(|tracee| tracee.unknown()).collect()
     }
 
-    /// Those that it has been told of.
+    /// The processes that the client knows of.
     pub(crate) fn known(&mut self) -> impl Iterator<Item = &mut Tracee> {
         let unknown = self.unknown();
         self.members()
@@ -246,8 +249,8 @@ impl Family {
         self.take_over();
     }
 
-    /// Takes over the processes that members made, and what they planted in memory that is not
-    /// theirs.
+    /// Takes over the processes that members created, and the breakpoints that they left in
+    /// borrowed memory.
     pub(crate) fn take_over(&mut self) {
         let made: Vec<Tracee> = self
             .members()
@@ -266,8 +269,8 @@ impl Family {
         }
     }
 
-    /// Forgets those that have ended and been told of, but the current one, whose end may still be
-    /// asked for.
+    /// Forgets processes that have ended and whose end the client knows. Keeps the current one
+    /// unless there is another, because the client may still ask for its end.
     pub(crate) fn forget_ended(&mut self) {
         self.others.retain(|tracee| !tracee.process.is_past());
         if self
@@ -280,13 +283,13 @@ impl Family {
         }
     }
 
-    /// Lets one go.
+    /// Detaches from one process. False if there is no such process.
     pub(crate) fn detach(&mut self, pid: Tid) -> bool {
         let unknown = self
             .select(pid)
             .then(|| self.current.as_mut().map(Tracee::unknown));
         for child in unknown.flatten().unwrap_or_default() {
-            // The client does not know it, so it would never let it go.
+            // The client does not know this child, so it would never detach from it.
             self.detach(child);
         }
         let Some(tracee) = self.remove(pid) else {
@@ -299,7 +302,7 @@ impl Family {
         true
     }
 
-    /// All of them, which are no family any more.
+    /// Takes all processes out.
     pub(crate) fn dissolve(&mut self) -> impl Iterator<Item = Tracee> + use<> {
         self.take_over();
         let others = std::mem::take(&mut self.others);

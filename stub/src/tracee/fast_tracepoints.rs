@@ -1,10 +1,10 @@
-//! Where tracepoints have jumps to collectors instead of traps.
+//! Decides which tracepoints have jumps to collectors instead of traps.
 //!
-//! A place has a jump if a client asked for it and if everything that is to be done there can be
-//! done later with what the collector notes. That is decided anew when something has changed and
-//! every thread is stopped. There are no jumps while a thread steps, or is to have its steps
-//! recorded after a hit; while watchpoints, system calls or non-stop mode need stops. Otherwise
-//! there is a trap, and only the clock shows the difference.
+//! A tracepoint has a jump if the client requested one and if the collector can record everything
+//! that the tracepoint's actions need. The stub decides again after a change, while every thread is
+//! stopped. There are no jumps while a thread steps or its steps are to be recorded after a hit,
+//! nor while watchpoints, system calls or non-stop mode need stops. A tracepoint without a jump has
+//! a trap, and differs only in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,13 +24,13 @@ use super::remote_syscall::Room;
 
 /// `AT_HWCAP`, `AT_HWCAP2`
 const CAPABILITIES: [u64; 2] = [16, 26];
-/// How far around a place exclusive sequences and IT blocks are looked for.
+/// Distance around an address that is searched for exclusive sequences and IT blocks, in bytes.
 const NEAR: u64 = 256;
-/// The most bytes of stacks that are searched, of all threads together.
+/// Maximum number of stack bytes to search, for all threads together.
 const MAX_STACK: u64 = 64 << 20;
 
 impl Tracee {
-    /// Plants jumps where they can be, and removes all others; no trap takes their place yet. Every
+    /// Plants the jumps that are possible, and removes all others without inserting traps. Every
     /// thread must be stopped.
     pub(super) fn place_jumps(&mut self, wanted: &BTreeMap<u64, usize>) {
         if self.tracepoints.fast.jump_pads.is_empty() && !self.subscriptions.want_fast() {
@@ -76,13 +76,13 @@ impl Tracee {
         let Some(near) = new.first().map(|fit| fit.at) else {
             return;
         };
-        // Planting maps memory, and a thread of the program does that.
+        // Planting maps memory, which needs `self`: a thread of the program makes the system call.
         let mut jumps = std::mem::take(&mut self.tracepoints.fast.jump_pads);
         self.make_jumps(&mut jumps, new, near, size);
         self.tracepoints.fast.jump_pads = jumps;
     }
 
-    /// Plants jumps. If slots of this size need another pool, it is mapped near to that address.
+    /// Plants jumps. If slots of this size need another pool, maps it close to the address `near`.
     fn make_jumps(&mut self, jumps: &mut JumpPads, new: Vec<JumpSite>, near: u64, slot_size: u64) {
         let Ok(memory) = Memory::open(self.process.any_task()) else {
             return;
@@ -109,7 +109,7 @@ impl Tracee {
         }
         for site in new {
             let tracee = &mut *room.tracee;
-            // The trap of the same tracepoint.
+            // The trap that this jump replaces.
             tracee
                 .breakpoints
                 .remove_probe(&tracee.process.memory, site.at);
@@ -127,12 +127,12 @@ impl Tracee {
         self.process.calls_freely() && collector::can_collect(self.capabilities())
     }
 
-    /// What the processor can, as the program was told.
+    /// The processor's capabilities, as the kernel has passed them to the program.
     fn capabilities(&self) -> [u64; 2] {
         CAPABILITIES.map(|kind| self.process.auxv_entry(kind).unwrap_or(0))
     }
 
-    /// Whether nothing forbids jumps at all.
+    /// True if nothing forbids all jumps.
     fn may_jump(&self) -> bool {
         let still = |thread: &Thread| {
             matches!(thread.state, State::Stopped(_) | State::Exiting)
@@ -149,7 +149,7 @@ impl Tracee {
             && self.process.threads.values().all(still)
     }
 
-    /// Where there can be jumps.
+    /// The sites that can have jumps.
     fn fit(&mut self, wanted: &BTreeMap<u64, usize>) -> Vec<JumpSite> {
         let maps = maps::read(self.process.any_task());
         let capabilities = self.capabilities();
@@ -159,8 +159,7 @@ impl Tracee {
             let Some((plan, source)) = self.subscriptions.plan(at, &arch::register_set_of) else {
                 continue;
             };
-            // What is near is looked at in many places, and there are many of these: it is read at
-            // once.
+            // One read serves the many lookups around this address.
             let near = at.saturating_sub(NEAR);
             let mut around = vec![0; 2 * NEAR as usize];
             let known = self.read_memory(near, &mut around).unwrap_or(0);
@@ -211,7 +210,7 @@ impl Tracee {
         fit
     }
 
-    /// Whether a thread stands there that must not run into a jump: a handler is to come first.
+    /// True if a thread at `at` must not run into a jump, because a signal handler comes first.
     fn is_awaited_at(&mut self, at: u64) -> bool {
         self.process.threads.values_mut().any(|thread| {
             let waits = !thread.deliver.is_empty();
@@ -222,8 +221,7 @@ impl Tracee {
         })
     }
 
-    /// Those of these instructions (where and how many bytes) that some thread is in the midst of,
-    /// or will return into.
+    /// The ranges (address and size) that a thread is inside of, or may return into.
     fn busy(&mut self, places: &[(u64, u64)]) -> BTreeSet<u64> {
         if collector::IN_PLACE_OF_ONE {
             return BTreeSet::new();
@@ -248,7 +246,7 @@ impl Tracee {
             let Some(stack) = maps::around(&maps, sp) else {
                 continue;
             };
-            // Only a frame of the kernel's for a handler returns there.
+            // Only the kernel's frame for a signal handler can return there.
             const WORD: usize = size_of::<arch::Word>();
             let mut at = sp & !(WORD as u64 - 1);
             while at < stack.range.end {
@@ -270,7 +268,7 @@ impl Tracee {
         busy
     }
 
-    /// Replaces jumps over these bytes of the program by traps.
+    /// Replaces jumps that overlap these bytes of the program by traps.
     pub(super) fn make_way(&mut self, range: Range<u64>) {
         if self.tracepoints.fast.jump_pads.is_empty()
             || self
@@ -294,15 +292,15 @@ impl Tracee {
         });
     }
 
-    /// Plants the trap of a tracepoint whose jump has been removed.
+    /// Inserts the trap of a tracepoint whose jump was removed.
     pub(super) fn trap_instead(&mut self, at: u64) {
         if let Some(kind) = self.subscriptions.kind(at) {
-            // Where no trap can be planted, no instruction can be executed.
+            // If no trap can be inserted, no instruction can be executed there either.
             let _ = self.plant_probe(at, kind);
         }
     }
 
-    /// Removes all that is in the program for jumps. Every thread must be stopped.
+    /// Removes everything that jumps need from the program. Every thread must be stopped.
     pub(super) fn remove_jumps(&mut self) {
         for at in self.tracepoints.fast.jump_pads.places() {
             self.tracepoints
@@ -326,7 +324,7 @@ impl Tracee {
         self.tracepoints.fast.jump_pads.forget();
     }
 
-    /// Something has changed that decides where jumps can be.
+    /// Schedules a decision about jumps after a change.
     pub(super) fn schedule_placement(&mut self) {
         let fast = &mut self.tracepoints.fast;
         let matters = !fast.jump_pads.is_empty() || self.subscriptions.want_fast();
@@ -335,7 +333,7 @@ impl Tracee {
         }
     }
 
-    /// When it is decided anew where jumps can be.
+    /// Time of the next decision about jumps.
     pub(crate) fn placement_due(&self) -> Option<Instant> {
         let due = self.tracepoints.fast.placement.due();
         due.filter(|_| self.process.is_going())
@@ -348,7 +346,7 @@ impl Tracee {
         }
     }
 
-    /// Has everything be as it will be while the program goes.
+    /// Makes pending decisions about jumps now, so that the client sees the final state.
     pub(crate) fn place_pending_jumps(&mut self) {
         let placed = self.process.is_going() && self.placement_due().is_none();
         if !placed && self.process.end.is_none() && self.subscriptions.is_tracing() {
@@ -358,7 +356,7 @@ impl Tracee {
 
     fn place_jumps_halted(&mut self) {
         let since = Instant::now();
-        // Where no trap can be planted, no instruction can be executed.
+        // If no trap can be inserted, no instruction can be executed there either.
         let _ = self.while_halted(Tracee::complete_probes);
         self.tracepoints.fast.placement.finish(since.elapsed());
     }

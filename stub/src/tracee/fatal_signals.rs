@@ -1,9 +1,9 @@
-//! Signals that end the process: clients that ask for it can read the threads before the signal is
-//! delivered.
+//! Lets clients read the threads before a signal ends the process.
 //!
-//! The default action of most signals ends the process. What the process handles or ignores the
-//! kernel says (`SigCgt` and `SigIgn` in proc(5)). The client in control gets a stop, even if it
-//! asked for the signal to be passed; an observer has the thread wait, as at a tracepoint (`hold`).
+//! The default action of most signals ends the process. The kernel lists the signals that the
+//! process handles or ignores (`SigCgt` and `SigIgn` in proc(5)). The client in control gets a
+//! stop, even if it wants the signal passed. For an observer the thread waits, as at a tracepoint
+//! (`hold`).
 
 use crate::sys::{Tid, status_field};
 
@@ -11,13 +11,13 @@ use super::Tracee;
 use crate::subscription::role::Role;
 
 impl Tracee {
-    /// Whether the client in control wants a stop before this signal ends the process.
+    /// True if the client in control wants a stop before this signal ends the process.
     pub(super) fn is_fatal_for_control(&self, signal: i32) -> bool {
         self.stop_policy.fatal && self.is_fatal(signal)
     }
 
-    /// Has a thread wait for the observers that want to know before this signal ends the process.
-    /// Whether there are any.
+    /// Holds a thread for the observers that want a stop before this signal ends the process. False
+    /// if there are none.
     pub(super) fn hold_if_fatal(&mut self, tid: Tid, signal: i32) -> bool {
         let observers = self.subscriptions.each();
         let asked =
@@ -33,7 +33,7 @@ impl Tracee {
         true
     }
 
-    /// Whether a signal that is about to be delivered ends the process.
+    /// True if this signal ends the process when it is delivered.
     fn is_fatal(&self, signal: i32) -> bool {
         if !ends_by_default(signal) {
             return false;
@@ -42,14 +42,14 @@ impl Tracee {
         let is_in = |set: &str| {
             let mask: Option<String> = status_field(&status, set);
             let mask = mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok());
-            // Of a process that says nothing, nothing is claimed.
+            // An unreadable mask must not make a signal look fatal.
             mask.is_none_or(|mask| mask >> (signal - 1) & 1 != 0)
         };
         !is_in("SigCgt") && !is_in("SigIgn")
     }
 }
 
-/// Whether the default action of a signal is to end the process (signal(7)).
+/// True if the default action of a signal is to end the process (signal(7)).
 fn ends_by_default(signal: i32) -> bool {
     let stays = [
         libc::SIGCHLD,

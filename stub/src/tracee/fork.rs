@@ -1,4 +1,4 @@
-//! Processes that the traced one makes and that the client debugs, too, and memory that two
+//! Processes that the traced one creates and that the client debugs too, and memory that two
 //! processes share (vfork(2)).
 
 use std::collections::HashMap;
@@ -18,27 +18,27 @@ use super::Tracee;
 use super::children::clean;
 use super::started_programs::ForkedProcesses;
 
-/// What forks have left to be done.
+/// Work that forks have left to do.
 #[derive(Default)]
 pub(super) struct Forks {
-    /// Processes that it has made and that the client is to debug, too.
+    /// Processes that it has created and that the client is going to debug.
     pub(super) made: Vec<Tracee>,
-    /// The process that made this one, and that one's memory, if this one runs in it.
+    /// If it runs in its creator's memory: the creator, and that memory.
     pub(super) borrowed: Option<(Tid, Memory)>,
-    /// What the client planted in borrowed memory, once this process has left it.
+    /// The client's breakpoints in borrowed memory, after this process has left it.
     pub(super) left_behind: Option<(Tid, Memory, Breakpoints)>,
-    /// The patches in the memory of children that have a copy of this one.
+    /// The patches in the memory of each child that has a copy of this process's memory.
     pub(super) copies: HashMap<Tid, Vec<(u64, Patch)>>,
     /// Forked processes whose program is not known yet.
     pub(super) forked: ForkedProcesses,
 }
 
 impl Tracee {
-    /// Has a new process debugged, if the client wants that.
+    /// Starts debugging a new process, if the client wants that. True if it does.
     pub(super) fn make_process(&mut self, parent: Tid, new: Tid, how: Status) -> bool {
         let (wanted, shared) = match how {
             Status::Fork => (self.stop_policy.forks, false),
-            // What tracepoints plant in a memory can belong to one process only.
+            // The traps and jumps of tracepoints in one memory can belong to one process only.
             Status::VFork => (
                 self.stop_policy.vforks
                     && !self.breakpoints.has_probes()
@@ -97,7 +97,7 @@ impl Tracee {
         made
     }
 
-    /// The processes that it has made and that the client has not been told of.
+    /// Processes that it has created and that the client does not know of yet.
     pub(super) fn unknown(&mut self) -> Vec<Tid> {
         let made = |pending: &Pending| match pending {
             Pending::Family(Cause::Fork(child) | Cause::VFork(child)) => Some(*child),
@@ -108,13 +108,13 @@ impl Tracee {
         pending.filter_map(made).collect()
     }
 
-    /// Whether this child runs in the memory of this process.
+    /// True if this child runs in the memory of this process.
     pub(super) fn lends_to(&self, child: Tid) -> bool {
         let lends = |thread: &Thread| thread.lends_memory && thread.vfork_child == Some(child);
         self.process.threads.values().any(lends)
     }
 
-    /// A process that runs in this memory is not debugged any more. It runs on among our traps.
+    /// Ends the debugging of a process that runs in this memory. It continues among our traps.
     pub(super) fn take_back(&mut self, mut child: Tracee) {
         let pid = child.process.pid();
         for (at, patch) in child.breakpoints.patches() {
@@ -130,7 +130,7 @@ impl Tracee {
         }
     }
 
-    /// This process leaves borrowed memory. What the client planted there, it planted for both
+    /// Leaves borrowed memory. The client's breakpoints stay there, because they are for both
     /// processes.
     pub(super) fn leave_memory(&mut self) {
         if let Some((owner, memory)) = self.forks.borrowed.take() {
@@ -139,7 +139,7 @@ impl Tracee {
         }
     }
 
-    /// Stops a process that goes for another's sake. What it has to report remains.
+    /// Halts a process that is going because another one has stopped. Its own reports are kept.
     pub(super) fn halt_for_another(&mut self) {
         if self.process.is_going() && !self.process.run.is_non_stop() {
             self.halt();

@@ -1,8 +1,8 @@
-//! From going to halted: taking the kernel's reports, stopping all threads, and the stop that is
-//! reported.
+//! Halts the program: handles the kernel's reports, stops all threads, and chooses the stop to
+//! report.
 //!
-//! What the client may want to know is queued on its thread ([`Pending`]). One stop is reported,
-//! and the others wait for the next [`resume`](Tracee::resume).
+//! Everything that the client may want to know is queued on its thread ([`Pending`]). The stub
+//! reports one stop. The others wait for the next [`resume`](Tracee::resume).
 //!
 //! [`Pending`]: crate::ptrace::thread::Pending
 
@@ -16,14 +16,14 @@ use crate::sys::{Tid, monotonic_ns};
 
 use super::Tracee;
 
-/// The most reports that are handled before clients have their turn.
+/// Maximum number of reports handled before clients have their turn.
 const MAX_BATCH_REPORTS: u32 = 128;
 
 impl Tracee {
     /// Handles the reports that have come. If one of them is for the client, halts the program and
     /// returns the stop.
     pub(crate) fn poll(&mut self) -> Option<Stop> {
-        // First of all: no observer is heard while the rest is done.
+        // First, because the stub reads no observer's packets while it does the rest.
         self.release_overdue();
         let mut since = monotonic_ns();
         let mut reports = 0;
@@ -63,8 +63,8 @@ impl Tracee {
         stop
     }
 
-    /// Stops a program that goes, for the client's sake. Reports a stop that is there already
-    /// instead of the interrupt.
+    /// Halts a program that is going, for the client. If a stop is already pending, returns that
+    /// stop instead of the interrupt.
     pub(crate) fn interrupt(&mut self) -> Option<Stop> {
         if !self.process.is_going() {
             return None;
@@ -78,8 +78,8 @@ impl Tracee {
         Some(stop)
     }
 
-    /// The stop to report, if there is one; the program is halted then. If what happened is no
-    /// longer true, because its thread died, the program goes on.
+    /// Halts the program and returns the stop to report. `None` if what happened is no longer true,
+    /// because its thread died; then the program continues.
     pub(super) fn take_stop(&mut self) -> Option<Stop> {
         if !self.process.is_going() {
             return None;
@@ -88,7 +88,7 @@ impl Tracee {
             self.halt();
         }
         self.process.run.clear_event();
-        // The ends of threads come before the end of their process.
+        // Threads end before their process does.
         let exit = self.process.thread_exits.pop_front();
         let stop = exit
             .map(|(tid, code)| Stop::ThreadExited(tid, code))
@@ -106,16 +106,16 @@ impl Tracee {
         None
     }
 
-    /// Whether the client is to know that no thread is left to run.
+    /// True if the client must learn that no thread is left to run.
     pub(super) fn nothing_runs(&self) -> bool {
         self.stop_policy.no_resumed && self.process.nothing_runs()
     }
 
-    /// Remembers what the client is about to see.
+    /// Records what the client is about to see.
     pub(super) fn show(&mut self, stop: &Stop) {
         self.process.schedule_step_reset();
         match stop {
-            // A thread that was interrupted at a trap has yet to execute it.
+            // A thread that was interrupted at a trap has yet to execute the trap.
             Stop::Thread(tid, Cause::Interrupt) => {
                 self.process.mark_current(*tid);
                 self.interrupt_due = false;
@@ -125,8 +125,8 @@ impl Tracee {
         }
     }
 
-    /// Stops every thread, and takes children past the traps they wait at. A thread in vfork(2)
-    /// stops only when its child has gone on, so children come first.
+    /// Stops every thread, and takes children past the traps they are at. A thread in vfork(2)
+    /// stops only after its child has continued, so children come first.
     pub(super) fn halt(&mut self) {
         self.process.run.block_starts();
         self.process.interrupt_all();
@@ -137,14 +137,15 @@ impl Tracee {
                 self.step_children();
                 continue;
             }
-            // A report that has been read cannot be waited for later.
+            // Reports that are already read must be handled now, because later waits do not return
+            // them.
             if self.process.all_stopped(false) && !self.process.has_reports() {
                 break;
             }
             match self.process.next_report(true) {
                 Some((tid, status)) => self.handle(tid, status),
                 None => {
-                    // Nothing is left to wait for: the process has vanished.
+                    // The process has vanished without a report.
                     self.process.threads.clear();
                     self.process.end.get_or_insert(Stop::Killed(libc::SIGKILL));
                     break;
@@ -158,8 +159,8 @@ impl Tracee {
         self.drain_jump_pads();
     }
 
-    /// Runs `change` while every thread is stopped; those that ran go on, unless one of them has
-    /// something to report.
+    /// Runs `change` while every thread is stopped. Then resumes the threads that ran, unless one
+    /// of them has something to report.
     pub(super) fn while_halted<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
         if !self.process.run.may_start() {
             return change(self);
@@ -173,8 +174,8 @@ impl Tracee {
         done
     }
 
-    /// Runs `change`, which plants or removes traps: while every thread is stopped, unless the
-    /// architecture lets them run.
+    /// Runs `change`, which inserts or removes traps. Stops every thread for it, unless the
+    /// architecture allows such changes while threads run.
     pub(super) fn changing_text<T>(&mut self, change: impl FnOnce(&mut Tracee) -> T) -> T {
         if arch::TEXT_MAY_CHANGE {
             change(self)
@@ -183,7 +184,7 @@ impl Tracee {
         }
     }
 
-    /// Has the kernel forget the steps of threads that are stopped.
+    /// Makes the kernel forget the single-steps of stopped threads.
     pub(super) fn reset_steps(&mut self) {
         let others = self.process.reset_steps();
         let blocked = self.process.run.block_starts();

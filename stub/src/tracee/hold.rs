@@ -1,4 +1,4 @@
-//! Threads that wait for an observer, and how they go on when the wait is over.
+//! Resumes threads that have waited for an observer.
 
 use crate::subscription::hold::Hold;
 use crate::subscription::role::Role;
@@ -8,7 +8,7 @@ use crate::sys::{Tid, monotonic_ns};
 use super::Tracee;
 
 impl Tracee {
-    /// An observer lets a thread go. Whether it was held for that observer.
+    /// Ends an observer's hold on a thread. True if there was one.
     pub(crate) fn release(&mut self, tid: Tid, role: Role) -> bool {
         let (was, over) = self.subscriptions.release(tid, role);
         if let Some(hold) = over {
@@ -17,14 +17,14 @@ impl Tracee {
         was
     }
 
-    /// An observer lets all threads go.
+    /// Ends all holds of an observer.
     pub(super) fn release_all(&mut self, role: Role) {
         for tid in self.subscriptions.held_tids() {
             self.release(tid, role);
         }
     }
 
-    /// Lets threads go whose time is over.
+    /// Ends the holds whose time is over.
     pub(super) fn release_overdue(&mut self) {
         while let Some((tid, hold)) = self.subscriptions.take_overdue() {
             self.let_go(tid, &hold);
@@ -39,11 +39,11 @@ impl Tracee {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return;
         };
-        // What it is to report comes first.
+        // The thread's own reports come first.
         let free = self.process.run.may_start() && thread.pending.is_empty();
         let pc = thread.stopped().and_then(|stopped| stopped.pc().ok());
         match hold.at {
-            // If it is halted, it traps there once more when it is resumed, and that is handled
+            // If the program is halted, the thread traps there again on resuming, and is handled
             // then.
             Some(at) if free && pc == Some(at) => {
                 if self.forget_hit(tid, at) {

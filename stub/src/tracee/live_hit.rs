@@ -1,5 +1,5 @@
-//! A thread that stands at a tracepoint or a breakpoint: its registers and memory, as expressions
-//! and frames see them.
+//! The registers and memory of a thread at a tracepoint or a breakpoint, as expressions and frames
+//! see them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use super::Tracee;
 use super::memory::OriginalMemory;
 
 impl Tracee {
-    /// A stopped thread, and the clients that may want to know of it.
+    /// The state of a stopped thread, and the clients that may want to know it.
     pub(super) fn live_hit(&mut self, tid: Tid) -> Option<(LiveHit<'_>, &mut Subscriptions)> {
         let process = self.process.any_task();
         let thread = self.process.threads.get_mut(&tid);
@@ -39,7 +39,7 @@ impl Tracee {
 /// A thread at a tracepoint, or at a breakpoint.
 pub(super) struct LiveHit<'a> {
     tid: Tid,
-    /// A thread of its process whose memory is still there.
+    /// A thread of the process whose memory still exists.
     process: Tid,
     pub(super) stopped: &'a mut Stopped,
     pub(super) memory: OriginalMemory<'a>,
@@ -89,8 +89,8 @@ impl HitContext for LiveHit<'_> {
 }
 
 impl LiveHit<'_> {
-    /// Bytes from the stack pointer to the end of the mapping it points into. That end stays where
-    /// it is as long as the thread does.
+    /// Bytes from the stack pointer to the end of its mapping. That end does not move during the
+    /// thread's life.
     fn stack_left(&mut self) -> Option<u64> {
         let sp = self.stopped.sp().ok()?;
         if let Some((low, end)) = self.stacks.get_mut(&self.tid)

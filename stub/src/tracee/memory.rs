@@ -1,4 +1,4 @@
-//! The program's memory as its author wrote it: traps are neither seen nor lost.
+//! Accesses the program's memory as if it had no traps: reads hide them, and writes keep them.
 
 use nix::errno::Errno;
 
@@ -12,14 +12,14 @@ use crate::tracepoint::fast::jump_pad::JumpPads;
 use super::Tracee;
 
 impl Tracee {
-    /// Reads up to the first address that is not readable; fails if that is the first.
+    /// Reads up to the first address that is not readable. Fails if that is `address` itself.
     pub(crate) fn read_memory(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let done = self.process.memory.read(address, into)?;
         self.hide(address, &mut into[..done]);
         Ok(done)
     }
 
-    /// Shows the program's bytes where ours are, in `bytes` read from `address`.
+    /// Replaces our bytes by the program's in `bytes`, which were read from `address`.
     fn hide(&self, address: u64, bytes: &mut [u8]) {
         self.breakpoints.hide(address, bytes);
         self.displaced.hide(address, bytes);
@@ -35,10 +35,10 @@ impl Tracee {
         self.process.memory.write(address, &bytes)
     }
 
-    /// Plants a breakpoint; see [`Breakpoints::plant`].
+    /// Inserts a breakpoint; see [`Breakpoints::plant`].
     pub(crate) fn plant(&mut self, at: u64, kind: usize, actions: HitActions) -> Result<(), Errno> {
         if !self.breakpoints.planted(at) {
-            // A thread that the client has seen there has not been seen at this breakpoint.
+            // The client may have seen a thread there, but not at this breakpoint.
             for thread in self.process.threads.values_mut() {
                 thread.shown_at.take_if(|shown| *shown == at);
             }
@@ -50,8 +50,8 @@ impl Tracee {
         })
     }
 
-    /// Removes a breakpoint. An error: it is gone already, with the memory that it was in, which
-    /// the client may want to know.
+    /// Removes a breakpoint. Fails if its memory is gone, and the breakpoint with it, because the
+    /// client may want to know that.
     pub(crate) fn unplant(&mut self, at: u64) -> Result<(), Errno> {
         let planted = self.breakpoints.planted(at);
         self.changing_text(|tracee| tracee.breakpoints.remove(&tracee.process.memory, at));
@@ -72,7 +72,7 @@ pub(super) struct OriginalMemory<'a> {
 }
 
 impl OriginalMemory<'_> {
-    /// Reads up to the first address that is not readable; how many bytes that was.
+    /// Reads up to the first address that is not readable. Returns the number of bytes read.
     pub(super) fn load_some(&self, address: u64, into: &mut [u8]) -> usize {
         let known = self.memory.read(address, into).unwrap_or(0);
         self.breakpoints.hide(address, &mut into[..known]);

@@ -1,9 +1,9 @@
-//! Non-stop mode: each thread is stopped and resumed by itself, and its stops are reported while
+//! Non-stop mode: each thread is stopped and resumed separately, and its stops are reported while
 //! the others run (GDB manual, "Non-Stop Mode").
 //!
-//! The process goes all the time. A thread with something to report stays where it is;
+//! The process is going all the time. A thread with something to report stays stopped, and
 //! [`take_stops`](Tracee::take_stops) reports and holds it. A step over a trap halts all threads,
-//! and starts those again that ran.
+//! and then resumes those that ran.
 
 use crate::sys::{Tid, monotonic_ns};
 
@@ -14,8 +14,8 @@ use crate::ptrace::stop::{Cause, Stop};
 use crate::ptrace::thread::{Pending, State, Thread};
 
 impl Tracee {
-    /// Enters or leaves non-stop mode. Entered, every thread is held; left, every thread is
-    /// stopped.
+    /// Enters or leaves non-stop mode. Every thread is held after entering, and stopped after
+    /// leaving.
     pub(crate) fn set_non_stop(&mut self, on: bool) {
         if on == self.process.run.is_non_stop() || self.process.end.is_some() {
             return;
@@ -27,7 +27,7 @@ impl Tracee {
             return;
         }
         if !self.tracepoints.fast.jump_pads.is_empty() {
-            // Changing a jump stops every thread now and then.
+            // Jumps must go, because each change of a jump stops every thread.
             self.while_halted(|tracee| {
                 let blocked = tracee.process.run.block_starts();
                 tracee.process.run.set(RunState::NonStop);
@@ -35,7 +35,7 @@ impl Tracee {
                 tracee.process.run.unblock_starts(blocked);
             });
         }
-        // Each thread is held until the client resumes it.
+        // The client must resume each thread.
         for thread in self.process.threads.values_mut() {
             thread.action = Action::Hold;
         }
@@ -43,8 +43,8 @@ impl Tracee {
         self.process.run.set(RunState::NonStop);
     }
 
-    /// Does to each thread what `action` says, unless that is nothing. Only threads that are held
-    /// can be resumed, and only those that are not can be held; `others` is what new threads do.
+    /// Applies `action` to each thread for which it returns one. Only a held thread can be resumed,
+    /// and only one that is not held can be halted. New threads get `others`.
     pub(crate) fn resume_some(
         &mut self,
         action: impl Fn(Tid) -> Option<Action>,
@@ -82,7 +82,7 @@ impl Tracee {
         let going: Vec<Tid> = going.map(|(tid, _)| *tid).collect();
         let mut stuck = false;
         for tid in going {
-            if let Some(at) = self.answered_trap(tid) {
+            if let Some(at) = self.handled_trap(tid) {
                 self.forget_hit(tid, at);
                 stuck |= !self.displace(tid, at);
             }
@@ -95,15 +95,15 @@ impl Tracee {
         self.step_over_queued();
     }
 
-    /// Asks one thread that runs to stop, as if by the terminal's interrupt key; if none does, the
-    /// next that is resumed.
+    /// Interrupts one running thread, as the terminal's interrupt key would. If no thread runs,
+    /// interrupts the next that is resumed.
     pub(crate) fn interrupt_one(&mut self) {
         self.interrupt_due = true;
         self.choose_interrupted();
     }
 
-    /// Has a thread stop for the interrupt that is due, unless one has been chosen and has neither
-    /// ended nor had something else to report. Who is about to go goes nowhere.
+    /// Chooses a thread for the due interrupt, unless the thread chosen before is still alive and
+    /// has nothing else to report. A chosen thread that is about to start stays stopped.
     fn choose_interrupted(&mut self) {
         if !self.interrupt_due {
             return;
@@ -140,7 +140,7 @@ impl Tracee {
         }
     }
 
-    /// What is to be reported by now. The threads it is about are held until they are resumed.
+    /// Takes the stops to report now. Their threads are held until the client resumes them.
     pub(crate) fn take_stops(&mut self) -> Vec<Stop> {
         if !self.process.run.is_non_stop() {
             return Vec::new();

@@ -1,7 +1,7 @@
-//! System calls that a thread of the program makes for the stub: to map memory near its text, and
-//! to unmap it.
+//! Lets a thread of the program make system calls for the stub, to map memory near its text and to
+//! unmap it.
 //!
-//! The instruction stands for that moment in bytes that nothing uses. Every thread is stopped.
+//! For that moment the stub writes the instruction to unused bytes. Every thread is stopped.
 
 use crate::arch::call;
 use crate::arch::collector::HAS_VENEERS;
@@ -18,13 +18,13 @@ const READ_EXECUTE: u64 = 5;
 /// `MAP_PRIVATE | MAP_ANONYMOUS`, and `MAP_FIXED_NOREPLACE`.
 const PRIVATE: u64 = 0x22;
 const EXACTLY: u64 = 0x10_0000;
-/// The gap between what is mapped and what was there; no page is larger.
+/// Gap between a new mapping and the former ones, in bytes. No page is larger.
 const MARGIN: u64 = 64 << 10;
-/// The most reports that may come before the end of the call.
+/// Maximum number of reports before the call must have ended.
 const MAX_REPORTS: usize = 16;
 
 impl Tracee {
-    /// Has a thread of the program make a system call. Every thread must be stopped.
+    /// Lets a thread of the program make a system call. Every thread must be stopped.
     pub(super) fn call(&mut self, number: u64, arguments: [u64; 6]) -> Option<u64> {
         let tid = self.process.find_caller()?;
         let process = self.process.any_task();
@@ -32,7 +32,8 @@ impl Tracee {
         let long = self
             .displaced
             .spare(process, &self.process.memory, code.len() as u64);
-        // Where there is little room, a thread is lost if the stub dies within the call.
+        // The longer code lets the thread recover if the stub dies during the call, but it may not
+        // fit.
         let (at, code) = match long {
             Some(at) => (at, code),
             None => {
@@ -48,7 +49,8 @@ impl Tracee {
         answer
     }
 
-    /// The same by this thread, with the instruction that stands at `at`. Others may run.
+    /// Like [`call`](Self::call), by this thread and with the instruction at `at`. Other threads
+    /// may run.
     pub(super) fn call_at(
         &mut self,
         tid: Tid,
@@ -61,7 +63,7 @@ impl Tracee {
         let behind = at + call::LENGTH;
         let mut answer = None;
         if self.process.stopped(tid)?.set_general(&prepared).is_ok() {
-            // Other reports that come meanwhile must not start a thread.
+            // Reports that arrive meanwhile must not start other threads.
             let blocked = self.process.run.block_starts();
             for _ in 0..MAX_REPORTS {
                 let over = self.execute(tid, MOTION);
@@ -85,21 +87,21 @@ impl Tracee {
         answer
     }
 
-    /// Gives memory back that was mapped for us.
+    /// Unmaps memory that was mapped for the stub.
     pub(super) fn unmap(&mut self, start: u64, size: u64) {
         let _ = self.call(call::MUNMAP, [start, size, 0, 0, 0, 0]);
     }
 }
 
-/// A program in which memory is mapped for jumps. Every thread is stopped, so that the mappings are
-/// known until one is added.
+/// Maps memory in the program for jumps. Every thread is stopped, so that the list of mappings
+/// stays true until one is added.
 pub(super) struct Room<'a> {
     pub(super) tracee: &'a mut Tracee,
     maps: String,
 }
 
 impl Room<'_> {
-    /// Of this process.
+    /// Reads the mappings of this process.
     pub(super) fn of(tracee: &mut Tracee) -> Room<'_> {
         let maps = maps::read(tracee.process.any_task());
         Room { tracee, maps }
@@ -128,20 +130,20 @@ impl Mapper for Room<'_> {
 }
 
 impl Room<'_> {
-    /// Maps memory as [`Mapper::map`] says.
+    /// Maps memory as [`Mapper::map`] does.
     pub(super) fn get(&mut self, near: u64, size: u64, code: bool) -> Option<u64> {
         let mut gaps = Vec::new();
         let mut end = 64 << 10;
         for mapping in maps::mappings(&self.maps) {
             let room = mapping.range.start.saturating_sub(end);
-            // Stacks grow.
+            // A stack grows into the gap below it.
             if room >= size + 2 * MARGIN && mapping.path != "[stack]" {
                 gaps.push((end, mapping.range.start));
             }
             end = mapping.range.end;
         }
         let start = if HAS_VENEERS {
-            // Where neither the heap nor the program's own mappings will come so soon.
+            // The heap and the program's own mappings will not reach this place soon.
             let (start, end) = gaps.into_iter().max_by_key(|(start, end)| end - start)?;
             start.midpoint(end)
         } else {
@@ -153,7 +155,7 @@ impl Room<'_> {
         let arguments = [start, size, rights, PRIVATE | EXACTLY, u64::MAX, 0];
         let answer = self.tracee.call(call::MMAP, arguments)?;
         if answer != start {
-            // A kernel before 4.17 takes the address for a wish.
+            // A kernel before 4.17 treats the address as a hint.
             self.tracee.unmap(answer, size);
         }
         self.maps = maps::read(self.tracee.process.any_task());

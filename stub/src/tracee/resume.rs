@@ -1,5 +1,5 @@
-//! From halted to going: each thread gets its action, passes the traps that have been answered for,
-//! and starts.
+//! Resumes the program: each thread gets its action, passes its trap if the hit is handled, and
+//! starts.
 
 use crate::ptrace::action::Action;
 use crate::ptrace::run_state::RunState;
@@ -12,8 +12,9 @@ use crate::sys::{Tid, monotonic_ns};
 use super::Tracee;
 
 impl Tracee {
-    /// Resumes in all-stop mode; `action` says what each thread does, `others` what new threads do.
-    /// Returns a stop at once if one waits to be reported; then nothing has moved.
+    /// Resumes in all-stop mode. `action` returns the action of each thread, and new threads get
+    /// `others`. If a stop already waits to be reported, returns it at once without resuming any
+    /// thread.
     pub(crate) fn resume(
         &mut self,
         action: impl Fn(Tid) -> Action,
@@ -30,7 +31,8 @@ impl Tracee {
         for (tid, thread) in &mut self.process.threads {
             thread.action = action(*tid);
             if thread.through.take().is_some() {
-                // It was to go, and another's stop came first: the trap's hit has been dealt with.
+                // It was ready to pass a trap whose hit is handled, but another thread's stop came
+                // first.
                 let pc = thread.stopped().and_then(|stopped| stopped.pc().ok());
                 stayed.extend(pc.map(|pc| (*tid, pc)));
             }
@@ -44,7 +46,7 @@ impl Tracee {
             return Some(stop);
         }
         if !self.tracepoints.fast.jump_pads.is_empty() || self.subscriptions.want_fast() {
-            // Where no trap can be planted, no instruction can be executed.
+            // If no trap can be inserted, no instruction can be executed there either.
             let _ = self.complete_probes();
         }
         self.step_over_traps();
@@ -57,8 +59,8 @@ impl Tracee {
         None
     }
 
-    /// The client's interrupt, if it is due to one of the threads that are to go. No thread moves,
-    /// and signals are kept.
+    /// Reports the client's interrupt if it is due and a thread is to run. No thread runs, and
+    /// signals are kept.
     fn due_interrupt(&mut self) -> Option<Stop> {
         if !self.interrupt_due {
             return None;
@@ -79,8 +81,8 @@ impl Tracee {
         Some(stop)
     }
 
-    /// Drops what is no longer true: hits of traps that have been removed, and steps that no client
-    /// waits for.
+    /// Drops reports that are no longer true: hits of traps that were removed, and steps that no
+    /// client waits for.
     pub(super) fn drop_stale(&mut self) {
         for thread in self.process.threads.values_mut() {
             if thread.action == Action::Hold {
@@ -110,8 +112,8 @@ impl Tracee {
         }
     }
 
-    /// Starts every thread that is to run. If one is to step, all start together: its traps must be
-    /// planted before.
+    /// Starts every thread that is to run. If one is to step, all start together, because its traps
+    /// must be inserted first.
     pub(super) fn start_all(&mut self) {
         if self.process.no_thread_runs() {
             self.enter_interrupted_calls();
@@ -138,7 +140,7 @@ impl Tracee {
             return;
         };
         if self.process.run.is_non_stop() && !thread.pending.is_empty() {
-            // To be reported first.
+            // The stub reports the thread first.
             return;
         }
         if self.subscriptions.is_held(tid) {
@@ -176,11 +178,11 @@ impl Tracee {
             return;
         };
         if at == At::Signal {
-            // The stop may be another's than this signal's by now.
+            // By now the kernel may have stopped the thread for another signal.
             let _ = ptrace::set_signal_info(tid, &info);
             self.go(tid, motion, info.signal());
         } else {
-            // Queued first, so that it is taken before the thread executes anything.
+            // Queued first, so that the thread takes the signal before it executes anything.
             thread.deliver.push_front(info);
             self.process.requeue_signals(tid);
             self.go(tid, motion, 0);
@@ -188,8 +190,8 @@ impl Tracee {
         self.process.requeue_signals(tid);
     }
 
-    /// Lets a stopped thread go, delivering `signal` unless it is zero. A thread that is to step
-    /// may have to wait until all are stopped.
+    /// Resumes a stopped thread and delivers `signal` unless it is zero. A thread that is to step
+    /// may have to wait until all threads are stopped.
     pub(super) fn go(&mut self, tid: Tid, motion: Motion, signal: i32) {
         let motion = match motion {
             Motion::Step if signal == 0 && self.steps_into_call(tid) => Motion::ToSystemCall,

@@ -1,10 +1,10 @@
-//! Single steps where the kernel makes none, or would make too small ones: a thread runs into traps
-//! at all places where its next instruction can lead.
+//! Single steps by traps, for cases in which the kernel has no single steps or makes too small
+//! ones: the stub inserts traps at all addresses that the next instruction can lead to.
 //!
-//! While one thread steps in this way the others may run, and run into its traps; they are taken
-//! past them while every thread is stopped. Such traps come and go only while all are halted: ARM
-//! allows nothing else (`arch::TEXT_MAY_CHANGE`). So all that are to go are let go together, and
-//! the traps of steps that are made stand until the next halt.
+//! While one thread steps in this way, others may run and hit its traps. The stub takes them past
+//! these traps while every thread is stopped. It inserts and removes such traps only while all
+//! threads are halted, because ARM allows nothing else (`arch::TEXT_MAY_CHANGE`). So all threads
+//! that are to run start together, and the traps of a finished step stay until the next halt.
 
 use std::sync::OnceLock;
 
@@ -15,28 +15,28 @@ use crate::sys::{Tid, monotonic_ns};
 use super::Tracee;
 use crate::ptrace::thread::{At, Awaited, Motion, Thread};
 
-/// The most steps that are made for a thread before others have their turn.
+/// Maximum number of steps for one thread before others have their turn.
 const MAX_BATCH_STEPS: usize = 16;
 
-/// A thread that is to be taken past a trap while every other thread is stopped.
+/// A request to take a thread past a trap while every other thread is stopped.
 pub(super) struct StepOverRequest {
     pub(super) tid: Tid,
     pub(super) at: u64,
-    /// Even if a client's breakpoint is there: the hit has been handled.
+    /// The hit has been handled, so a client's breakpoint at `at` is passed too.
     pub(super) planted: bool,
 }
 
 /// Threads that wait until every thread is stopped.
 #[derive(Default)]
 pub(super) struct StepQueue {
-    /// Threads at traps that are not for the client.
+    /// Threads at traps that do not concern the client.
     pub(super) requests: Vec<StepOverRequest>,
-    /// A thread is to make a step that can only begin then.
+    /// A thread has a step to make that can only begin while every thread is stopped.
     pub(super) needs_halt: bool,
 }
 
 impl Tracee {
-    /// Prepares one step. `None`: it cannot be made before all are halted.
+    /// Prepares one step. `None` if it can only be made while all threads are halted.
     pub(super) fn step_motion(&mut self, tid: Tid, signal: i32) -> Option<Motion> {
         self.end_step(tid);
         let places = self.next_places(tid);
@@ -54,8 +54,8 @@ impl Tracee {
         let pc = stopped.pc().unwrap_or(0);
         let delivers = signal != 0 && stopped.at() == At::Signal;
         if delivers {
-            // The kernel stops it again when it has set the handler up, and before it executes
-            // anything.
+            // After the kernel has set the handler up, it stops the thread again before the handler
+            // executes anything.
             let before = stopped.general().map(<[u8]>::to_vec).unwrap_or_default();
             thread.awaited = Some(Awaited::Handler(before));
             let _ = ptrace::interrupt(tid);
@@ -65,7 +65,7 @@ impl Tracee {
         } else if !halted && !places.is_empty() {
             return None;
         } else {
-            // Else the thread would run into the last of them at once.
+            // Otherwise the thread could hit a trap of its last step at once.
             if halted && !self.process.shares_memory() {
                 self.breakpoints.remove_retired_steps(&self.process.memory);
             }
@@ -78,7 +78,8 @@ impl Tracee {
         Some(Motion::Continue)
     }
 
-    /// Where the thread's next instruction can lead; empty if the kernel's own step will do.
+    /// The addresses that the thread's next instruction can lead to. Empty if the kernel can make
+    /// the step.
     pub(super) fn next_places(&mut self, tid: Tid) -> Vec<(u64, usize)> {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return Vec::new();
@@ -95,8 +96,8 @@ impl Tracee {
         })
     }
 
-    /// Plants traps that end a step, and returns where. Where nothing can be planted nothing can be
-    /// executed either.
+    /// Inserts the traps that end a step. Returns their addresses, without those that cannot be
+    /// written, because nothing can be executed there either.
     pub(super) fn plant_all(&mut self, places: &[(u64, usize)]) -> Vec<u64> {
         let (breakpoints, memory) = (&mut self.breakpoints, &self.process.memory);
         let mut plant = |at, kind| breakpoints.plant_step(memory, at, kind).ok();
@@ -106,7 +107,7 @@ impl Tracee {
             .collect()
     }
 
-    /// A thread's step is made: its traps are retired.
+    /// Ends a thread's step: its traps are retired, to be removed at the next halt.
     pub(super) fn end_step(&mut self, tid: Tid) {
         if let Some(thread) = self.process.threads.get_mut(&tid) {
             self.breakpoints.retire_steps(&mut thread.step_traps);
@@ -122,8 +123,8 @@ impl Tracee {
         self.breakpoints.remove_retired_steps(&self.process.memory);
     }
 
-    /// A trap at `at` was executed by `tid`, and no client planted it there for this thread.
-    /// Whether that explains the report.
+    /// Handles a trap that `tid` executed at `at`, where the client has no breakpoint for this
+    /// thread. True if a step explains the trap.
     pub(super) fn step_trap(&mut self, tid: Tid, at: u64) -> bool {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return true;
@@ -144,8 +145,8 @@ impl Tracee {
             });
             return true;
         }
-        // Taken out between the trap and its report: the thread has the instruction before it
-        // still.
+        // The trap was removed before the report, and the thread still has to execute the
+        // instruction there.
         if arch::TRAP_ADVANCE == 0 && !self.is_trap(at) {
             self.continue_unreported(tid);
             return true;
@@ -153,8 +154,8 @@ impl Tracee {
         false
     }
 
-    /// The stop of a thread that [`step_motion`](Self::step_motion) asked to stop. Whether it was
-    /// one.
+    /// Handles the stop that [`step_motion`](Self::step_motion) requested for a thread. True if it
+    /// was such a stop.
     pub(super) fn awaited_stop(&mut self, tid: Tid) -> bool {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;
@@ -180,7 +181,7 @@ impl Tracee {
     fn step_made(&mut self, tid: Tid) {
         self.stepped(tid);
         for _ in 0..MAX_BATCH_STEPS {
-            if !self.step_by_hand(tid) {
+            if !self.emulate_step(tid) {
                 break;
             }
             self.stepped(tid);
@@ -190,8 +191,8 @@ impl Tracee {
         }
     }
 
-    /// Makes another step at once that takes no processor, if the thread is to go on with one.
-    fn step_by_hand(&mut self, tid: Tid) -> bool {
+    /// Emulates another step at once, if the thread has one to make. True if that was possible.
+    fn emulate_step(&mut self, tid: Tid) -> bool {
         if !self.process.run.may_start() || self.process.run.has_event() {
             return false;
         }
@@ -220,13 +221,13 @@ impl Tracee {
         if places.iter().any(|(place, _)| now == Ok(*place)) {
             return true;
         }
-        // It is but the beginning of what is one step.
+        // The emulated instruction is only the beginning of one step.
         let _ = stopped.set_general(&before);
         false
     }
 
-    /// Takes those who ran into others' traps past them, and has those step that have waited for a
-    /// halt. If nothing else has happened, all go on.
+    /// Takes threads past traps of other threads' steps, and starts the steps that have waited for
+    /// a halt. Resumes all threads unless something else has happened.
     pub(super) fn step_over_queued(&mut self) {
         if self.step_queue.requests.is_empty() && !self.step_queue.needs_halt {
             return;
@@ -267,7 +268,7 @@ impl Tracee {
     }
 }
 
-/// How many threads can run at once.
+/// Number of threads that can run at the same time.
 fn processors() -> usize {
     static NUMBER: OnceLock<usize> = OnceLock::new();
     *NUMBER.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))

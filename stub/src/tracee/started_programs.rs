@@ -1,9 +1,9 @@
-//! The programs that the traced process starts in other processes.
+//! Finds out which programs the traced process starts in other processes.
 //!
-//! Apart from `children.rs`, which keeps traps out of such a process: this only finds out its name.
-//! A child of vfork(2) stays traced until it executes a file, so its name is exact. A child of
-//! fork(2) is let go at once: it may want to be traced by its own parent. Its name is read from
-//! `/proc` until it has executed something, for a moment at most.
+//! Separate from `children.rs`, which keeps traps out of such a process. A child of vfork(2) stays
+//! traced until it executes a file, so its program is exact. The stub detaches from a child of
+//! fork(2) at once, because its own parent may want to trace it. The stub then polls `/proc` for a
+//! short time, until the child has executed something.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::sys::Tid;
 
 use super::Tracee;
 
-/// First interval between two looks at a forked process. Later ones are longer.
+/// First interval between two checks of a forked process. Later ones are longer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest time for which a forked process is watched.
 const WATCH_LIMIT: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl Tracee {
         }
     }
 
-    /// When forked processes are looked at next.
+    /// Time of the next check of forked processes.
     pub(crate) fn forked_check_due(&self) -> Option<Instant> {
         self.forks
             .forked
@@ -66,7 +66,7 @@ impl Tracee {
             .min()
     }
 
-    /// Looks at the forked processes that are due.
+    /// Checks the forked processes that are due.
     pub(super) fn check_forked(&mut self) {
         if self.forks.forked.0.is_empty() {
             return;

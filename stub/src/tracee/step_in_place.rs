@@ -1,14 +1,14 @@
-//! Executing the instruction under a trap in its place, with the trap removed and every other
-//! thread stopped.
+//! Executes the instruction under a trap in place, with the trap removed and every other thread
+//! stopped.
 //!
 //! **When a trap is stepped over.** The client has seen a thread stop at an address, and the thread
-//! is still there: that trap has been answered for. If a breakpoint is planted there, resuming
-//! executes the instruction under it. A thread that was merely stopped there has not been seen. It
-//! traps, or a hit would be lost.
+//! is still there. Then the trap has been handled: if a breakpoint is there, resuming executes the
+//! instruction under it. If a thread was merely stopped there, the client has not seen it at the
+//! breakpoint. The thread must execute the trap, or a hit would be lost.
 //!
-//! An instruction that enters the kernel may wait there for a thread that is stopped. So the thread
-//! is taken only as far as the kernel's door, and the trap is put back behind it. Most instructions
-//! need none of this: see `step_over`.
+//! An instruction that enters the kernel may wait there for a stopped thread. So the stub lets the
+//! thread go only to the kernel's entry, and then inserts the trap again. Most instructions need
+//! none of this: see `step_over`.
 
 use crate::arch;
 use crate::ptrace::action::Action;
@@ -20,29 +20,29 @@ use crate::sys::wait::Status;
 
 use super::Tracee;
 
-/// How a step over a trap ended.
+/// The end of a step over a trap.
 #[derive(PartialEq, Eq)]
 pub(super) enum Over {
     /// The instruction has been executed.
     Stepped,
-    /// The thread is inside the system call that the instruction makes.
+    /// The thread is inside the instruction's system call.
     InKernel,
     /// The instruction faulted, or the thread is gone.
     Stuck,
 }
 
 impl Tracee {
-    /// Takes threads past the traps that have been answered for. Every thread must be stopped.
+    /// Takes threads past the traps that have been handled. Every thread must be stopped.
     pub(super) fn step_over_traps(&mut self) {
         if self.breakpoints.is_empty() && self.tracepoints.fast.jump_pads.is_empty() {
             return;
         }
         let tids: Vec<Tid> = self.process.threads.keys().copied().collect();
         for tid in tids {
-            let Some(at) = self.answered_trap(tid) else {
+            let Some(at) = self.handled_trap(tid) else {
                 continue;
             };
-            // It may have come here by a step.
+            // The thread may have come here by a step, which is a hit not handled yet.
             let jump = self.tracepoints.fast.jump_pads.is_planted(at);
             if !self.forget_hit(tid, at) && (jump || self.breakpoints.probed(at)) {
                 self.probe_hit(tid, at);
@@ -52,7 +52,7 @@ impl Tracee {
                 }
             }
             if self.displace(tid, at) {
-                // It is where it was shown until it goes.
+                // The thread stays at the address that the client has seen until it resumes.
                 continue;
             }
             if jump {
@@ -72,15 +72,15 @@ impl Tracee {
         }
     }
 
-    /// The address of the trap that a thread stands at and that has been answered for.
-    pub(super) fn answered_trap(&mut self, tid: Tid) -> Option<u64> {
+    /// The address of the trap that a thread is at, if the trap has been handled.
+    pub(super) fn handled_trap(&mut self, tid: Tid) -> Option<u64> {
         if self.subscriptions.is_held(tid) {
             return None;
         }
         let thread = self.process.threads.get_mut(&tid)?;
         let at = thread.shown_at?;
-        // A handler for the instruction's own fault comes before its next attempt; so does one that
-        // a step is to lead to.
+        // If the instruction itself faulted, the handler comes before the next attempt. A handler
+        // that a step leads to comes first, too.
         let first = |info: &SignalInfo| info.is_fault() || thread.action.is_step();
         let due = thread.action != Action::Hold
             && !thread.deliver.front().is_some_and(first)
@@ -92,7 +92,7 @@ impl Tracee {
         due.then_some(at)
     }
 
-    /// A thread has executed one instruction of those it is to execute.
+    /// Handles a thread's execution of one instruction: the step may end here.
     pub(super) fn stepped(&mut self, tid: Tid) {
         self.record_step(tid);
         let Some(thread) = self.process.threads.get_mut(&tid) else {
@@ -112,9 +112,9 @@ impl Tracee {
         }
     }
 
-    /// Takes threads back into the system calls under traps in which a halt has interrupted them.
-    /// Otherwise each would execute the call again, and taking it past the trap would interrupt all
-    /// others. Every thread must be stopped.
+    /// Returns threads to the system calls under traps from which a halt has interrupted them.
+    /// Otherwise each would execute its call again, and taking it past the trap would interrupt all
+    /// other threads. Every thread must be stopped.
     pub(super) fn enter_interrupted_calls(&mut self) {
         for (tid, at) in self.process.interrupted_calls() {
             if self.breakpoints.stands(at) && self.step_over(tid, at) == Over::Stuck {
@@ -123,7 +123,7 @@ impl Tracee {
         }
     }
 
-    /// Executes the instruction under the trap at `at` in its place. Every other thread must be
+    /// Executes the instruction under the trap at `at` in place. Every other thread must be
     /// stopped.
     pub(super) fn step_over(&mut self, tid: Tid, at: u64) -> Over {
         if self.emulate(tid, at) {
@@ -139,7 +139,7 @@ impl Tracee {
         let kernel_steps = arch::CAN_STEP && places.is_empty();
         let by_traps = !(enters_kernel || kernel_steps);
         if by_traps && places.iter().any(|(place, _)| *place == at) {
-            // It leads to itself.
+            // The instruction jumps to itself.
             return Over::Stepped;
         }
         let motion = match (enters_kernel, by_traps) {
@@ -147,7 +147,7 @@ impl Tracee {
             (false, true) => Motion::Continue,
             (false, false) => Motion::Step,
         };
-        // Other reports that come meanwhile must not start a thread.
+        // Reports that arrive meanwhile must not start other threads.
         let blocked = self.process.run.block_starts();
         self.breakpoints.lift(&self.process.memory, at);
         let planted = if by_traps {
@@ -170,7 +170,7 @@ impl Tracee {
         over
     }
 
-    /// Has a stopped thread execute an instruction.
+    /// Lets a stopped thread execute one instruction.
     pub(super) fn execute(&mut self, tid: Tid, motion: Motion) -> Over {
         loop {
             let status = match self.process.execute(tid, motion) {
@@ -185,7 +185,7 @@ impl Tracee {
                 Executed::Report(status) => status,
             };
             // A signal is kept for later, so that the instruction is executed before a handler
-            // runs. A fault is the instruction's own.
+            // runs. A fault comes from the instruction itself.
             let goes_on = match status {
                 Status::Signal(_) => !ptrace::signal_info(tid).is_ok_and(|info| info.is_fault()),
                 Status::Held(_) => true,

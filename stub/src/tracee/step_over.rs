@@ -1,16 +1,17 @@
-//! Getting a thread past a trap that stays, while all others run.
+//! Takes a thread past a trap that stays inserted, while all others run.
 //!
-//! Three ways. The instruction is *emulated*, if functions begin with it or if its place matters to
-//! it: nothing in the program changes. Else a copy of it is executed in a *slot*, which jumps back.
-//! What can be neither is *stepped in its place*, with the trap removed and every thread stopped:
-//! system calls (they may wait for another thread), traps of the program's own, far calls and the
-//! few that remember their address in other ways (x86-64: `xbegin`; AArch64: SIMD literals,
-//! `blraa`; ARM: SIMD and doubleword literals, stores of the pc, IT blocks).
+//! There are three ways. The stub *emulates* the instruction if functions begin with it or if it
+//! depends on its address: nothing in the program changes. Otherwise the thread executes a copy in
+//! a *slot*, which jumps back. An instruction that allows neither is *stepped in place*, with the
+//! trap removed and every thread stopped. These are system calls (they may wait for another
+//! thread), the program's own traps, far calls, and the few that use their address in other ways
+//! (x86-64: `xbegin`; AArch64: SIMD literals, `blraa`; ARM: SIMD and doubleword literals, stores of
+//! the pc, IT blocks).
 //!
-//! A thread in a slot is never reported there: whenever it stops, it is put where it would be
-//! without us. If it has not executed the instruction yet, that is at the trap once more, and what
-//! the trap led to has been dealt with: the next time it traps there with the same stack pointer,
-//! it is only taken on.
+//! The stub never reports a thread inside a slot. Whenever a thread stops there, the stub moves it
+//! to the place where it would be without the slot. If the instruction has not been executed, that
+//! place is the trap, whose hit has been handled. The next time the thread traps there with the
+//! same stack pointer, the stub just takes it past the trap.
 
 use crate::arch;
 use crate::breakpoint::displaced::SlotExit;
@@ -21,13 +22,13 @@ use super::single_step::StepOverRequest;
 use crate::ptrace::action::Action;
 use crate::ptrace::thread::{At, Thread};
 
-/// Hits remembered of one thread; more than any nesting of signal handlers.
-const REMEMBERED: usize = 16;
-/// No instruction is longer.
-const LONGEST: usize = 16;
+/// Maximum number of hits remembered per thread. Signal handlers never nest this deep.
+const MAX_REMEMBERED: usize = 16;
+/// Length of the longest instruction, in bytes.
+const MAX_INSTRUCTION: usize = 16;
 
 impl Tracee {
-    /// Takes a thread on that stands at a trap whose hit has been dealt with.
+    /// Takes a thread past a trap whose hit has been handled.
     pub(super) fn pass(&mut self, tid: Tid, at: u64) {
         let action = self.process.threads.get(&tid).map(|thread| thread.action);
         if !self.process.run.may_start() || action.is_none_or(|action| action == Action::Hold) {
@@ -36,8 +37,8 @@ impl Tracee {
         }
         if self.tracepoints.fast.jump_pads.is_planted(at) {
             if !self.displace(tid, at) {
-                // A handler comes first; when it returns the collector notes the same hit again,
-                // and that is dropped.
+                // A signal handler comes first. When it returns, the collector records this hit
+                // again, and the stub drops the second record.
                 self.remember_hit(tid, at);
             }
             self.continue_unreported(tid);
@@ -57,17 +58,17 @@ impl Tracee {
         }
     }
 
-    /// The bytes of the instruction at `at`, and some more.
+    /// The bytes of the instruction at `at`, and some bytes after it.
     pub(super) fn code(&self, at: u64) -> Vec<u8> {
-        let mut code = vec![0; LONGEST];
+        let mut code = vec![0; MAX_INSTRUCTION];
         let known = self.read_memory(at, &mut code).unwrap_or(0);
         code.truncate(known);
         code
     }
 
-    /// Executes the instruction at `at`, where the thread stands, on its registers.
+    /// Emulates the instruction at `at`, where the thread is. False if that is not possible.
     pub(super) fn emulate(&mut self, tid: Tid, at: u64) -> bool {
-        // What is emulated triggers no debug register.
+        // Emulation triggers no debug registers.
         if !self.process.watches().is_empty() {
             return false;
         }
@@ -76,8 +77,8 @@ impl Tracee {
             .is_some_and(|(hit, _)| hit.stopped.emulate(&code, &hit.memory))
     }
 
-    /// Has a thread that stands at the trap at `at` go on by a slot, when it goes. `false`: it
-    /// cannot.
+    /// Prepares a thread at the trap at `at` to resume through a slot. False if that is not
+    /// possible.
     pub(super) fn displace(&mut self, tid: Tid, at: u64) -> bool {
         let jump = self.tracepoints.fast.jump_pads.copy(at);
         let kind = self.breakpoints.kind(at);
@@ -85,7 +86,7 @@ impl Tracee {
         if kind.is_none() && jump.is_none() {
             return false;
         }
-        // A sequence that loads and stores exclusively is one step, which it is not in a slot.
+        // An exclusive load and its store count as one step, but not in a slot.
         if self
             .process
             .threads
@@ -100,7 +101,7 @@ impl Tracee {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;
         };
-        // A handler would return into the slot; a group-stop may last.
+        // A signal handler would return into the slot, and a group-stop may last.
         let goes = matches!(thread.action, Action::Continue(_)) && thread.deliver.is_empty();
         let Some(stopped) = thread
             .stopped()
@@ -121,7 +122,7 @@ impl Tracee {
         thread.through.is_some()
     }
 
-    /// Puts a thread that has stopped in a slot where it would be without it.
+    /// Moves a thread that has stopped in a slot to where it would be without the slot.
     pub(super) fn leave_slot(&mut self, tid: Tid) {
         if self.displaced.is_empty() {
             return;
@@ -140,19 +141,20 @@ impl Tracee {
         }
     }
 
-    /// The thread will trap at `at` once more for the same execution of the instruction.
+    /// Remembers that the thread will trap at `at` again for the same execution of the instruction.
     pub(super) fn remember_hit(&mut self, tid: Tid, at: u64) {
         if let Some(thread) = self.process.threads.get_mut(&tid)
             && let Some(Ok(sp)) = thread.stopped().map(|stopped| stopped.sp())
         {
-            if thread.dealt_with.len() >= REMEMBERED {
+            if thread.dealt_with.len() >= MAX_REMEMBERED {
                 thread.dealt_with.remove(0);
             }
             thread.dealt_with.push((at, sp));
         }
     }
 
-    /// Whether the thread, which stands at `at`, was to trap there once more. Now it has.
+    /// True if the thread, which is at `at`, has now trapped there a second time for the same
+    /// execution.
     pub(super) fn forget_hit(&mut self, tid: Tid, at: u64) -> bool {
         let Some(thread) = self.process.threads.get_mut(&tid) else {
             return false;

@@ -1,4 +1,4 @@
-//! What the subscriptions of clients mean for the whole process.
+//! Applies the subscriptions of clients to the whole process.
 
 use crate::subscription::role::Role;
 use crate::subscription::thread_log::ThreadLog;
@@ -6,7 +6,7 @@ use crate::tracepoint::experiment::{Ended, Experiment};
 
 use super::Tracee;
 
-/// The program waits for a client that has not been sent this many creations and ends of threads.
+/// Number of unsent creations and ends of threads above which the program waits for the client.
 const MAX_UNSENT_THREADS: usize = 10_000;
 
 impl Tracee {
@@ -15,7 +15,7 @@ impl Tracee {
         &mut self.subscriptions.of(role).trace
     }
 
-    /// A client is gone: nothing is done for it any more.
+    /// Ends everything that the stub does for a client that is gone.
     pub(crate) fn unsubscribe(&mut self, role: Role) {
         if self.subscriptions.get(role).is_none() {
             return;
@@ -26,9 +26,9 @@ impl Tracee {
         self.agree_on_budget();
     }
 
-    /// How much room is left, in hundredths of the buffer, if the program is to wait for the
-    /// client: more than half of the buffer is full and nothing may be lost, or too many needed
-    /// frames or threads that came and went wait to be sent.
+    /// The free part of the buffer in percent, if the program must wait for the client. It must
+    /// wait if nothing may be lost and more than half of the buffer is full, or if too many needed
+    /// frames or thread events are unsent.
     pub(crate) fn backed_up(&self, role: Role) -> Option<u32> {
         let subscription = self.subscriptions.get(role)?;
         let trace = &subscription.trace;

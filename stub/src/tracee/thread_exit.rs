@@ -1,4 +1,4 @@
-//! Threads that end: what is planted for them goes, and clients learn of it.
+//! Handles the ends of threads: removes what was planted for them, and notifies clients.
 
 use crate::ptrace::stop::Stop;
 use crate::subscription::thread_log::ThreadLog;
@@ -7,7 +7,7 @@ use crate::sys::Tid;
 use super::Tracee;
 
 impl Tracee {
-    /// A thread has stopped for the last time.
+    /// Handles the last stop of a thread.
     pub(super) fn thread_ends(&mut self, tid: Tid) {
         let first = tid == self.process.pid();
         self.tracepoints.budget.ending();
@@ -22,7 +22,7 @@ impl Tracee {
         self.check_runners();
     }
 
-    /// A thread is gone.
+    /// Handles the end of a thread.
     pub(super) fn thread_gone(&mut self, tid: Tid, end: Stop) {
         let first = tid == self.process.pid();
         self.end_step(tid);

@@ -1,9 +1,9 @@
-//! Tracepoints in the program: their traps, and what a thread that runs into one leaves behind.
+//! Inserts the traps of tracepoints, and handles threads that hit them.
 //!
-//! A hit is the affair of one thread: it is looked at where it stopped, all others run on, and it
-//! goes on by itself (`step_over`). When tracing ends by itself, because of a full buffer or a
-//! count, the traps come out at the next opportunity, while every thread is stopped; until then
-//! threads are taken past them.
+//! A hit concerns one thread. The stub reads the thread where it stopped, while all others run, and
+//! then takes it past the trap (`step_over`). When tracing ends because the buffer is full or a
+//! pass count is reached, the stub removes the traps at the next opportunity, while every thread is
+//! stopped. Until then it takes threads past them.
 
 use nix::errno::Errno;
 
@@ -16,8 +16,9 @@ use super::Tracee;
 use crate::subscription::role::Role;
 
 impl Tracee {
-    /// Where the trap of a tracepoint at `address` goes, and its breakpoint kind. On ARM an odd
-    /// address means Thumb, and of an even one the text tells, or what the current thread executes.
+    /// The address of the trap for a tracepoint at `address`, and its breakpoint kind. On ARM an
+    /// odd address means Thumb. For an even one, the text decides, or the mode of the current
+    /// thread.
     pub(crate) fn place(&mut self, address: u64) -> (u64, usize) {
         let tid = self.process.current();
         let general = self.process.stopped(tid).and_then(|s| s.general().ok());
@@ -27,7 +28,7 @@ impl Tracee {
         })
     }
 
-    /// Plants a client's tracepoints and begins. Nothing is planted if one cannot be.
+    /// Inserts a client's tracepoints and starts its trace. If one cannot be inserted, none are.
     pub(crate) fn start_trace(&mut self, role: Role) -> Result<(), Errno> {
         if !self.subscriptions.is_tracing() {
             self.begin_budget();
@@ -38,16 +39,16 @@ impl Tracee {
             .inspect_err(|_| self.stop_trace(role, Ended::NotRun))
     }
 
-    /// Ends a client's trace, if it runs.
+    /// Ends a client's trace, if it is running.
     pub(crate) fn stop_trace(&mut self, role: Role, why: Ended) {
         self.drain_jump_pads();
         self.trace(role).stop(why);
         self.retire_probes();
     }
 
-    /// A client has changed one of its tracepoints at a place: it has a trap, or none any more.
-    /// Whether it gets a jump is decided when the program goes on, or when it has gone on for a
-    /// moment (`jump_placement`).
+    /// Inserts or removes the trap at `at` after a client has changed a tracepoint there. Whether
+    /// the tracepoint gets a jump is decided when the program resumes or has run for a moment
+    /// (`placement`).
     pub(crate) fn tracepoint_changed(&mut self, role: Role, at: u64) -> Result<(), Errno> {
         if !self.trace(role).running {
             return Ok(());
@@ -67,7 +68,7 @@ impl Tracee {
         self.make_way(here);
         let probed = self.breakpoints.probed(at);
         match self.subscriptions.kind(at) {
-            // It comes back by itself.
+            // A paused trap comes back when its pause ends.
             Some(_) if probed && self.tracepoints.budget.is_paused(at) => Ok(()),
             Some(_) if probed && self.breakpoints.is_whole(&self.process.memory, at) => Ok(()),
             Some(kind) => {
@@ -84,7 +85,7 @@ impl Tracee {
         }
     }
 
-    /// Has the traps and jumps be what the tracepoints say.
+    /// Inserts and removes traps and jumps to match the tracepoints.
     fn update_probes(&mut self) -> Result<(), Errno> {
         let none =
             self.breakpoints.probes().is_empty() && self.tracepoints.fast.jump_pads.is_empty();
@@ -94,13 +95,14 @@ impl Tracee {
         self.while_halted(Tracee::set_probes)
     }
 
-    /// The same. Every thread must be stopped.
+    /// Like `update_probes`, but every thread must already be stopped.
     pub(super) fn set_probes(&mut self) -> Result<(), Errno> {
         self.place_probes(false)
     }
 
-    /// Has jumps be where they can be, and traps where they cannot be any more. Where a trap or
-    /// jump has gone by itself, the program has put something else in its place, which may be data.
+    /// Plants jumps where they are possible, and traps where jumps are not possible any more.
+    /// Replaces no trap or jump that the program has overwritten, because the new bytes may be
+    /// data.
     pub(super) fn complete_probes(&mut self) -> Result<(), Errno> {
         self.place_probes(true)
     }
@@ -117,7 +119,7 @@ impl Tracee {
         }
         for (at, kind) in wanted {
             let probed = self.breakpoints.probed(at);
-            // One that is paused comes back by itself.
+            // A paused trap comes back when its pause ends.
             let stays = match only_new {
                 true => probed || !self.is_as_defined(at),
                 false => probed && self.tracepoints.budget.is_paused(at),
@@ -135,7 +137,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Whether the text at a tracepoint is what it was.
+    /// True if the text at a tracepoint is as the client defined it.
     fn is_as_defined(&self, at: u64) -> bool {
         let source = self.subscriptions.source(at);
         source.is_none_or(|source| {
@@ -144,8 +146,8 @@ impl Tracee {
         })
     }
 
-    /// The end of the memory around `address` that does not change: the client says so, or it
-    /// cannot be written. (gdb says so with the addresses of a file that is loaded elsewhere.)
+    /// The end of the constant memory around `address`. Memory is constant if the client says so or
+    /// if it is not writable. (gdb may send the addresses of a file that is loaded elsewhere.)
     pub(crate) fn constant_until(&self, role: Role, address: u64) -> Option<u64> {
         let told = self.subscriptions.get(role)?.trace.read_only.iter();
         if let Some(range) = told.clone().find(|range| range.contains(&address)) {
@@ -156,14 +158,14 @@ impl Tracee {
         (!mapping.writable).then_some(mapping.range.end)
     }
 
-    /// Removes traps that no client wants any more, because a trace has ended.
+    /// Removes traps that no client needs any more, because a trace has ended.
     pub(super) fn retire_probes(&mut self) {
         let mut ended = false;
         for trace in self.subscriptions.traces() {
             ended |= std::mem::take(&mut trace.to_retire);
         }
         if ended && self.process.end.is_none() {
-            // Nothing is planted: that cannot fail.
+            // This only removes traps, which cannot fail.
             let _ = self.update_probes();
         }
         if ended && !self.subscriptions.is_tracing() {
@@ -171,9 +173,9 @@ impl Tracee {
         }
     }
 
-    /// A thread stands at a tracepoint, for the first time with this execution of the instruction.
-    /// Every trace that runs takes it. Whether it is to stop there for the client that controls it;
-    /// it may also be held for an observer.
+    /// Handles a thread's hit of the tracepoints at `at`, once for each execution of the
+    /// instruction. Every running trace records it. True if the thread must stop for the client in
+    /// control. It may also be held for an observer.
     pub(super) fn probe_hit(&mut self, tid: Tid, at: u64) -> bool {
         let since = monotonic_ns();
         self.drain_jump_pads();
@@ -201,8 +203,8 @@ impl Tracee {
         }
         self.begin_series(tid, series);
         if !stops.is_empty() {
-            // It is to wait for a client, and is no hit that a recorder could do without: a pause
-            // might be all it misses.
+            // The budget leaves such hits out, because the thread waits for a client. A pause could
+            // hide the only hit that there is.
             self.tracepoints.hit_cost = None;
         }
         let for_control = stops.contains(&Role::Control);

@@ -1,9 +1,9 @@
-//! The handler for `SIGTRAP` in the program, which takes the place of the stub if all of its
-//! processes are killed at once.
+//! Installs the handler for `SIGTRAP` in the program. It takes over if all of the stub's processes
+//! are killed at once.
 //!
-//! It comes with the first tracepoint and goes when the program is let go. Where a thread hits a
-//! trap with `SIGTRAP` blocked, the kernel resets the handler (Linux `force_sig_info_to_task`), and
-//! it is installed again at that hit.
+//! The stub installs it with the first tracepoint and removes it on detach. If a thread hits a trap
+//! with `SIGTRAP` blocked, the kernel resets the handler (Linux `force_sig_info_to_task`), and the
+//! stub installs it again at that hit.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ const SIGTRAP: u64 = libc::SIGTRAP as u64;
 const IGNORED: u64 = 1;
 /// The size of the kernel's `sigset_t`.
 const MASK_SIZE: u64 = 8;
-/// Below a stack pointer: what signal handlers may overwrite.
+/// Distance from the stack pointer, in bytes, below which signal handlers may overwrite memory.
 const BELOW_RED_ZONE: u64 = 512;
 
 impl Tracee {
-    /// Prepares the program for traps at these places. Every thread must be stopped.
+    /// Prepares the program for traps at these addresses. Every thread must be stopped.
     pub(super) fn provide_trap_handler(&mut self, wanted: &BTreeMap<u64, usize>) {
         let own = self.process.end.is_none()
             && !self.process.shares_memory()
@@ -45,7 +45,7 @@ impl Tracee {
                         .tracepoints
                         .trap_handler
                         .add_region(&self.process.memory, start);
-                    // Before anything else is asked of the program.
+                    // The handler is installed before the program makes any further call.
                     if !self.tracepoints.trap_handler.is_installed() {
                         self.install_trap_handler();
                     }
@@ -64,7 +64,7 @@ impl Tracee {
         }
     }
 
-    /// Has the program ready for a trap at this place. It may be going.
+    /// Prepares the program for a trap at this address. It may be going.
     pub(super) fn prepare_for_trap(&mut self, at: u64, kind: usize) {
         if self.tracepoints.trap_handler.wants_region(at)
             && !self.tracepoints.trap_handler.is_refused()
@@ -74,7 +74,7 @@ impl Tracee {
         }
     }
 
-    /// Plants the trap of a tracepoint.
+    /// Inserts the trap of a tracepoint.
     pub(super) fn plant_probe(&mut self, at: u64, kind: usize) -> Result<(), Errno> {
         let code = self.code(at);
         self.tracepoints
@@ -89,7 +89,7 @@ impl Tracee {
         if handler_of(&former) == IGNORED {
             return None;
         }
-        // Before it can run.
+        // The handler needs this before it can run.
         self.tracepoints
             .trap_handler
             .replace(&self.process.memory, &former)?;
@@ -97,7 +97,7 @@ impl Tracee {
         self.call(SIGACTION, arguments).map(|_| ())
     }
 
-    /// What the program does at `SIGTRAP`: a `struct kernel_sigaction`.
+    /// The program's current action for `SIGTRAP`, as a `struct kernel_sigaction`.
     fn present_action(&mut self) -> Option<Vec<u8>> {
         let tid = *self.process.threads.keys().next()?;
         let sp = self.process.stopped(tid)?.sp().ok()?;
@@ -113,12 +113,14 @@ impl Tracee {
         (answer.is_some() && read).then_some(action)
     }
 
-    /// A thread has hit a trap, and may have had `SIGTRAP` blocked.
+    /// Installs the handler again if the kernel has reset it, because the thread had `SIGTRAP`
+    /// blocked.
     pub(super) fn keep_trap_handler(&mut self, tid: Tid) {
         if !self.tracepoints.trap_handler.is_installed() || self.process.shares_memory() {
             return;
         }
-        // The kernel has unblocked SIGTRAP; who blocks it alone is not noticed.
+        // The kernel has also unblocked SIGTRAP. So a thread that blocked only SIGTRAP is missed
+        // here.
         if ptrace::blocked(tid).is_ok_and(|mask| mask == 0) || self.catches_traps() {
             return;
         }
@@ -138,7 +140,7 @@ impl Tracee {
         caught.is_none_or(|mask| mask >> (SIGTRAP - 1) & 1 != 0)
     }
 
-    /// The program gets its own handler back. Every thread must be stopped, and no trap be left.
+    /// Restores the program's own handler. Every thread must be stopped, and no trap may be left.
     pub(super) fn remove_trap_handler(&mut self) {
         if let (Some(start), Some(former)) = (
             self.tracepoints.trap_handler.start(),
@@ -147,7 +149,7 @@ impl Tracee {
             && !self.process.shares_memory()
             && let Some(present) = self.present_action()
         {
-            // Else the program keeps the memory: its own handler may know of ours.
+            // Otherwise the program keeps the memory, because its own handler may call ours.
             let ours = handler_of(&present) == start;
             let arguments = [SIGTRAP, former, 0, MASK_SIZE, 0, 0];
             if ours && self.call(SIGACTION, arguments).is_some() {

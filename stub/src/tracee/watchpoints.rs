@@ -1,4 +1,4 @@
-//! Watchpoints that clients add and remove, while every thread is stopped.
+//! Adds and removes watchpoints while every thread is stopped.
 
 use nix::errno::Errno;
 
@@ -7,8 +7,8 @@ use crate::arch::watch::Watch;
 use super::Tracee;
 
 impl Tracee {
-    /// Watches something in addition. Asking twice is asking once. `false`: there are too few debug
-    /// registers, or this machine cannot watch that.
+    /// Adds a watchpoint, unless it exists already. False if there are too few debug registers, or
+    /// if this machine cannot watch that.
     pub(crate) fn watch(&mut self, watch: Watch) -> Result<bool, Errno> {
         if self.process.watches().contains(&watch) {
             return Ok(true);
@@ -16,7 +16,7 @@ impl Tracee {
         self.while_halted(|tracee| tracee.process.add_watch(watch))
     }
 
-    /// Watches this no longer. Removing what is not there is no error.
+    /// Removes a watchpoint. A missing one is no error.
     pub(crate) fn unwatch(&mut self, watch: Watch) -> Result<(), Errno> {
         self.while_halted(|tracee| tracee.process.remove_watch(watch))
     }

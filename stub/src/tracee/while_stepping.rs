@@ -1,10 +1,10 @@
-//! Threads that execute instructions one by one after a hit of a tracepoint (gdb's
+//! Records the instructions that a thread executes after it has hit a tracepoint (gdb's
 //! `while-stepping`).
 //!
-//! Other threads run on, and the thread itself behaves as always: it runs into traps, gets signals
-//! and may end. To the client it continues. The instruction under the trap is the first; a step
-//! executes it if it is displaced. A system call is not stepped over but followed to its end, which
-//! may be far: a step that waits in the kernel would kill the program if the stub were killed.
+//! Other threads keep running. The thread itself behaves as always: it hits traps, gets signals and
+//! may end. For the client it continues. The instruction under the trap is the first one; if it is
+//! displaced, a step executes it. A system call is not stepped over but followed to its end, which
+//! may be far away: a step that waits in the kernel would kill the program if the stub were killed.
 
 use crate::arch;
 use crate::ptrace::thread::At;
@@ -16,13 +16,13 @@ use crate::tracepoint::experiment::StepSeries;
 use super::Tracee;
 
 impl Tracee {
-    /// A thread has hit tracepoints after which its instructions are recorded.
+    /// Starts recording the instructions of a thread that has hit tracepoints.
     pub(super) fn begin_series(&mut self, tid: Tid, series: Vec<(Role, StepSeries)>) {
         self.subscriptions.begin_series(tid, series);
         self.update_series_start(tid);
     }
 
-    /// A thread has executed an instruction.
+    /// Records an instruction that a thread has executed.
     pub(super) fn record_step(&mut self, tid: Tid) {
         let Some(at) = self.subscriptions.series_start(tid) else {
             return;
@@ -42,7 +42,8 @@ impl Tracee {
         });
     }
 
-    /// A thread leaves a system call. That is a step, unless a signal has called it away.
+    /// Records the exit from a system call, which is a step unless a signal has interrupted the
+    /// call.
     pub(super) fn record_step_out_of_call(&mut self, tid: Tid) {
         let thread = self.process.threads.get_mut(&tid);
         let Some(thread) = thread.filter(|thread| thread.records_steps()) else {
@@ -55,7 +56,7 @@ impl Tracee {
         }
     }
 
-    /// Whether a thread whose steps are recorded is about to enter the kernel, or is there.
+    /// True if a thread whose steps are recorded is about to enter the kernel, or is inside it.
     pub(super) fn steps_into_call(&mut self, tid: Tid) -> bool {
         let thread = self.process.threads.get_mut(&tid);
         let Some(thread) = thread.filter(|thread| thread.records_steps()) else {
@@ -73,13 +74,13 @@ impl Tracee {
         arch::goes_back(&general) || arch::is_system_call(&self.code(pc), &general)
     }
 
-    /// A thread is about to end.
+    /// Ends the recording of a thread that is about to end.
     pub(super) fn end_series(&mut self, tid: Tid) {
         self.subscriptions.end_series(tid);
         self.update_series_start(tid);
     }
 
-    /// Steps are not recorded any more for a trace that has ended. Every thread must be stopped.
+    /// Ends the recording for traces that have ended. Every thread must be stopped.
     pub(super) fn drop_ended_series(&mut self) {
         for tid in self.subscriptions.drop_ended_series() {
             self.update_series_start(tid);

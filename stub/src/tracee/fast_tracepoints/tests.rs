@@ -1,6 +1,6 @@
-//! A real thread is stepped through a real collector: wherever it stands, its registers without it
-//! are told from those it has, and in the end it has done what the displaced instructions do in
-//! their place.
+//! Steps a real thread through a real collector. At every instruction, the stub can restore the
+//! registers that the thread would have without the collector. At the end, the thread's state is as
+//! if it had executed the displaced instructions in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,10 +25,11 @@ struct Stepped {
     tracee: Tracee,
     tid: Tid,
     at: u64,
-    /// The registers before the displaced instructions, as the kernel has them, and to be compared;
-    /// and behind them.
+    /// The registers before the displaced instructions, as the kernel stores them.
     general: Vec<u8>,
+    /// Registers to compare, before the displaced instructions.
     before: Vec<u64>,
+    /// Registers to compare, after the displaced instructions.
     after: Vec<u64>,
 }
 
@@ -36,7 +37,7 @@ fn general(tid: Tid) -> Vec<u8> {
     ptrace::register_set(tid, GENERAL.0, GENERAL.1).unwrap()
 }
 
-/// Registers to be compared.
+/// The registers to compare.
 fn words(general: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| arch::wide(Word::from_le_bytes(bytes.try_into().unwrap()));
     let mut words: Vec<u64> = general.chunks(size_of::<Word>()).map(word).collect();
@@ -44,7 +45,7 @@ fn words(general: &[u8]) -> Vec<u64> {
     words
 }
 
-/// One instruction; where the kernel makes no steps, up to a trap behind it.
+/// Executes one instruction. If the kernel cannot single-step, runs up to a trap behind it.
 fn step(tid: Tid, memory: &Memory) {
     let read = |at: u64, into: &mut [u8]| memory.read(at, into) == Ok(into.len());
     let places = arch::next_places(&general(tid), &read);
@@ -72,7 +73,7 @@ fn step(tid: Tid, memory: &Memory) {
     }
 }
 
-/// A program that stands at its first instruction.
+/// A program stopped at its first instruction.
 fn stopped_program() -> Tracee {
     let program = Program {
         words: vec!["/bin/true".into()],
@@ -87,7 +88,7 @@ fn stopped_program() -> Tracee {
     Tracee::start(&program, WaitQueue::default()).expect("a program")
 }
 
-/// A program at its first instructions, which are these; its registers.
+/// A program stopped at its first instructions, which are `code`, and its registers.
 fn lend(kind: usize, code: &[u8]) -> (Tracee, Vec<u8>) {
     let mut tracee = stopped_program();
     let tid = tracee.process.pid();
@@ -106,7 +107,7 @@ fn lend(kind: usize, code: &[u8]) -> (Tracee, Vec<u8>) {
     (tracee, at_first)
 }
 
-/// The registers behind the first so many bytes, which are executed in their place.
+/// Registers after the first `length` bytes of `code`, which are executed in place.
 fn in_place(kind: usize, code: &[u8], length: usize) -> Vec<u64> {
     let (mut tracee, at_first) = lend(kind, code);
     let mut now = words(&at_first);
@@ -119,7 +120,7 @@ fn in_place(kind: usize, code: &[u8], length: usize) -> Vec<u64> {
     now
 }
 
-/// A program at its first instructions, which are these, and which a jump displaces.
+/// A program stopped at its first instructions, which are `code` and which a jump displaces.
 fn start(kind: usize, code: &[u8]) -> Stepped {
     let (mut tracee, at_first) = lend(kind, code);
     let tid = tracee.process.pid();
@@ -146,7 +147,7 @@ fn start(kind: usize, code: &[u8]) -> Stepped {
         kind,
         enabled: true,
         fast: Some(code.to_vec()),
-        // 107 bytes: every size of which memory is copied.
+        // 107 bytes, because that takes a copy of every size.
         actions: vec![
             Action::Registers(vec![0xff]),
             memory(SP, 107),
@@ -172,7 +173,7 @@ fn start(kind: usize, code: &[u8]) -> Stepped {
 }
 
 impl Stepped {
-    /// One instruction, also of those that cannot be stepped.
+    /// Executes one instruction, even if it cannot be stepped.
     fn step(&self) {
         let mut now = general(self.tid);
         let mut code = [0; 4];
@@ -187,7 +188,7 @@ impl Stepped {
         }
     }
 
-    /// Where it stands, and the registers that it would have.
+    /// The thread's position, the slot that it has claimed, and the registers that it would have.
     fn back(&self) -> Option<(Standing, Option<u64>, Vec<u8>)> {
         let mut general = general(self.tid);
         let pc = words(&general)[PC];
@@ -202,7 +203,7 @@ impl Stepped {
         Some((position.standing, position.claimed, general))
     }
 
-    /// Has it go on behind a trap that it is about to execute, or has executed.
+    /// Continues after a trap that the thread is about to execute, or has executed.
     fn pass_trap(&self, standing: Standing, mut back: Vec<u8>) {
         if TRAP_ADVANCE != 0 {
             return;
@@ -224,14 +225,15 @@ impl Stepped {
         ptrace::set_register_set(self.tid, GENERAL.0, &back).unwrap();
     }
 
-    /// Unless a jump is the last of the displaced instructions, a thread has stood behind them.
+    /// Asserts that the thread was seen after the displaced instructions, unless the last one
+    /// jumps.
     fn goes_on(&self, counts: &BTreeMap<String, u32>) {
         let jumps = self.after[PC].wrapping_sub(self.at) > 16;
         assert!(jumps || counts.contains_key("After"), "{counts:?}");
     }
 
-    /// Goes through all of it; how often it stood where, and how often with a slot that was not
-    /// filled.
+    /// Steps through the whole collector. Returns the number of steps at each position, and the
+    /// number of steps with a claimed slot that is not filled.
     fn walk(&self) -> (BTreeMap<String, u32>, u32) {
         let (mut counts, mut claims) = (BTreeMap::new(), 0);
         for _ in 0..4000 {
@@ -259,10 +261,10 @@ impl Stepped {
 }
 
 #[test]
-fn wherever_a_thread_stands() {
+fn registers_are_restored_at_every_instruction() {
     let mut known = BTreeSet::new();
     for (kind, code) in CASES {
-        // All but the displaced instructions is the same for all.
+        // Cases of one kind differ only in the displaced instructions.
         if known.insert(kind) {
             walks_collector(*kind, code);
         } else {
@@ -271,7 +273,7 @@ fn wherever_a_thread_stands() {
     }
 }
 
-/// Through the displaced instructions alone.
+/// Steps through the displaced instructions alone.
 fn walks_copy(kind: usize, code: &[u8]) {
     let mut stepped = start(kind, code);
     let mut general = stepped.general.clone();
@@ -287,7 +289,7 @@ fn walks_copy(kind: usize, code: &[u8]) {
     let stopped = stepped.tracee.process.stopped(stepped.tid).unwrap();
     stopped.set_general(&general).unwrap();
     let (standing, _, back) = stepped.back().unwrap();
-    // A jump may be taken as done.
+    // A jump may count as executed.
     let expected = match standing {
         Standing::After => &stepped.after,
         _ => &stepped.before,
@@ -300,7 +302,7 @@ fn walks_copy(kind: usize, code: &[u8]) {
 
 fn walks_collector(kind: usize, code: &[u8]) {
     let mut stepped = start(kind, code);
-    // Collectors do not know it yet: the hit is left to the stub.
+    // The thread is not registered with the collectors yet, so they leave the hit to the stub.
     let (counts, claims) = stepped.walk();
     assert!(
         counts["Before"] > 20 && counts.contains_key("Slow"),
@@ -309,7 +311,7 @@ fn walks_collector(kind: usize, code: &[u8]) {
     assert_eq!(claims, 0);
     let inside = counts.contains_key("Inside");
     assert!(!(IN_PLACE_OF_ONE && inside), "{counts:?}");
-    // Once more, known; and once more, when there is nothing to be told.
+    // Twice more with the thread registered. The second time may raise no alarm.
     for round in 0..2 {
         let tid = stepped.tid;
         let general = stepped.general.clone();
