@@ -1,11 +1,11 @@
-//! Observing a program through an RSP server, into a capture.
+//! Records a program through an RSP server into a capture.
 //!
-//! Nothing is concluded here: registers, stack bytes, modules, thread ids and times are noted,
-//! and the model makes threads and frames of them. The only frames walked are those that tell
-//! which stack bytes are worth reading. Nothing is printed either; see [`crate::cmd`].
+//! The collector draws no conclusions. It records registers, stack bytes, modules, thread ids and
+//! times; the model derives threads and frames from them. The collector unwinds stacks only to find
+//! out which bytes to read. It prints nothing either; see [`crate::cmd`].
 //!
 //! [`record`] plants breakpoints where threads are created, started, joined and detached, and
-//! follows the program to its end; an [`Inspection`] looks at it as it is.
+//! follows the program to its end. An [`Inspection`] reads the program's current state.
 
 mod auxv;
 mod bytecode;
@@ -61,12 +61,11 @@ pub use inspection::Inspection;
 pub use options::{Ended, Options, Outcome, ProbeKinds, Source, Subject, WantsMore};
 pub use wanted::Wanted;
 
-/// Records until the program ends, the user wants to end, or the server is gone. `open` is called
-/// once the program is there, so that nothing is overwritten for a program that cannot start.
+/// Records until the program ends, the user stops the recording or the server is gone. Calls `open`
+/// only after the program has started, so a failed start overwrites no file.
 ///
-/// # Errors
-/// Only what keeps a recording from beginning. What goes wrong later is [`Outcome::failure`], for
-/// a capture exists by then.
+/// # Errors Returns errors that prevent a recording from beginning. Later errors are
+/// [`Outcome::failure`], because by then a capture exists.
 pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Result<Outcome, Error> {
     if let Source::Launch { program, .. } = &options.source {
         calls::check(&launch::find(program)?, &options.calls)?;

@@ -1,21 +1,21 @@
-//! The auxiliary vector: where the kernel says the program, its interpreter and the vDSO are.
+//! The auxiliary vector: the kernel's addresses of the program, its interpreter and the vDSO.
 
 use unspool_rsp::Client;
 
-/// The entries that lead to modules; 0 where absent. Values from `<linux/auxvec.h>`.
+/// The entries that lead to modules; 0 if absent. Values from `<linux/auxvec.h>`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Auxv {
     /// AT_PHDR: the program's program headers.
     pub(super) headers: u64,
-    /// AT_PHNUM: how many.
+    /// AT_PHNUM: number of program headers.
     pub(super) header_count: usize,
-    /// AT_BASE: where the interpreter is mapped.
+    /// AT_BASE: load address of the interpreter.
     pub(super) interpreter: u64,
     /// AT_ENTRY: the program's entry point.
     pub(super) entry: u64,
     /// AT_EXECFN: path by which the program was started.
     pub(super) file_name: u64,
-    /// AT_SYSINFO_EHDR: the vDSO's ELF header.
+    /// AT_SYSINFO_EHDR: address of the vDSO's ELF header.
     pub(super) vdso: u64,
 }
 

@@ -1,5 +1,4 @@
-//! Bytecodes of agent expressions (GDB manual, "Bytecode Descriptions"), as far as tracepoints are told by them what to
-//! collect.
+//! The bytecodes of agent expressions (GDB manual, "Bytecode Descriptions") that tracepoints use.
 
 pub(super) const RSH_UNSIGNED: u8 = 0x0b;
 pub(super) const TRACE: u8 = 0x0c;

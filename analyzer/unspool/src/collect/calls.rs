@@ -1,8 +1,8 @@
-//! Calls of functions: which are recorded, and where their probes are.
+//! Chooses the calls to record and plants their probes.
 //!
 //! A function has a probe at its entry and one at each of its returns. The C library's futex system
-//! calls have one before and one after the instruction. Probes of thread creation are separate:
-//! those of calls are many, may be hit millions of times, and may be left out or paused alone.
+//! calls have one before and one after the instruction. Probes of thread creation are separate,
+//! because call probes are numerous, may be hit millions of times, and may be left out or paused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -46,7 +46,7 @@ pub(super) struct Calls {
     /// The probes, by their ids.
     sites: HashMap<u32, Site>,
     /// Functions with returns that could not be found.
-    endless: Vec<String>,
+    without_returns: Vec<String>,
     resolvers: Resolvers,
     /// Number of waiting system calls found; `None` while no C library was searched.
     waits: Option<usize>,
@@ -146,7 +146,7 @@ impl Calls {
         };
         let c_library = !program.is_dynamic() || has_threads(&mapped.path);
         let sync = self.wanted.sync;
-        // Reading the names of a file takes long, so this reads only those of a static program.
+        // Reading the names of a file takes long, so search only a static program for musl.
         let inside = || mapped.image.as_ref().is_some_and(has_musl_inside);
         let musl = is_musl(&mapped.path) || !program.is_dynamic() && inside();
         let sync = sync.filter(|_| c_library && !session.stops.one_thread);
@@ -203,7 +203,7 @@ impl Calls {
         self.carry_out(probes, session, sink, mapped, plan)
     }
 
-    /// Which hits the server may record by jumps.
+    /// The kinds of hits that the server may record by jumps.
     fn fast(&self, probes: &Probes) -> Fast {
         // A paused breakpoint costs nothing, but a paused jump still costs a detour at every call.
         Fast {
@@ -212,7 +212,7 @@ impl Calls {
         }
     }
 
-    /// Plants what was planned for a module.
+    /// Plants the probes planned for a module.
     fn carry_out(
         &mut self,
         probes: &mut Probes,
@@ -223,7 +223,7 @@ impl Calls {
     ) -> Result<(), Error> {
         let (bias, path) = (mapped.bias, mapped.path.as_str());
         let abi = &session.abi;
-        self.endless.extend(plan.endless);
+        self.without_returns.extend(plan.without_returns);
         let place = |svma: u64, thumb: bool, function: &str, movable: u8| Place {
             address: abi.wrap(svma.wrapping_add(bias)),
             movable,
@@ -294,7 +294,7 @@ impl Calls {
                     .to_owned(),
             );
         }
-        if let [first, others @ ..] = &calls.endless[..] {
+        if let [first, others @ ..] = &calls.without_returns[..] {
             let others = match others {
                 [] => String::new(),
                 [second] => format!(" and {second}"),

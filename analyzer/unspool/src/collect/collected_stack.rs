@@ -1,6 +1,6 @@
-//! A stack that the server sent whole, such as with a tracepoint's frame.
+//! A stack that the server sent at once, for example in a tracepoint's frame.
 //!
-//! Apart from `stack`, which fetches a stopped thread's stack piece by piece: here nothing is fetched.
+//! Apart from `stack`, which reads a stopped thread's stack piece by piece. Nothing is read here.
 
 use unspool_capture::Chunk;
 use unspool_unwind::{MemoryGap, StackMemory};
@@ -10,7 +10,7 @@ use super::stack::FIRST;
 /// Bound on a stack's size. A read further away is a wrong address.
 const MAX_STACK: u64 = 64 << 20;
 
-/// Stack bytes that a server collected; keeps those that the walk read.
+/// Stack bytes that a server collected. Keeps the bytes that the walk read.
 pub(super) struct CollectedStack {
     stack: Option<Chunk>,
     needed: usize,
@@ -20,7 +20,7 @@ pub(super) struct CollectedStack {
 
 impl CollectedStack {
     pub(super) fn new(stack: Option<Chunk>) -> CollectedStack {
-        // A stop reply brings as much.
+        // A stop reply contains as many bytes.
         CollectedStack::needing(stack, FIRST / 2)
     }
 

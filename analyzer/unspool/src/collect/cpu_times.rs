@@ -1,4 +1,4 @@
-//! The threads' processor times by the kernel's account, sampled while the program runs.
+//! Samples the threads' processor times from the kernel's counters while the program runs.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -16,11 +16,11 @@ use super::threads::Threads;
 
 /// Interval between samples, unless one sample takes too long.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// The interval is at least the processor time of one sample times this.
+/// Minimum ratio of the interval to the processor time of one sample.
 const COST_FACTOR: u32 = 100;
-/// The same for a remote server, in terms of the time until the answer.
+/// Minimum ratio of the interval to the response time of a remote server.
 const REMOTE_COST_FACTOR: u32 = 10;
-/// Samples taken while a recording doubles its length, at most.
+/// Maximum number of samples while a recording doubles its length.
 const MAX_SAMPLES_PER_DOUBLING: u32 = 2000;
 
 /// The sampling of processor times.
@@ -31,9 +31,9 @@ pub(super) struct CpuSampling {
     asked_ns: Option<u64>,
     /// Per thread, its time on a processor and its time waiting for one.
     last: HashMap<u64, (u64, u64)>,
-    /// Threads that have not run since that time, and whether their state is recorded.
+    /// Threads that have not run for some time: since when, and whether their state is recorded.
     idle: HashMap<u64, (u64, bool)>,
-    /// Per thread, program counter and stack pointer when it was last seen in the kernel.
+    /// Per thread, the program counter and stack pointer of its latest state in the kernel.
     places: HashMap<u64, (u64, u64)>,
 }
 
@@ -55,12 +55,12 @@ impl CpuSampling {
         Instant::now() >= self.due
     }
 
-    /// Samples nothing this time.
+    /// Skips this sample.
     pub(super) fn skip(&mut self) {
         self.due = Instant::now() + SAMPLE_INTERVAL;
     }
 
-    /// Records what threads wait for in the kernel that the schedule shows blocked for long.
+    /// Records why threads wait in the kernel that the schedule shows blocked for long.
     pub(super) fn sample_waits(
         &mut self,
         session: &Session,
@@ -130,7 +130,7 @@ impl CpuSampling {
     }
 }
 
-/// The threads' processor times, and when they were read.
+/// The threads' processor times, and the time at which they were read.
 fn times(
     session: &mut Session,
     sink: &Sink,
@@ -146,7 +146,7 @@ fn times(
         return (!times.is_empty()).then_some((time_ns, times));
     }
     if !session.observes {
-        // A client that controls the program cannot ask while it runs.
+        // A client that controls the program cannot send requests while it runs.
         return None;
     }
     let (server_ns, times) = session.client.thread_times(ANSWER_TIMEOUT).ok()??;
@@ -164,7 +164,7 @@ fn own_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Processor times of a thread of this machine.
+/// Processor times of a local thread.
 fn local(pid: u64, tid: u64) -> Option<CpuTime> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let mut numbers = text.split_whitespace().map(str::parse);

@@ -1,4 +1,4 @@
-//! Memory that the arguments of `pthread_create` lead to.
+//! The memory to which the arguments of `pthread_create` point.
 //!
 //! Apart from `hits` because the actions of tracepoints need the sizes, too.
 
@@ -8,10 +8,10 @@ use unspool_rsp::Client;
 use super::modules::Modules;
 use crate::platform::abi::Abi;
 
-/// Bytes of a `pthread_attr_t` that are recorded: all of it, in every known C library.
+/// Bytes recorded of a `pthread_attr_t`. They cover it in every known C library.
 pub(super) const ATTR: usize = 64;
-/// Bytes that are recorded of libstdc++'s thread state, which names what the thread calls: enough
-/// for the state with some arguments.
+/// Bytes recorded of libstdc++'s thread state, which names the function that the thread calls. They
+/// cover the state with some arguments.
 pub(super) const STATE: usize = 128;
 
 /// Reads the attributes that a creation's second argument points to.
@@ -25,8 +25,8 @@ pub(super) fn attributes(client: &mut Client, args: &[u64]) -> Option<Read> {
     })
 }
 
-/// Address of libstdc++'s thread state, which is the argument of its own start routine; `None` for
-/// other start routines.
+/// The address of libstdc++'s thread state, which is the argument of its own start routine. `None`
+/// for other start routines.
 pub(super) fn state_at(modules: &Modules, abi: &Abi, args: &[u64]) -> Option<u64> {
     let [_, _, routine, argument] = *args else {
         return None;

@@ -1,8 +1,8 @@
 //! Creations whose threads have not started yet.
 //!
-//! `pthread_create` gives function and argument, and the new thread arrives at the function with
-//! the argument; when several creations share both, the handle that the creator got tells them
-//! apart, so it is read before it can be overwritten.
+//! `pthread_create` gets a function and an argument, and the new thread reaches the function with
+//! the argument. If several creations share both, the handles that the creators received tell them
+//! apart. The recorder reads a handle before the program can overwrite it.
 
 use unspool_capture::{Read, ReadRole};
 use unspool_rsp::Client;
@@ -10,9 +10,10 @@ use unspool_rsp::Client;
 use super::session::Session;
 use crate::platform::abi::Abi;
 
-/// Creations that failed stay for ever; beyond this many the oldest are given up.
+/// Limit on pending creations. Failed creations never start, so beyond the limit the oldest are
+/// dropped.
 const LIMIT: usize = 4096;
-/// Handles read at one stop.
+/// Maximum number of handles read at one stop.
 const READ_LIMIT: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,19 +21,19 @@ pub(super) struct Creation {
     /// Address of the start routine, without a Thumb bit.
     pub(super) routine: u64,
     pub(super) arg: u64,
-    /// Where the creator is told the handle.
+    /// The address at which the creator receives the handle.
     pub(super) handle_at: u64,
 }
 
-/// The creations under way, oldest first, with the handle of those whose place for it was needed
-/// again in the meantime.
+/// Pending creations, oldest first. A creation has its handle if a later creation reuses the
+/// address of the handle.
 #[derive(Debug, Default)]
 pub(super) struct PendingCreations {
     creations: Vec<(Creation, Option<u64>)>,
 }
 
 impl PendingCreations {
-    /// Where to read the handle of an earlier creation that `creation` is about to hide.
+    /// The address of an earlier creation's handle that `creation` is about to overwrite.
     fn hidden_by(&self, creation: Creation) -> Option<u64> {
         let hidden =
             |(earlier, handle): &(Creation, Option<u64>)| *earlier == creation && handle.is_none();
@@ -50,7 +51,8 @@ impl PendingCreations {
         }
     }
 
-    /// Adds a creation. Gives the handle of an earlier one that this one is about to overwrite.
+    /// Adds a creation. Returns the handle of an earlier creation that this one is about to
+    /// overwrite.
     pub(super) fn add_reading(
         &mut self,
         session: &mut Session,
@@ -79,8 +81,8 @@ impl PendingCreations {
         self.creations.push((creation, None));
     }
 
-    /// A thread has arrived at `routine` with `arg`: the handles of all creations it may belong to,
-    /// and the one it does belong to, as far as can be told here, is no longer pending.
+    /// Handles the arrival of a thread at `routine` with `arg`. Removes the creation to which the
+    /// thread most likely belongs. Returns the handles that tell the candidates apart.
     pub(super) fn start(
         &mut self,
         client: &mut Client,
@@ -94,13 +96,14 @@ impl PendingCreations {
             .filter(|i| self.creations[*i].0.routine == routine && self.creations[*i].0.arg == arg)
             .take(READ_LIMIT)
             .collect();
-        // The thread pointer is the handle where there is one to read, and one candidate needs none.
+        // The thread pointer equals the handle, so a single candidate needs no handle.
         if let ([only], Some(_)) = (&matching[..], thread_pointer) {
             self.creations.remove(*only);
             return Vec::new();
         }
         let mut reads = self.read_handles(client, abi, &matching);
-        // A place that was used before and still holds the earlier handle says nothing of the later one.
+        // If the address of a handle is reused and still holds the earlier handle, it says nothing
+        // about the later creation.
         let hidden: Vec<u64> = matching
             .iter()
             .filter_map(|i| self.creations[*i].1)
@@ -115,7 +118,8 @@ impl PendingCreations {
         }
         let exact =
             thread_pointer.and_then(|tp| handles.iter().position(|handle| *handle == Some(tp)));
-        // Elsewhere the handle is a descriptor at the upper end of the thread's own stack.
+        // Without a thread pointer: the handle is a descriptor at the upper end of the thread's
+        // stack.
         let nearest = || {
             let above = |handle: &Option<u64>| handle.as_ref()?.checked_sub(sp?);
             let distances = handles
@@ -163,7 +167,7 @@ impl PendingCreations {
         }
     }
 
-    /// Where the creators of the latest creations were given their handles.
+    /// The addresses at which the latest creators receive their handles.
     pub(super) fn places(&self) -> Vec<u64> {
         let mut places = Vec::new();
         for (creation, _) in self.creations.iter().rev() {

@@ -1,9 +1,10 @@
-//! Stopping a program under QEMU's user mode, whose server does not listen while the program runs.
+//! Stops a program under QEMU's user mode, whose server does not listen while the program runs.
 //!
-//! QEMU shows a signal to the debugger before the program has it, and a debugger may drop it. So if the emulator is a process
-//! of this machine, and the one at the other end of our connection, it gets a signal. There must be one alone: a second one that
-//! comes while the first is being reported would reach the program after we have left. QEMU (7.2) does not restart the system
-//! call that the signal interrupts: it fails with EINTR, as if the program had a handler.
+//! QEMU shows a signal to the debugger before the program gets it, and the debugger may drop it. So
+//! the recorder sends a signal to the emulator, if that is a local process at the other end of the
+//! connection. It sends only one: a second signal that arrives while QEMU reports the first would
+//! reach the program after the recorder has detached. QEMU (7.2) does not restart the system call
+//! that the signal interrupts: the call fails with EINTR, as if the program had a handler.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,33 +21,34 @@ use unspool_capture::Severity;
 use super::session::Session;
 use super::sink::Sink;
 
-/// Programs seldom wait for it, block it or ignore it, and QEMU catches it, because it would end the program.
+/// The signal sent to the emulator. Programs seldom wait for it, block it or ignore it. QEMU
+/// catches it because its default action would end the program.
 const SIGNAL: Signal = Signal::SIGVTALRM;
-/// gdb's number of it, which is Linux's.
+/// gdb's number of this signal, which equals Linux's.
 const GDB_SIGNAL: u8 = SIGNAL as u8;
-/// A busy program stops by itself within this time, at a breakpoint.
+/// Time within which a busy program stops by itself, at a breakpoint.
 const BUSY_TIME: Duration = Duration::from_millis(500);
 
-/// The one signal, on its way to an emulator.
+/// The state of the one signal sent to an emulator.
 #[derive(Debug, Default)]
 pub(super) struct EmulatorStop {
-    /// When the program was first asked to stop, or stopped last since.
+    /// The time of the first request to stop, or of the program's latest stop since then.
     waiting_since: Option<Instant>,
     sent: bool,
 }
 
 impl EmulatorStop {
-    /// The program has stopped, and runs again.
+    /// Records that the program has stopped for another reason and runs again.
     pub(super) fn stopped_elsewhere(&mut self) {
         self.waiting_since = Some(Instant::now());
     }
 
-    /// Whether the signal is on its way, and nothing else may end the session.
+    /// True if the signal is on its way, so that nothing else may end the session.
     pub(super) fn is_under_way(&self) -> bool {
         self.sent
     }
 
-    /// Whether a stop by this signal (gdb's number) is ours.
+    /// True if a stop by this signal (gdb's number) is the recorder's doing.
     pub(super) fn takes(&mut self, signal: u8) -> bool {
         signal == GDB_SIGNAL && std::mem::take(&mut self.sent)
     }
@@ -76,7 +78,7 @@ impl EmulatorStop {
     }
 }
 
-/// Whether a process of this machine has the other end of a socket.
+/// True if a local process holds the other end of a socket.
 fn is_peer(socket: &impl AsFd, pid: i32) -> bool {
     let socket = socket.as_fd();
     if let Ok(peer) = getsockopt(&socket, PeerCredentials)
@@ -106,7 +108,8 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     address.ip().to_canonical().is_loopback().then_some(address)
 }
 
-/// The inode of the socket with these ports on loopback, from proc(5)'s `net/tcp`: `0: 0100007F:9E5D 0100007F:B3A0 01 ...`.
+/// The inode of the socket with these ports on loopback, from `net/tcp` (proc(5)): `0:
+/// 0100007F:9E5D 0100007F:B3A0 01 ...`.
 fn inode(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     let port = |field: &str| u16::from_str_radix(field.rsplit_once(':')?.1, 16).ok();
     table.lines().find_map(|row| {

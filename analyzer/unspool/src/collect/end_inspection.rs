@@ -1,7 +1,7 @@
-//! Reading all threads when a recording ends and its program still lives, as `unspool inspect` does.
+//! Reads all threads when a recording ends while its program still runs, as `unspool inspect` does.
 //!
-//! So a hang is found whatever was recorded before. The program stands, or each thread does for a
-//! moment where another client has control.
+//! This finds a hang regardless of what was recorded before. The program is stopped. If another
+//! client has control, each thread is stopped only for a moment.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use super::sink::Sink;
 use super::thread_reader::ThreadReader;
 use super::wanted::Wanted;
 
-/// Limit on rounds of further reads, each of which may find the address of another object.
+/// Maximum number of rounds of further reads. Each may find the address of another object.
 pub const MAX_LOOKS: usize = 4;
-/// Two requests within this time count as one.
+/// Interval within which two requests count as one.
 const SAME_END: Duration = Duration::from_secs(1);
 
 /// The reading of all threads at the end of a recording.
@@ -51,33 +51,33 @@ impl EndInspection {
         self.begun.is_some()
     }
 
-    /// Reads all threads, and everything that explains their waits. `signal`: gdb's number of the
+    /// Reads all threads, and all data that explain their waits. `signal` is gdb's number of the
     /// signal that is about to be delivered.
     pub(super) fn run(
         &mut self,
         reader: &mut ThreadReader<'_>,
         signal: Option<u8>,
-        stands: bool,
+        is_stopped: bool,
     ) -> Result<(), Error> {
         if self.is_done() {
             return Ok(());
         }
-        self.begin(reader, signal, stands)?;
+        self.begin(reader, signal, is_stopped)?;
         self.find_wanted(reader.sink());
         self.finish(reader)
     }
 
-    /// Reads all threads for the first time. Only a lost connection is a failure.
+    /// Reads all threads for the first time. Fails only if the connection is lost.
     pub(super) fn begin(
         &mut self,
         reader: &mut ThreadReader<'_>,
         signal: Option<u8>,
-        stands: bool,
+        is_stopped: bool,
     ) -> Result<(), Error> {
         let from_ns = reader.sink().now_ns();
         let threads = reader.thread_ids();
         reader.sink().begin_copy(from_ns, &threads);
-        let read = reader.read_all(stands);
+        let read = reader.read_all(is_stopped);
         if let Err(error) = read {
             reader.sink().take_copy();
             if let Error::Rsp(error) = &error
@@ -103,7 +103,7 @@ impl EndInspection {
         Ok(())
     }
 
-    /// Finds out what more to read. The program may run meanwhile.
+    /// Finds out what else to read. The program may run meanwhile.
     pub(super) fn find_wanted(&mut self, sink: &Sink) {
         if let (Some(begun), Some(wants_more)) = (&mut self.begun, &mut self.wants_more) {
             let records = sink.copy().to_vec();
@@ -111,7 +111,7 @@ impl EndInspection {
         }
     }
 
-    /// Reads what is wanted, which ends the inspection.
+    /// Reads the remaining data and ends the inspection.
     pub(super) fn finish(&mut self, reader: &mut ThreadReader<'_>) -> Result<(), Error> {
         for _ in 0..MAX_LOOKS {
             let Some(begun) = &mut self.begun else {

@@ -1,9 +1,9 @@
-//! The end of a recording before its program ends: on request, or after an error.
+//! Ends a recording before its program ends: on request, or after an error.
 //!
-//! A program we started is asked to end, then made to. One that was there before is stopped,
-//! freed of everything planted, and goes on. A server may answer a request to stop with a real
-//! SIGINT to the program, so that answer is always waited for before detaching: otherwise the
-//! program would be killed by it.
+//! The recorder first interrupts and then kills a program that it started. It stops any other
+//! program, removes its probes and detaches. A server may answer a request to stop by sending a
+//! real SIGINT to the program, so the recorder always waits for this answer before it detaches.
+//! Otherwise the signal would kill the program.
 
 use std::time::{Duration, Instant};
 
@@ -15,31 +15,33 @@ use super::error::Error;
 use super::session::Session;
 use super::sink::Sink;
 
-/// Time that a started program has to end after SIGINT, as the help says.
+/// Time that a started program has to end after SIGINT. The help states it.
 pub(super) const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time until the terminal's own SIGINT reaches the program.
 const TERMINAL_DELAY: Duration = Duration::from_millis(100);
-/// Requests that follow each other faster count as one: a terminal and a script may send the same signal.
+/// Interval within which two requests count as one: a terminal and a script may both send the
+/// signal.
 const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
-/// Time after which a request is sent again. A server whose program has just stopped drops it.
+/// Interval after which a request is sent again. A server whose program has just stopped drops it.
 const INTERRUPT_RETRY_INTERVAL: Duration = Duration::from_millis(300);
-/// Time after which the server must have failed to send SIGINT. gdbserver signals the process group
-/// that the program leads, and so cannot stop a program that leads none.
+/// Time after which the server has evidently failed to send SIGINT. gdbserver signals the process
+/// group that the program leads, so it cannot stop a program that leads no group.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time that a server has to stop the program.
+/// Time in which a server must stop the program.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state of an early end.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     asked: Option<(Instant, EndReason)>,
-    /// The program is about to stop for the end.
+    /// The program is about to stop for the end of the recording.
     awaited: bool,
-    /// The time of the latest request to the server.
+    /// The time of the latest request to the server to stop the program.
     asked_server: Option<Instant>,
-    /// The server has not answered that request. The program must not get a late answer as a signal.
+    /// The server has not answered that request. The program must not get a late answer as a
+    /// signal.
     unanswered: bool,
-    /// The time at which the program got a SIGINT that the recorder did not send.
+    /// The time of the latest SIGINT to the program that the recorder did not send.
     interrupted: Option<Instant>,
     signalled: bool,
     killed: bool,
@@ -47,7 +49,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// The user or an error has begun the end.
+    /// True if the user or an error has begun the end.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.is_some()
     }
@@ -57,13 +59,13 @@ impl Ending {
         std::mem::take(&mut self.unanswered)
     }
 
-    /// The recorder lets the program go at its next stop.
+    /// True if the recorder detaches at the program's next stop.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited
     }
 
     /// True if a stop for another reason than the request may end the recording. Our own stub never
-    /// has a SIGINT under way, and a busy program may give only such stops.
+    /// has a SIGINT under way, and a busy program may produce only such stops.
     pub(super) fn can_end_here(&self, own_stub: bool) -> bool {
         let unanswered = |(since, _): (Instant, EndReason)| since.elapsed() > ANSWER_TIMEOUT;
         !self.emulator.is_under_way()
@@ -71,12 +73,12 @@ impl Ending {
             && (own_stub || self.asked.is_some_and(unanswered))
     }
 
-    /// The program gets a SIGINT that the recorder did not send.
+    /// Records that the program gets a SIGINT that the recorder did not send.
     pub(super) fn program_was_interrupted(&mut self) {
         self.interrupted = Some(Instant::now());
     }
 
-    /// The reason for the end of the recording if the program ends now.
+    /// The reason for the end of the recording, if the program ends now.
     pub(super) fn reason(&self) -> EndReason {
         self.asked
             .map_or(EndReason::ProgramEnded, |(_, reason)| reason)
@@ -99,16 +101,16 @@ impl Ending {
         )
     }
 
-    /// True if the recorder makes the program end.
+    /// True if the recorder ends the program.
     pub(super) fn ends_program(&self, session: &Session) -> bool {
         session.launched && self.reason() != EndReason::Error
     }
 
-    /// Begins the end, or hastens it. The program runs.
+    /// Begins the end, or accelerates it. The program runs.
     pub(super) fn ask(&mut self, session: &mut Session, reason: EndReason) -> Result<(), Error> {
         if let Some((since, earlier)) = self.asked {
             if earlier == EndReason::Error && reason != earlier && !self.awaited {
-                // The recording has failed; now the user wants the program to end, too.
+                // The recording has failed, and now the user wants the program to end, too.
                 self.asked = Some((Instant::now(), reason));
                 return Ok(());
             }
@@ -124,11 +126,11 @@ impl Ending {
             return Ok(());
         }
         self.awaited = !session.launched || reason == EndReason::Error;
-        // The threads of a started program are read before it gets SIGINT, which may change all.
+        // Read the threads of a started program before SIGINT, which may change everything.
         self.interrupt(session)
     }
 
-    /// Asks the server to stop the program, if that runs.
+    /// Asks the server to stop the program, if it runs.
     fn interrupt(&mut self, session: &mut Session) -> Result<(), Error> {
         if session.client.is_running() {
             self.asked_server = Some(Instant::now());
@@ -139,7 +141,7 @@ impl Ending {
     }
 
     /// Takes the next step if it is due.
-    pub(super) fn press_on(&mut self, session: &mut Session, sink: &mut Sink) -> Result<(), Error> {
+    pub(super) fn advance(&mut self, session: &mut Session, sink: &mut Sink) -> Result<(), Error> {
         let Some((since, reason)) = self.asked else {
             return Ok(());
         };
@@ -183,19 +185,19 @@ impl Ending {
         Ok(())
     }
 
-    /// Asks for one more stop of a program whose threads have been read, and that then goes on.
+    /// Requests one more stop of a program that runs on after its threads have been read.
     pub(super) fn ask_for_last_stop(&mut self, session: &mut Session) -> Result<(), Error> {
         self.asked = Some((Instant::now(), self.reason()));
         self.interrupt(session)
     }
 
-    /// The program has stopped for the end.
+    /// Records that the program has stopped for the end of the recording.
     pub(super) fn stopped(&mut self) {
         self.awaited = false;
     }
 }
 
-/// True if the server refused a request and the session goes on.
+/// True if the server refused a request and the session can continue.
 pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Rsp(error) if !error.is_fatal())
 }

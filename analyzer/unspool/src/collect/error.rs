@@ -1,4 +1,4 @@
-//! What can keep a program from being observed, each with what to do about it.
+//! Errors that prevent or end the observation of a program, with advice for the user.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use unspool_capture::WriteError;
 
-/// Why a program could not be observed, or not to its end.
+/// The reason why a program could not be observed, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program to run is nowhere.
+    /// The program to run does not exist.
     #[error("no such program: {}; give a path, or a name found in PATH", .0.display())]
     NoProgram(OsString),
     /// The program to run cannot be executed.
@@ -18,10 +18,10 @@ pub enum Error {
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: &'static str,
     },
-    /// The program is for another processor.
+    /// The program is for another kind of processor.
     #[error(
         "{} is a program for {program}, and this machine is {machine}; run it under a debug server \
          (qemu-ARCH -g PORT, or unspool-stub on its own machine) and use --connect", path.display()
@@ -29,9 +29,9 @@ pub enum Error {
     OtherMachine {
         /// The file.
         path: PathBuf,
-        /// What it is for.
+        /// The program's kind of processor.
         program: String,
-        /// What this machine is.
+        /// This machine's kind of processor.
         machine: String,
     },
     /// No such process.
@@ -40,15 +40,15 @@ pub enum Error {
     /// The process ended before it could be observed.
     #[error("process {0} has ended")]
     HasEnded(u32),
-    /// Not ours to trace.
+    /// The user may not trace the process.
     #[error("process {pid} may not be traced: {reason}")]
     NotPermitted {
         /// The process.
         pid: u32,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: String,
     },
-    /// A thread of it cannot be stopped.
+    /// A thread of the process cannot be stopped.
     #[error(
         "process {pid} cannot be halted: its thread {tid} waits in the kernel for something that no signal interrupts (a child in \
          vfork(2), a file server, a device; `cat /proc/{pid}/task/{tid}/wchan` may tell); try again when that is over"
@@ -59,32 +59,32 @@ pub enum Error {
         /// The thread.
         tid: u32,
     },
-    /// Our own server did not come up.
+    /// Our own stub could not start or attach to the program.
     #[error("the stub could not take the program: {0}")]
     Stub(String),
-    /// Something on the way to the stub failed.
+    /// The stub process could not be started.
     #[error("cannot start the stub: {0}")]
     StartStub(#[source] io::Error),
     /// The session with the server failed.
     #[error(transparent)]
     Rsp(#[from] unspool_rsp::Error),
-    /// The session ended in the midst of a recording.
+    /// The connection broke during a recording.
     #[error("the server was lost: {0}")]
     Lost(#[source] unspool_rsp::Error),
-    /// No unwinder knows the target's architecture.
+    /// The unwinder does not support the target's architecture.
     #[error(
         "the target's architecture is {0}; unspool knows x86-64, aarch64 and arm (little-endian)"
     )]
     Architecture(String),
-    /// The server does not give us the program, and says why.
+    /// The server refused to provide the program, and gave a reason.
     #[error("the server refused: {0}")]
     Refused(String),
-    /// The server keeps to a budget of its own.
+    /// The server did not accept the requested budget.
     #[error("the server's budget cannot be set to {asked}: {why}")]
     Budget {
-        /// What was asked for.
+        /// The requested budget.
         asked: String,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         why: &'static str,
     },
     /// The server has no program.
@@ -93,20 +93,20 @@ pub enum Error {
          after --), or start the server with one (unspool-stub :PORT PROG)"
     )]
     NoTarget,
-    /// The server has no program but processors.
+    /// The server emulates a whole machine, not a program.
     #[error(
         "the server runs a whole machine (QEMU's system emulation), and its threads are processors; the kernel and the processes \
          inside a machine are not supported yet: run unspool-stub in the machine and connect to that (qemu/README.md), or \
          run one program under `qemu-arm -g PORT`"
     )]
     WholeMachine,
-    /// Nothing says which program it is.
+    /// The program's file is unknown.
     #[error("the server does not say which program it runs; name its file with --exec FILE")]
     UnknownProgram,
-    /// A file that is needed to find the creation functions was not found or is wrong.
+    /// A file needed to find the creation functions is missing or wrong.
     #[error("{0}")]
     File(String),
-    /// The executable has no symbols, and everything is in it.
+    /// The executable is static and has no symbols.
     #[error(
         "{path} is statically linked and has no symbols, so its pthread_create cannot be found; \
          put an unstripped copy or its debug file below a directory given by --debug-dir \
@@ -115,21 +115,21 @@ pub enum Error {
     NoSymbols {
         /// The program.
         path: String,
-        /// Where below a debug directory its debug file would be.
+        /// Path of its debug file below a debug directory.
         id: String,
     },
     /// No function that creates threads could be watched.
     #[error("cannot watch thread creation: {0}")]
     NoCreation(String),
-    /// More functions are to be instrumented than a target should bear.
+    /// More functions are to be instrumented than the limit allows.
     #[error(
         "--trace names {count} functions, and at most {most} can be instrumented at once; name fewer, \
          for example those of one file with FILE:NAME"
     )]
     TooManyFunctions {
-        /// How many, so far.
+        /// Number of functions found.
         count: usize,
-        /// The most.
+        /// Maximum number of functions.
         most: usize,
     },
     /// The recording's file could not be opened.
@@ -138,17 +138,17 @@ pub enum Error {
     /// The recording's file could not be written to its end.
     #[error("{0}; the recording ended there")]
     Write(WriteError),
-    /// Files of the target that stacks went through could not be used.
+    /// Files needed to unwind stacks could not be used.
     #[error(
         "stacks that go through {path} are cut short: {problem}{}",
         if *others > 0 { format!(" (and so are those through {others} other files)") } else { String::new() }
     )]
     Files {
-        /// The first of them.
+        /// The first of these files.
         path: String,
-        /// What is wrong with it, and what to do.
+        /// The problem, and the remedy.
         problem: String,
-        /// How many more there are.
+        /// Number of other files.
         others: usize,
     },
     /// The server does not stop the program.
@@ -160,7 +160,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the connection to the server cannot be used any more.
+    /// True if the connection to the server can no longer be used.
     pub(super) fn is_loss(&self) -> bool {
         match self {
             Error::Lost(_) => true,
@@ -170,7 +170,7 @@ impl Error {
     }
 }
 
-/// The capture's file could not be written; what was written before is kept.
+/// The capture's file could not be written. Records written earlier are kept.
 impl From<WriteError> for Error {
     fn from(error: WriteError) -> Self {
         Error::Write(error)

@@ -1,9 +1,10 @@
 //! The event loop: waits for stop replies, notices and the user, and decides when the program runs.
 //!
-//! Handlers of a stop return a [`Command`], and only the loop resumes the program. Beside another
-//! client, such as gdb, the recorder observes (docs/reference/protocol.md, "Several clients"): it gets
-//! notices in the place of stops, and a thread that loads a library, has a very long stack or
-//! executes a file waits some seconds for the observer while the program runs on.
+//! Handlers of a stop return a [`Command`], and only the loop resumes the program. While another
+//! client such as gdb is connected, the recorder observes (docs/reference/protocol.md, "Several
+//! clients"): it gets notices instead of stops. A thread that loads a library, has a very long
+//! stack or executes a file waits some seconds for the observer, while the rest of the program
+//! runs.
 
 use std::fs::File;
 use std::io;
@@ -26,21 +27,21 @@ use super::stepper::Stepper;
 
 /// gdb's number of SIGCHLD, by which some servers report an attach.
 const SIGCHLD: u8 = 17;
-/// Maximum interval at which names are read again and the file is written.
+/// Maximum interval between two reads of the thread names, and between two writes to the file.
 const WORK_INTERVAL: Duration = Duration::from_millis(100);
-/// Time that the server has to send its last notices.
+/// Time for which the recorder waits for the server's last notices.
 const LAST_NOTICE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// What the loop does after a stop.
+/// The loop's next action after a stop.
 #[derive(Debug)]
 enum Command {
     Resume,
     /// Resume, and deliver a signal (gdb's number) to a thread.
     Signal(ThreadId, u8),
-    /// Resume a thread that stands at a breakpoint, and all others with it.
+    /// Resume a thread that is stopped at a breakpoint, and all other threads with it.
     Pass(ThreadId, Breakpoint),
-    /// Let the program go, which has stopped for the end.
-    LetGo,
+    /// Detach from the program, which has stopped for the end of the recording.
+    Detach,
     /// End the recording.
     Finish(Ended, EndReason),
 }
@@ -54,7 +55,7 @@ struct EventLoop {
     stop: Option<OwnedFd>,
 }
 
-/// Records a program to its end. `open` is called once the program is there.
+/// Records a program to its end. Calls `open` once the program has started.
 pub(super) fn record(
     mut options: Options,
     open: impl FnOnce() -> io::Result<File>,
@@ -67,7 +68,7 @@ pub(super) fn record(
         .and_then(|file| Sink::file(file, header).map_err(Error::Write));
     let (sink, failure) = match sink {
         Ok(sink) => (sink, None),
-        // A recorder lets the program go in the proper order, so there is one even now.
+        // Detaching in the proper order needs a recorder, so create one even now.
         Err(error) => (Sink::memory(Default::default()), Some(error)),
     };
     let mut event_loop = EventLoop {
@@ -90,14 +91,14 @@ pub(super) fn record(
 }
 
 impl EventLoop {
-    /// Prepares the program, which stands since `stop`, and lets it run.
+    /// Prepares the program, which is stopped since `stop`, and resumes it.
     fn begin(&mut self, stop: StopReply) -> Result<(), Error> {
         self.recorder.prepare(&stop)?;
         if self.recorder.session.observes {
             return self.let_run();
         }
         let command = match stop {
-            // A signal that stopped an attached process has yet to be delivered.
+            // An attached process may have a pending signal that stopped it.
             StopReply::Stopped {
                 signal,
                 thread: Some(thread),
@@ -110,7 +111,7 @@ impl EventLoop {
         self.execute(command).map(drop)
     }
 
-    /// Lets a program run that is observed, unless another client holds it.
+    /// Resumes an observed program, unless another client controls it.
     fn let_run(&mut self) -> Result<(), Error> {
         if !self.recorder.session.client.let_run()? {
             self.recorder.sink.note(
@@ -122,7 +123,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Follows the program until the recording ends, for any reason.
+    /// Follows the program until the recording ends for any reason.
     fn run_to_end(mut self) -> Outcome {
         let (ended, reason, failure) = match self.run() {
             Ok((ended, reason)) => (ended, reason, None),
@@ -183,24 +184,24 @@ impl EventLoop {
             if sink.has_failed() && !self.ending.is_asked() {
                 self.ending.ask(session, EndReason::Error)?;
             }
-            self.ending.press_on(session, sink)?;
+            self.ending.advance(session, sink)?;
         }
     }
 
-    /// Carries out a command. Gives the end of the recording, if that is it.
+    /// Carries out a command. Returns the outcome if the command ends the recording.
     fn execute(&mut self, command: Command) -> Result<Option<(Ended, EndReason)>, Error> {
         let session = &mut self.recorder.session;
         match command {
             Command::Resume => session.resume()?,
             Command::Signal(thread, signal) => session.resume_with(thread, Some(signal))?,
             Command::Pass(thread, breakpoint) => self.stepper.pass(session, thread, breakpoint)?,
-            Command::LetGo => return self.let_go(),
+            Command::Detach => return self.detach(),
             Command::Finish(ended, reason) => return Ok(Some((ended, reason))),
         }
         Ok(None)
     }
 
-    /// The next reply; `None` if none comes within the interval of other work.
+    /// The next reply; `None` if none arrives before other work is due.
     fn next(&mut self) -> Result<Option<StopReply>, Error> {
         if let Some(reply) = self.stepper.take_reply() {
             return Ok(Some(reply));
@@ -338,7 +339,7 @@ impl EventLoop {
                 let recorder = &mut self.recorder;
                 self.ending.emulator.stopped_elsewhere();
                 if self.ending.can_end_here(recorder.session.own_stub) {
-                    return Ok(Command::LetGo);
+                    return Ok(Command::Detach);
                 }
                 let (session, sink) = (&mut recorder.session, &mut recorder.sink);
                 recorder.threads.list_if_due(sink, session);
@@ -351,7 +352,7 @@ impl EventLoop {
         self.on_signal(signal, thread)
     }
 
-    /// Handles what is planted where `thread` stands; `None` if nothing is.
+    /// Handles the probes at which `thread` is stopped; `None` if there are none.
     fn on_breakpoint(
         &mut self,
         thread: ThreadId,
@@ -395,7 +396,7 @@ impl EventLoop {
         if [0, SIGINT, SIGCHLD].contains(&signal) || stopped_emulator {
             let is_answer = self.ending.takes_answer();
             if self.ending.is_awaited() {
-                return Ok(Command::LetGo);
+                return Ok(Command::Detach);
             }
             if is_answer {
                 if self.ending.is_asked() {
@@ -416,7 +417,8 @@ impl EventLoop {
         })
     }
 
-    /// Lets a forked child go and records it. Our own stub reports processes with its thread notices.
+    /// Detaches from a forked child and records it. Our own stub reports processes in its thread
+    /// notices.
     fn on_fork(&mut self, parent: ThreadId, child: ThreadId) -> Result<(), Error> {
         let recorder = &mut self.recorder;
         if !recorder.session.client.features().has("QUnspoolThreads") {
@@ -431,7 +433,7 @@ impl EventLoop {
         recorder.release_fork(child)
     }
 
-    /// Acts on notices that only an observer gets, and on the wish to end.
+    /// Handles notices that only an observer gets, and the user's request to end.
     fn observe(&mut self) -> Result<Option<(Ended, EndReason)>, Error> {
         if !self.recorder.session.observes {
             return Ok(None);
@@ -481,7 +483,7 @@ impl EventLoop {
         Ok(None)
     }
 
-    /// Ignores a failed request if the program has ended meanwhile, which a notice is about to say.
+    /// Ignores the failure of a request if a notice reports that the program has ended meanwhile.
     fn unless_ended(&mut self, done: Result<(), Error>) -> Result<(), Error> {
         let Err(error) = done else { return Ok(()) };
         let recorder = &mut self.recorder;
@@ -510,11 +512,11 @@ impl EventLoop {
         Ok(session.client.detach()?)
     }
 
-    /// Lets the program go, which has stopped for the end.
-    fn let_go(&mut self) -> Result<Option<(Ended, EndReason)>, Error> {
+    /// Detaches from a program that has stopped for the end of the recording.
+    fn detach(&mut self) -> Result<Option<(Ended, EndReason)>, Error> {
         let reason = self.ending.reason();
         self.recorder.list_last_threads()?;
-        // A program that is about to exit has no probes any more, and its end comes next.
+        // A program that is about to exit has no probes any more. Its end is the next event.
         let recorder = &mut self.recorder;
         let client = &mut recorder.session.client;
         let removed = recorder.planter.probes.remove_all(client);
@@ -528,7 +530,7 @@ impl EventLoop {
         self.ending.stopped();
         let session = &mut self.recorder.session;
         if session.launched {
-            // Only a failure leads here. The program runs to its end, unrecorded.
+            // Only a failure leads here. The program runs to its end without being recorded.
             if !is_ending {
                 session.client.thread_events(false)?;
             }
@@ -544,11 +546,11 @@ impl EventLoop {
     }
 
     /// Reads the threads of a program that goes on after the recording. True if the program runs
-    /// again, to stop once more: the analysis of what was read takes time, and need not delay it.
+    /// again and will stop once more: analyzing the stacks takes time and need not delay it.
     fn inspect_and_resume(&mut self, reason: EndReason) -> Result<bool, Error> {
         let recorder = &mut self.recorder;
         let session = &recorder.session;
-        // QEMU's user mode takes no requests while all threads wait.
+        // QEMU's user mode accepts no requests while all threads wait.
         if session.launched || session.stops.one_thread || reason == EndReason::Error {
             return Ok(false);
         }
@@ -569,8 +571,8 @@ impl EventLoop {
         Ok(true)
     }
 
-    /// Gives up. Kills a program that the recording started, since it did not run as the user asked;
-    /// lets any other go on by itself.
+    /// Gives up. Kills a program that the recording started, because it did not run as the user
+    /// asked. Detaches from any other program.
     fn abandon(&mut self) -> Ended {
         let session = &mut self.recorder.session;
         let client = &mut session.client;
@@ -590,7 +592,7 @@ impl EventLoop {
     }
 }
 
-/// Takes the user's requests out of the pipe.
+/// Empties the pipe that carries the user's requests.
 fn consume(requests: &OwnedFd) {
     let mut bytes = [0; 64];
     let _ = nix::unistd::read(requests, &mut bytes);

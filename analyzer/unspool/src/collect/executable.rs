@@ -12,10 +12,10 @@ use super::memory;
 use super::rendezvous;
 use super::session::Session;
 
-/// Bytes at the beginning of a file that hold its headers, and most often its build-id.
+/// Number of bytes at the beginning of a file that hold its headers, and usually its build-id.
 const BEGINNING: usize = 4096;
 
-/// An executable and how the process was started by it.
+/// An executable, and how the process was started from it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Executable {
     pub(super) auxv: Auxv,
@@ -23,12 +23,12 @@ pub(super) struct Executable {
     pub(super) path: String,
     /// The path by which the program was started, if known.
     pub(super) started_as: String,
-    /// That path is a link to the executable.
+    /// `started_as` is a link to the executable.
     pub(super) started_by_link: bool,
 }
 
 impl Executable {
-    /// Finds out what the process runs. `named`: the file that the user names.
+    /// Finds out which file the process runs. `named` is the file that the user named.
     pub(super) fn of(session: &mut Session, named: Option<&Path>) -> Result<Executable, Error> {
         let client = &mut session.client;
         let auxv = Auxv::read(client);
@@ -53,7 +53,8 @@ impl Executable {
         })
     }
 
-    /// True if a program that ran before the recording has yet to execute its first instruction.
+    /// True if a program that existed before the recording has not executed its first instruction
+    /// yet.
     pub(super) fn has_not_begun(
         &self,
         session: &mut Session,
@@ -75,13 +76,13 @@ impl Executable {
     }
 }
 
-/// True if the path by which the program was started leads to its executable, not to a script.
-/// Both files then begin alike, with ELF headers and most often the build-id.
+/// True if the path by which the program was started leads to its executable, not to a script. Both
+/// files then have the same beginning: ELF headers and usually the build-id.
 fn leads_to_executable(session: &mut Session, started_as: &str) -> bool {
     let Some(pid) = session.pid else {
         return false;
     };
-    // Links in /dev/fd lead to files of this process.
+    // Links in /dev/fd lead to the recorder's own files.
     let path = match started_as {
         "" => return false,
         path if path.starts_with("/dev/fd/") => return false,

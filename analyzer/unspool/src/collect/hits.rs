@@ -1,7 +1,7 @@
-//! Hits of probes, as events.
+//! Converts hits of probes to events.
 //!
-//! Round trips are the cost of a recording. So each hit reads everything it needs at once, and reads
-//! again only where an answer names an address.
+//! Round trips dominate the cost of a recording. So each hit requests everything at once, and reads
+//! again only if an answer contains an address to follow.
 
 use unspool_capture::{Chunk, Event, ProbeKind, Read, ReadRole, Snapshot};
 use unspool_rsp::{Registers, ThreadId};
@@ -22,7 +22,7 @@ use super::stack_walk::StackWalker;
 use super::thread_reader::ReadThread;
 use crate::platform::abi::Abi;
 
-/// Reads what a hit needs and makes an event of it.
+/// Reads the data that a hit needs and makes an event of them.
 #[derive(Debug, Default)]
 pub(super) struct HitReader {
     pub(super) creations: PendingCreations,
@@ -30,7 +30,7 @@ pub(super) struct HitReader {
     pub(super) walker: StackWalker,
 }
 
-/// The hit of a creation, before its stack is walked.
+/// A hit of a creation function, before its stack is walked.
 pub(super) struct CreationHit {
     pub(super) event: Event,
     registers: Registers,
@@ -39,7 +39,7 @@ pub(super) struct CreationHit {
 }
 
 impl CreationHit {
-    /// What is created, and whether its start routine is Thumb code.
+    /// The creation, and whether its start routine is Thumb code.
     pub(super) fn creation(&self, abi: &Abi) -> Option<(Creation, bool)> {
         let [handle_at, _, routine, arg] = self.event.args[..] else {
             return None;
@@ -64,7 +64,7 @@ pub(super) struct FrameHit {
 }
 
 impl HitReader {
-    /// Reads what a creation's arguments lead to, and where its stack begins.
+    /// Reads the memory to which a creation's arguments point, and the inner part of its stack.
     pub(super) fn begin_creation(
         &mut self,
         session: &mut Session,
@@ -127,7 +127,7 @@ impl HitReader {
         })
     }
 
-    /// Walks the stack of a creation, which completes its event.
+    /// Walks the stack of a creation and completes its event.
     pub(super) fn finish_creation(
         &mut self,
         session: &mut Session,
@@ -144,7 +144,7 @@ impl HitReader {
         event
     }
 
-    /// Adds to `event` that a thread has arrived at the start routine at `pc`.
+    /// Adds to `event` that a thread has reached the start routine at `pc`.
     pub(super) fn on_start(
         &mut self,
         session: &mut Session,
@@ -213,7 +213,7 @@ impl HitReader {
         event
     }
 
-    /// Records a creation whose stack is too long for a tracepoint. Its thread waits.
+    /// Records a creation with a stack too long for a tracepoint. Its thread is held.
     pub(super) fn on_long_stack(
         &mut self,
         session: &mut Session,
@@ -251,7 +251,7 @@ impl HitReader {
         event
             .reads
             .extend(attributes(&mut session.client, &event.args));
-        // The thread waits meanwhile, so its stack can be followed however large its frames are.
+        // The thread is held, so the walk can follow frames of any size.
         let mut noted = LiveStack::new(&mut session.client, stack);
         self.walker.walk(modules, &file, &mut noted);
         let mut snapshot = snapshot_of(&registers);
@@ -261,7 +261,7 @@ impl HitReader {
         Ok(())
     }
 
-    /// Records a wait that began before the recording: there it begins now.
+    /// Records a wait that began before the recording, as if it began now.
     pub(super) fn on_wait(
         &mut self,
         session: &mut Session,
@@ -279,7 +279,7 @@ impl HitReader {
         let abi = &session.abi;
         let there = abi.pc(&registers).and_then(|pc| probes.wait_before(pc));
         if let Some((_, place)) = there {
-            // The probe's place gives the same call path as later waits.
+            // With the probe's address, the call path is the same as for later waits.
             abi.set_pc(&mut registers, place);
         }
         let file = abi.register_file(&registers);

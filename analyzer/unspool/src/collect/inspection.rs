@@ -1,7 +1,7 @@
 //! A single inspection of a program's threads, for `unspool inspect`.
 //!
-//! Our own stub gives registers and stack of all threads at one moment, and the program runs
-//! meanwhile. With other servers the program stands until all has been read.
+//! Our own stub captures the registers and stacks of all threads at one moment, and the program
+//! runs on. With other servers the program is stopped until everything has been read.
 
 use unspool_capture::{Capture, Severity};
 use unspool_rsp::{Control, Notice};
@@ -17,7 +17,7 @@ use super::thread_reader::ThreadReader;
 use super::threads::Threads;
 use super::wanted::Wanted;
 
-/// The threads of a running program. More can be read until the inspection is finished.
+/// The threads of a running program. The caller can read more until it finishes the inspection.
 pub struct Inspection {
     session: Session,
     sink: Sink,
@@ -26,21 +26,20 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Reads all threads. Behind our own stub the program goes on at once, elsewhere when the
-    /// inspection is finished.
+    /// Reads all threads. With our own stub the program runs on at once, with other servers after
+    /// the inspection.
     ///
-    /// # Errors
-    /// What keeps the program from being inspected. A thread that cannot be read is a note.
+    /// # Errors Returns errors that prevent the inspection. Notes threads that cannot be read.
     pub fn begin(options: Options) -> Result<Self, Error> {
         let attached = options.source.attached();
         Self::open(options).map_err(|error| launch::unless_ended(attached, error))
     }
 
     fn open(mut options: Options) -> Result<Self, Error> {
-        // A stop changes the state, so it is read before.
+        // Read the state first, because a stop changes it.
         let before = match options.source {
             Source::Attach { pid } => {
-                // While the server stops the threads, this processor has nothing else to do.
+                // This processor would be idle while the server stops the threads.
                 options.store.read_ahead(pid);
                 state_of(pid)
             }
@@ -56,42 +55,41 @@ impl Inspection {
             threads: Threads::new(),
         };
         if let Err(error) = inspection.read(before) {
-            // The program must go on.
+            // The program must run on.
             inspection.session.client.detach()?;
             return Err(error);
         }
         Ok(inspection)
     }
 
-    /// Everything that was read so far.
+    /// All data read so far.
     pub fn capture(&self) -> Capture {
         Capture::from_records(self.sink.records().to_vec())
     }
 
-    /// Reads more. What cannot be read is missing from the capture.
+    /// Reads more data. Unreadable data are missing from the capture.
     pub fn read_more(&mut self, wanted: &Wanted) {
         self.reader().read_more(wanted);
     }
 
-    /// Lets the program go. Dropping waits for a server that was started for this inspection.
+    /// Detaches from the program. Dropping waits for a server that was started for this inspection.
     ///
-    /// # Errors
-    /// When the server does not.
+    /// # Errors Returns an error if the server does not detach.
     pub fn finish(&mut self) -> Result<(), Error> {
         Ok(self.session.client.detach()?)
     }
 
     fn read(&mut self, before: Option<char>) -> Result<(), Error> {
-        let one_stands = self.session.stops_one_thread();
-        // QEMU gives "CPU#0 [running]" for a name.
-        self.session.nameless |= one_stands;
-        let all_stand = !self.session.observes && !one_stands;
+        let stops_one = self.session.stops_one_thread();
+        // QEMU reports "CPU#0 [running]" as a name.
+        self.session.nameless |= stops_one;
+        let stops_all = !self.session.observes && !stops_one;
         let halted = self.is_halted_at_server();
         // Our own stub stops the program when it attaches.
-        let stands = self.session.own_stub || all_stand || halted;
+        let is_stopped = self.session.own_stub || stops_all || halted;
         let from_ns = self.sink.now_ns();
-        // The threads come first, so that they need not stand for the rest.
-        let taken = self.reader().take_threads(from_ns, stands)?;
+        // Read the threads first, so that they are stopped no longer than necessary.
+        let taken = self.reader().take_threads(from_ns, is_stopped)?;
         if taken.is_some() && self.session.observes {
             if halted {
                 self.sink.note(
@@ -115,11 +113,11 @@ impl Inspection {
                 self.program.modules.read_ahead(pcs);
                 self.reader().record_taken(taken, Some(from_ns))
             }
-            None => self.reader().read_each(from_ns, all_stand),
+            None => self.reader().read_each(from_ns, stops_all),
         }
     }
 
-    /// True if the server's program was halted before the inspection, and is still.
+    /// True if the server's program was halted before the inspection and still is.
     fn is_halted_at_server(&mut self) -> bool {
         if !(self.session.observes && self.session.served_before) {
             return false;

@@ -1,7 +1,7 @@
-//! What threads do in the kernel while the program runs, read from `/proc` without stopping them.
+//! Reads from `/proc` what threads do in the kernel, without stopping them.
 //!
-//! This tells what the holder of a lock waits for. A thread is read when it has not run since the
-//! kernel was asked before, and once for each such time. Only threads of this machine can be read.
+//! This shows what the holder of a lock waits for. A thread is read once for each time in which it
+//! does not run between two samples. Only local threads can be read.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -13,9 +13,9 @@ use super::session::Session;
 use super::sink::Sink;
 use crate::platform::syscall::Call;
 
-/// Threads read at one time, so that a program with thousands of idle threads costs no more.
+/// Maximum number of threads read per sample, which limits the cost of thousands of idle threads.
 const MAX_READS: usize = 32;
-/// Bytes of stack that are kept: enough for a system call's callers.
+/// Bytes of stack kept per thread: enough for the callers of a system call.
 const STACK: usize = 1024;
 
 /// `/proc/PID/task/TID/syscall` of a thread that is blocked (proc(5)).
@@ -44,8 +44,9 @@ impl SystemCallState {
     }
 }
 
-/// Records what these threads do in the kernel. `idle`: threads and the times since when they have
-/// not run. `places`: per thread, pc and sp of its latest record. Gives the threads that were read.
+/// Records what these threads do in the kernel. `idle` has the threads and the times since which
+/// they have not run. `places` has the pc and sp of each thread's latest record. Returns the
+/// threads read.
 pub(super) fn record_blocked(
     session: &Session,
     sink: &mut Sink,
@@ -59,7 +60,7 @@ pub(super) fn record_blocked(
     let mut known = Vec::new();
     for &(tid, since_ns) in idle.iter().take(MAX_READS) {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
-        // The file of a thread that runs says `running`.
+        // The file of a running thread says `running`.
         let Some(word) = text.ok().and_then(|text| SystemCallState::parse(&text)) else {
             continue;
         };
@@ -94,7 +95,7 @@ pub(super) fn record_blocked(
     known
 }
 
-/// The file that a system call is about.
+/// The file on which a system call operates.
 fn file_waited_for(session: &Session, pid: u64, word: &SystemCallState) -> Option<String> {
     let args = word.args.as_slice().try_into().ok()?;
     let number = word.number?;
@@ -103,7 +104,7 @@ fn file_waited_for(session: &Session, pid: u64, word: &SystemCallState) -> Optio
     Some(path.to_string_lossy().into_owned())
 }
 
-/// The end of a stack, as much as there is.
+/// The inner end of a stack, up to [`STACK`] bytes.
 fn stack(memory: &File, sp: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; STACK];
     let count = memory.read_at(&mut bytes, sp).ok()?;

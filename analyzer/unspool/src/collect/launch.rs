@@ -1,7 +1,7 @@
-//! Our own stub as a child process, and the checks made before it is asked for the impossible.
+//! Starts our own stub as a child process, after checks that find impossible requests.
 //!
-//! The checks stand here because the stub can only say what the kernel said; here is known what
-//! the user wanted, so the message can say what to do.
+//! The recorder checks because it knows what the user wants and can say what to do. The stub knows
+//! only the kernel's error.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -37,7 +37,7 @@ pub(super) fn program(
     check_executable(&path)?;
     let mut words = vec![path.into_os_string()];
     words.extend_from_slice(args);
-    // Run as without us: gdbserver's habit of switching address randomization off is not wanted.
+    // Run as without a recorder: do not disable address randomization as gdbserver does.
     start(
         &["--once", "--no-disable-randomization"],
         budget,
@@ -53,7 +53,8 @@ pub(super) fn process(pid: u32, budget: Option<&str>) -> Result<(Stub, UnixStrea
         &["--once", "--attach"],
         budget,
         &[pid.to_string().into()],
-        // Where it cannot halt the process it stays until that is possible; nobody is to wait for what it does not say.
+        // If the stub cannot stop the process, it keeps trying and outlives the recorder. It must
+        // not hold the recorder's streams open, because their readers would wait for it.
         |stub| {
             stub.stdin(Stdio::null());
             stub.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -62,12 +63,12 @@ pub(super) fn process(pid: u32, budget: Option<&str>) -> Result<(Stub, UnixStrea
 }
 
 impl Stub {
-    /// Waits for the stub to end and gives what it said for a reason; empty if it said it to the
-    /// user already.
+    /// Waits for the stub to end and returns its error message. Empty if the stub has already
+    /// printed the message for the user.
     pub(super) fn reason(mut self) -> String {
         self.wait();
         let mut text = String::new();
-        // One that still runs would keep us waiting for its end.
+        // Reading from a stub that still runs would block until its end.
         if let (Ok(Some(_)), Some(mut stderr)) = (self.child.try_wait(), self.child.stderr.take()) {
             let _ = stderr.read_to_string(&mut text);
         }
@@ -80,7 +81,7 @@ impl Stub {
         line.strip_prefix("error: ").unwrap_or(line).to_owned()
     }
 
-    /// Waits a moment for the stub to end by itself, as it does when its client is gone.
+    /// Waits up to 2 s for the stub to end by itself, as it does when its client disconnects.
     fn wait(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(2);
         while let Ok(None) = self.child.try_wait() {
@@ -93,7 +94,7 @@ impl Stub {
 }
 
 impl Drop for Stub {
-    /// The stub ends with its connection; reaping it is all there is to do.
+    /// The stub ends with its connection, so it only has to be reaped.
     fn drop(&mut self) {
         self.wait();
     }
@@ -129,7 +130,7 @@ fn start(
     Ok((Stub { child }, ours.into()))
 }
 
-/// Where `program` is, as a shell would find it.
+/// Finds `program` as a shell would.
 pub(super) fn find(program: &OsStr) -> Result<PathBuf, Error> {
     let missing = || Error::NoProgram(program.to_owned());
     if program.as_bytes().contains(&b'/') {
@@ -167,13 +168,13 @@ fn check_executable(path: &Path) -> Result<(), Error> {
     if metadata.is_dir() {
         return refuse("it is a directory; name a program");
     }
-    // Root may access what nobody may execute, so the mode is asked, too.
+    // Root has access even to files without execute permission, so check the mode, too.
     if access(path, AccessFlags::X_OK).is_err() || metadata.permissions().mode() & 0o111 == 0 {
         return refuse("it is not executable; make it so (chmod +x) or name another file");
     }
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(20).read_to_end(&mut head));
-    // What may be run but not read is the kernel's to judge.
+    // The kernel decides about files that may be executed but not read.
     if read.is_err() || head.starts_with(b"#!") {
         return Ok(());
     }
@@ -216,7 +217,8 @@ fn machine_name(machine: u16) -> String {
     }
 }
 
-/// Which privilege of an executable the kernel ignores for a tracer without privilege (execve(2)).
+/// The privilege of an executable that the kernel ignores because of an unprivileged tracer
+/// (execve(2)).
 pub(super) fn lost_privilege(executable: &Path) -> Option<&'static str> {
     const SET_USER_ID: u32 = 0o4000;
     const SET_GROUP_ID: u32 = 0o2000;
@@ -234,8 +236,8 @@ pub(super) fn lost_privilege(executable: &Path) -> Option<&'static str> {
     None
 }
 
-/// Says that a process has ended instead of what that led to: the kernel hides its program, its user
-/// and at last its whole directory.
+/// Replaces an error by [`Error::HasEnded`] if the process to attach to has ended. Such errors
+/// follow because the kernel hides its program, its user and finally its whole directory.
 pub(super) fn unless_ended(attached: Option<u32>, error: Error) -> Error {
     let may_follow = matches!(
         error,
@@ -252,7 +254,7 @@ pub(super) fn unless_ended(attached: Option<u32>, error: Error) -> Error {
     }
 }
 
-/// Whether no thread of a process is left that could run (proc(5), `State`: Z or X).
+/// True if a process has no thread left that could run (proc(5), `State`: Z or X).
 fn has_ended(pid: u32) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return true;
@@ -264,13 +266,13 @@ fn has_ended(pid: u32) -> bool {
     })
 }
 
-/// Whether a task has given up its memory and is not a kernel thread, which has none.
+/// True if a task has released its memory. A kernel thread never had any.
 fn is_exiting(task: &Path) -> bool {
     let exe = fs::read_link(task.join("exe"));
     matches!(exe, Err(error) if error.kind() == io::ErrorKind::NotFound) && !is_kernel_thread(task)
 }
 
-/// Whether the kernel's flags of a task (proc(5), `stat`) have `PF_KTHREAD`.
+/// True if the kernel's flags of a task (proc(5), `stat`) include `PF_KTHREAD`.
 fn is_kernel_thread(task: &Path) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
@@ -279,7 +281,7 @@ fn is_kernel_thread(task: &Path) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// A thread that the kernel lets nobody stop now (proc(5), `State`: D).
+/// Finds a thread in uninterruptible sleep, which cannot be stopped now (proc(5), `State`: D).
 pub(super) fn unstoppable(pid: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let waits = |tid: &u32| {

@@ -1,16 +1,16 @@
-//! Small structures in target memory: strings, pointers, ELF program headers.
+//! Reads small structures in target memory: strings, pointers, ELF program headers.
 //!
-//! Apart from `stack` because these are read whole or not at all; nothing here is kept.
+//! Apart from `stack` because these are read completely or not at all, and not kept.
 
 use unspool_image::BuildId;
 use unspool_rsp::Client;
 
 use crate::platform::abi::Abi;
 
-/// Paths in the dynamic linker's lists are never longer (PATH_MAX).
+/// Maximum length of a string. The dynamic linker's paths are never longer (PATH_MAX).
 const STRING_LIMIT: usize = 4096;
 
-/// Exactly `len` bytes, or none.
+/// Reads exactly `len` bytes; `None` if some cannot be read.
 pub(super) fn read(client: &mut Client, address: u64, len: usize) -> Option<Vec<u8>> {
     client
         .read_memory(address, len)
@@ -18,7 +18,7 @@ pub(super) fn read(client: &mut Client, address: u64, len: usize) -> Option<Vec<
         .filter(|bytes| bytes.len() == len)
 }
 
-/// `count` pointers in a row.
+/// Reads `count` consecutive pointers.
 pub(super) fn pointers(
     client: &mut Client,
     abi: &Abi,
@@ -31,11 +31,11 @@ pub(super) fn pointers(
         .collect()
 }
 
-/// A string that ends in NUL.
+/// Reads a string that ends in NUL.
 pub(super) fn string(client: &mut Client, address: u64) -> Option<String> {
     let mut bytes = Vec::new();
     while bytes.len() < STRING_LIMIT {
-        // Short reads first: most strings are short, and the page after may not be there.
+        // Use short reads: most strings are short, and the next page may not be mapped.
         let more = client
             .read_memory(address.checked_add(bytes.len() as u64)?, 128)
             .ok()?;
@@ -64,7 +64,7 @@ pub(super) const PT_INTERP: u32 = 3;
 pub(super) const PT_NOTE: u32 = 4;
 pub(super) const PT_PHDR: u32 = 6;
 
-/// The program headers at `address`, `count` of them.
+/// Reads `count` program headers at `address`.
 pub(super) fn program_headers(
     client: &mut Client,
     abi: &Abi,
@@ -94,7 +94,7 @@ pub(super) fn program_headers(
         .collect()
 }
 
-/// The program headers of the image whose ELF header is mapped at `address`.
+/// Reads the program headers of the image whose ELF header is mapped at `address`.
 pub(super) fn headers_of_image(
     client: &mut Client,
     abi: &Abi,
@@ -110,7 +110,7 @@ pub(super) fn headers_of_image(
     program_headers(client, abi, address.checked_add(offset)?, count.into())
 }
 
-/// The build-id in the notes of a mapped image (gABI, "Note Section"; type 3 of owner GNU).
+/// Reads the build-id in the notes of a mapped image (gABI, "Note Section"; type 3 of owner GNU).
 pub(super) fn build_id(
     client: &mut Client,
     headers: &[ProgramHeader],

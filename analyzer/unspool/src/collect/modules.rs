@@ -1,4 +1,4 @@
-//! The images mapped in the target, with what files they are and how to unwind through them.
+//! The images mapped in the target, with their files and unwind rules.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use super::sink::Sink;
 use crate::platform::abi::Abi;
 use crate::store::{Opened, Store};
 
-/// Largest file taken over the wire.
+/// Maximum size in bytes of a file read through the server.
 const FILE_LIMIT: u64 = 512 << 20;
-/// Largest vDSO believed in.
+/// Maximum size in bytes of a vDSO.
 const VDSO_LIMIT: usize = 256 << 10;
 
 /// One mapped image.
@@ -27,13 +27,13 @@ const VDSO_LIMIT: usize = 256 << 10;
 pub(super) struct Mapped {
     pub(super) id: u32,
     pub(super) path: String,
-    /// That of the link to it by which the program was started.
+    /// The path of the link by which the program was started.
     link: Option<String>,
     pub(super) bias: u64,
     pub(super) image: Option<Image>,
-    /// Build-id of the file, or of the mapped image where there is no file.
+    /// Build-id of the file, or of the mapped image if there is no file.
     pub(super) build_id: Option<BuildId>,
-    /// Why there is no image.
+    /// The reason for a missing image.
     pub(super) problem: Option<String>,
     table: Option<Arc<Table>>,
     file: Option<Opened>,
@@ -42,13 +42,13 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// The paths by which people know it.
+    /// All paths by which users may name the module.
     pub(super) fn paths(&self) -> Vec<&str> {
         let link = self.link.as_deref().into_iter();
         link.chain([self.path.as_str()]).collect()
     }
 
-    /// All functions of that name.
+    /// All functions with this name.
     pub(super) fn functions(&self, name: &str) -> Vec<Place> {
         let Some(image) = &self.image else {
             return Vec::new();
@@ -76,26 +76,26 @@ pub(super) struct Modules {
     last_id: u32,
 }
 
-/// What to add, and what is special about it.
+/// A module to be added.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Adding {
     pub(super) path: String,
     pub(super) bias: u64,
-    /// Where its ELF header is mapped, if not at the bias.
+    /// The address of its mapped ELF header, if different from the bias.
     pub(super) header: Option<u64>,
     pub(super) executable: bool,
     /// The path by which the executable was started.
     pub(super) started_as: String,
-    /// That leads to the executable itself.
+    /// `started_as` is a link to the executable.
     pub(super) started_by_link: bool,
-    /// The file on this machine, where the user named it.
+    /// The file on this machine, if the user named it.
     pub(super) file: Option<PathBuf>,
 }
 
-/// Bytes of code that are compared.
+/// Number of code bytes that are compared.
 const COMPARED_CODE: usize = 1024;
 
-/// Whether a module's code begins as a file's does.
+/// True if the module's code in memory begins like the file's code.
 fn has_code_of(session: &mut Session, image: &Image, bias: u64) -> bool {
     let Some(text) = image.section(".text") else {
         return true;
@@ -124,7 +124,7 @@ impl Modules {
         &self.store
     }
 
-    /// Keeps the unwind rules that were made while recording, for the next run.
+    /// Saves the unwind rules compiled during the recording for the next run.
     pub(super) fn keep_tables(&self) {
         for table in self
             .mapped
@@ -150,7 +150,7 @@ impl Modules {
             .find(|mapped| (mapped.start..mapped.end).contains(&avma))
     }
 
-    /// Name of the function at `avma`, as the symbol table has it.
+    /// Name of the function at `avma` in the symbol table.
     pub(super) fn function_at(&self, avma: u64) -> Option<String> {
         let mapped = self.at(avma)?;
         let symbol = mapped
@@ -161,7 +161,8 @@ impl Modules {
         Some(symbol.name.to_owned())
     }
 
-    /// Whether libstdc++ begins its threads at an address: nothing else in that begins threads. It may be part of a program.
+    /// True if `avma` belongs to libstdc++'s start routine, which may be linked into the program.
+    /// libstdc++ begins all threads there.
     pub(super) fn begins_cxx_threads(&self, avma: u64) -> bool {
         let path = self.at(avma).map_or("", |mapped| &mapped.path);
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -169,7 +170,8 @@ impl Modules {
             || self.function_at(avma).as_deref() == Some("execute_native_thread_routine")
     }
 
-    /// Adds a module: finds its file, checks it against what is mapped, compiles its rules.
+    /// Adds a module: finds its file, checks it against the mapped memory, compiles its unwind
+    /// rules.
     pub(super) fn add(
         &mut self,
         session: &mut Session,
@@ -206,7 +208,8 @@ impl Modules {
             sink.note(Severity::Warning, note.clone());
         }
         let image = file.as_ref().map(|file| file.image.clone());
-        // Relative to our own directory, as a server that runs on this machine may mean it: a report is made anywhere.
+        // A local server may give a path relative to the recorder's directory. Make it absolute,
+        // because the report may run in any directory.
         if image
             .as_ref()
             .is_some_and(|image| image.name() == adding.path)
@@ -242,7 +245,7 @@ impl Modules {
         id
     }
 
-    /// Begins to read the lines of the program itself and of what is mapped at these addresses.
+    /// Starts to read the line tables of the program and of the modules at these addresses.
     pub(super) fn read_ahead(&self, avmas: Vec<u64>) {
         let ids = avmas.into_iter();
         let ids: BTreeSet<u32> = ids.filter_map(|avma| Some(self.at(avma)?.id)).collect();
@@ -265,7 +268,7 @@ impl Modules {
             return;
         };
         let bias = address.wrapping_sub(load.svma.wrapping_sub(load.offset));
-        // Its section headers follow the loaded part, within the same page as a rule.
+        // The section headers follow the loaded part, usually within its last page.
         let len = usize::try_from(load.file_size)
             .unwrap_or(0)
             .next_multiple_of(4096)
@@ -372,8 +375,8 @@ impl Modules {
         }
     }
 
-    /// Makes the modules those that the dynamic linker lists; the ones in `kept` stay, listed or
-    /// not. Gives the ids of the new ones, and the ranges that are no more.
+    /// Replaces the modules by the dynamic linker's list, and keeps the modules in `kept` in any
+    /// case. Returns the ids of the new modules, and the ranges that are no longer mapped.
     pub(super) fn update(
         &mut self,
         session: &mut Session,
@@ -428,7 +431,7 @@ impl Modules {
         )
     }
 
-    /// Forgets everything: the process has a new program.
+    /// Forgets all modules, because the process has executed another program.
     pub(super) fn clear(&mut self, abi: &Abi, sink: &mut Sink) {
         for mapped in self.mapped.drain(..) {
             sink.record(ModuleUnloaded {
@@ -439,7 +442,7 @@ impl Modules {
         self.map = ModuleMap::new(abi.arch);
     }
 
-    /// The file that the user named, if it is the program's.
+    /// Opens the file that the user named, if it belongs to the program.
     fn find_named(
         &self,
         session: &mut Session,
@@ -455,7 +458,7 @@ impl Modules {
         };
         let found = self.store.find(&wanted, None);
         let file = found.map_err(|error| error.to_string())?;
-        // Two build-ids tell already; without them the code has to.
+        // Two build-ids identify the file; without them, compare the code.
         let told = build_id.is_some() && file.image.build_id().is_some();
         match told || has_code_of(session, &file.image, bias) {
             true => Ok(file),

@@ -1,7 +1,8 @@
-//! Where instructions may be moved, so that a server can put a jump in their place and notes hits without a stop.
+//! Finds instructions that can be moved, so that a server can replace them with a jump and record
+//! hits without a stop.
 //!
-//! A property of the code that has nothing to do with what is recorded there. What the server makes of it is its own affair: where it
-//! cannot do it, it has a trap.
+//! This depends only on the code, not on the data recorded there. A server that cannot place a jump
+//! uses a trap.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,12 +11,13 @@ use super::modules::Mapped;
 use super::place::Place;
 use crate::store::{Passages, Store};
 
-/// Where bytes may be moved: the places that hold in one module, by where they start.
+/// The addresses in one module at which instructions can be moved.
 #[derive(Debug, Default)]
 pub(super) struct Movable(BTreeSet<u64>);
 
 impl Movable {
-    /// Of places that may be moved as far as their own functions are concerned, with how many bytes, those into which no other leads.
+    /// Selects the candidates into which no other code jumps. Each candidate has an address and the
+    /// number of bytes that can be moved as far as its own function is concerned.
     pub(super) fn of(passages: &mut Passages<'_>, candidates: &[(u64, u8)]) -> Movable {
         let candidates = candidates.iter().filter(|(_, length)| *length > 0);
         let mut ranges: Vec<Range<u64>> = candidates
@@ -28,13 +30,13 @@ impl Movable {
         Movable(starts.filter(|start| !entered.contains(start)).collect())
     }
 
-    /// `length`, or none.
+    /// `length` if the instructions at `svma` can be moved, else 0.
     pub(super) fn at(&self, svma: u64, length: u8) -> u8 {
         if self.0.contains(&svma) { length } else { 0 }
     }
 }
 
-/// Sets how many bytes may be moved at the beginnings of functions of one module.
+/// Sets the number of movable bytes at the beginnings of functions of one module.
 pub(super) fn set_movable(store: &Store, mapped: &Mapped, places: &mut [&mut Place]) {
     let image = mapped.image.as_ref().filter(|_| !places.is_empty());
     let Some(mut passages) = image.and_then(|image| store.passages(image)) else {

@@ -1,5 +1,5 @@
-//! What the server reports without a stop, apart from hits and threads: losses, pauses and delays,
-//! and notices that only an observer gets.
+//! Handles notices other than hits and threads: losses, pauses and delays, and notices that only an
+//! observer gets.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Sets the clock by a batch of notices.
+    /// Updates the clock from a batch of notices.
     pub(super) fn begin(&mut self, now_ns: u64, batch: &[Notice]) {
         let sent = batch.iter().filter_map(|notice| match notice {
             Notice::Frame(frame) => Some((frame.sent_ns, frame.since)),
@@ -40,8 +40,8 @@ impl Notices {
         self.clock.begin(now_ns, sent);
     }
 
-    /// Acts on a notice about the recording itself and keeps the others for the event loop.
-    /// `probe_of`: the probe of a tracepoint.
+    /// Handles a notice about the recording itself, and keeps other notices for the event loop.
+    /// `probe_of` returns the probe of a tracepoint.
     pub(super) fn take(
         &mut self,
         sink: &mut Sink,
@@ -97,7 +97,7 @@ impl Notices {
         let kind = match mark {
             TraceMark::Paused => GapKind::Paused,
             TraceMark::Resumed => GapKind::Resumed,
-            // A newer server's mark may mean anything that is missing.
+            // A mark that this version does not know may stand for any missing data.
             _ => GapKind::Dropped,
         };
         sink.record(Gap {
@@ -126,7 +126,7 @@ impl Notices {
         });
     }
 
-    /// Records the stops that are too short for a record of their own.
+    /// Records the stops that are too short for their own records.
     pub(super) fn record_short_stops(&mut self, sink: &mut Sink) {
         if let Some((count, total)) = self.short_stops.take() {
             sink.record(ShortStops {
@@ -137,11 +137,11 @@ impl Notices {
         }
     }
 
-    /// Another client has taken or given up control of the program.
+    /// Notes that another client has taken or given up control of the program.
     pub(super) fn on_control(&mut self, sink: &mut Sink, control: Control) {
         let before = self.control.replace(control);
         if before.is_none() || (before, control) == (Some(Control::Halted), Control::Free) {
-            // The first state is no change, and a halted program goes on for this recording.
+            // The first report is no change, and a halted program was resumed for this recording.
             return;
         }
         let text = match control {

@@ -1,6 +1,6 @@
-//! What to record and how, and what became of the recording.
+//! The options of a recording, and its outcome.
 //!
-//! Apart from the code that records because every part of it reads some option.
+//! Apart from the recording code because all of its parts read options.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -15,12 +15,12 @@ use super::error::Error;
 use super::wanted::Wanted;
 use crate::store::Store;
 
-/// Which program to observe, and how to come to it.
+/// The program to observe, and the way to reach it.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// Start it on this machine.
+    /// Start a program on this machine.
     Launch {
-        /// Its name as a shell would take it: searched in `PATH` unless it has a slash.
+        /// Its name as in a shell: searched in `PATH` unless it contains a slash.
         program: OsString,
         /// Its arguments.
         args: Vec<OsString>,
@@ -32,15 +32,15 @@ pub enum Source {
     },
     /// Connect to a server.
     Connect {
-        /// Where the server listens.
+        /// The server's address.
         endpoint: Endpoint,
-        /// Which of its machine's programs.
+        /// The program on the server's machine.
         subject: Subject,
     },
 }
 
 impl Source {
-    /// The process of this machine that is attached to.
+    /// The local process to attach to, if any.
     pub(super) fn attached(&self) -> Option<u32> {
         match self {
             Source::Attach { pid } => Some(*pid),
@@ -52,13 +52,13 @@ impl Source {
 /// A program on a server's machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// The one that the server has already.
+    /// The program that the server already has.
     Served,
-    /// A running process, which the server is to attach to.
+    /// A running process, to which the server attaches.
     Process(u32),
-    /// A program that the server is to start.
+    /// A program, which the server starts.
     Program {
-        /// Its path there, or a name that the server searches.
+        /// Its path on the server's machine, or a name that the server searches.
         program: String,
         /// Its arguments.
         args: Vec<String>,
@@ -79,61 +79,61 @@ pub enum ProbeKinds {
     Breakpoints,
 }
 
-/// Says, of what has been read of a program's threads, what more would tell.
+/// Finds out, from the threads read so far, which further reads would explain their waits.
 pub type WantsMore = Box<dyn FnMut(&Capture) -> Wanted>;
 
-/// What to observe, and with what means.
+/// The program to observe, and the settings.
 pub struct Options {
     /// The program.
     pub source: Source,
-    /// The program's file on this machine, where the server cannot tell or that has more symbols.
+    /// The program's local file, if the server cannot name it or this file has more symbols.
     pub exec: Option<PathBuf>,
-    /// Where its files are.
+    /// The source of the program's files.
     pub store: Store,
-    /// Where the transcript of the RSP session goes.
+    /// Receives a transcript of the RSP session.
     pub rsp_log: Option<Box<dyn Write + Send>>,
     /// gdb's name of the architecture, for servers that do not describe their target.
     pub architecture: Option<String>,
-    /// How hits are noticed.
+    /// The kind of probes that record hits.
     pub probes: ProbeKinds,
-    /// Which calls are recorded.
+    /// The calls to record.
     pub calls: Instrumented,
-    /// What tracepoints may cost the program, as `unspool-stub --budget` has it. With `none` the
-    /// program waits rather than that anything is lost.
+    /// The budget of tracepoints, in the syntax of `unspool-stub --budget`. With `none` the program
+    /// waits so that no event is lost.
     pub budget: Option<String>,
-    /// Says what more has to be read of the threads when recording ends; nothing if not given.
+    /// Finds out what else to read of the threads when the recording ends. If `None`, nothing else.
     pub wanted: Option<WantsMore>,
-    /// Becomes readable when the user wants the recording to end, one byte for each time.
+    /// Becomes readable when the user wants the recording to end: one byte per request.
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.
     pub command: Vec<String>,
 }
 
 impl Options {
-    /// Whether control of the program can be left to others: by tracepoints it is recorded without.
+    /// True if other clients may control the program, because tracepoints need no control.
     pub(super) fn may_observe(&self) -> bool {
         matches!(self.source, Source::Connect { .. }) && self.probes != ProbeKinds::Breakpoints
     }
 }
 
-/// How the program was when the recording ended.
+/// The state of the program when the recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It exited with this code.
+    /// The program exited with this code.
     Exited(i32),
-    /// This Linux signal ended it.
+    /// This Linux signal ended the program.
     Terminated(u8),
-    /// It runs on, without us.
+    /// The program runs on without the recorder.
     Detached,
-    /// Not known: the server went away.
+    /// The state is unknown, because the connection broke.
     ConnectionLost,
 }
 
-/// What became of a recording.
+/// The outcome of a recording.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How the program was when the recording ended.
+    /// The state of the program when the recording ended.
     pub ended: Ended,
-    /// Why the recording is not whole, if it is not.
+    /// The reason why the recording is incomplete, if it is.
     pub failure: Option<Error>,
 }

@@ -1,11 +1,11 @@
-//! Places in the program where the recorder plants breakpoints and tracepoints, and why.
+//! Places in the program where the recorder plants breakpoints and tracepoints, and the reasons.
 //!
-//! Apart from `probes`, which keeps what is planted: code that plans places needs no server.
+//! Apart from `probes`, which holds the planted probes: code that plans places needs no server.
 
 use unspool_capture::ProbeKind;
 
-/// The C library's functions that create, join and detach threads, in all their versions. The
-/// threads of C11 and C++ come through them, too.
+/// The C library's functions that create, join and detach threads, in all their versions. C11 and
+/// C++ threads use them, too.
 pub(super) const THREAD_FUNCTIONS: [(ProbeKind, &[&str]); 3] = [
     (ProbeKind::Create, &["pthread_create"]),
     (
@@ -29,8 +29,8 @@ pub(super) enum Purpose {
     Linker,
     /// A thread gets a name.
     Name,
-    /// The process is about to execute another file, and hits that wait in its memory would be
-    /// lost. A stop here makes the server read them.
+    /// The process is about to execute another file, which would destroy the hits buffered in its
+    /// memory. A stop here makes the server read them.
     Exec,
     /// An ifunc resolver returns the version of the function that the program will use.
     Resolver,
@@ -39,12 +39,12 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// The thread may go on only after the recorder has handled the hit.
+    /// True if the thread must wait until the recorder has handled the hit.
     pub(super) fn waits(self) -> bool {
         matches!(self, Purpose::Linker | Purpose::Resolver)
     }
 
-    /// True if one of the two is enough at one address.
+    /// True if one of the two purposes suffices at one address.
     pub(super) fn is_like(self, other: Purpose) -> bool {
         match (self, other) {
             (Purpose::Probe { kind, .. }, Purpose::Probe { kind: other, .. }) => {

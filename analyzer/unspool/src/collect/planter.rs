@@ -1,7 +1,7 @@
 //! Plants probes in the modules of the program: at the functions that create, join and detach
 //! threads, at the dynamic linker's notifications, and at calls.
 //!
-//! Apart from `probes`, which keeps what is planted, and from `calls`, which plans the many.
+//! Apart from `probes`, which holds the planted probes, and from `calls`, which plans call probes.
 
 use std::ops::Range;
 
@@ -24,17 +24,17 @@ use crate::platform::c_library::has_threads;
 
 /// The C library's functions that execute another file. All others call one of these.
 const EXEC_FUNCTIONS: [&str; 3] = ["execve", "execveat", "fexecve"];
-/// Bytes of hits that wait to be sent on this machine: a busy one may not run the recorder for long.
+/// Bytes in which the local server buffers hits. A busy machine may not run the recorder for long.
 const LOCAL_BUFFER: u32 = 128 << 20;
-/// The same on another machine, which may be small, if calls are recorded. They come in bursts.
-/// Without calls the server chooses.
+/// Bytes in which a remote server buffers hits if calls are recorded. They come in bursts, and the
+/// machine may be small. Without calls the server chooses the size.
 const REMOTE_BUFFER: u32 = 4 << 20;
 
 /// The probes in the program, and the means to plant more.
 pub(super) struct Planter {
     pub(super) probes: Probes,
     pub(super) calls: Calls,
-    /// Tracepoints are used if the server has them.
+    /// Use tracepoints if the server has them.
     uses_tracepoints: bool,
     /// Tracepoints may be jumps.
     uses_jumps: bool,
@@ -42,7 +42,7 @@ pub(super) struct Planter {
 }
 
 impl Planter {
-    /// Nothing is planted yet.
+    /// Creates a planter that has planted nothing yet.
     pub(super) fn new(session: &Session, kinds: ProbeKinds, calls: Calls) -> Planter {
         Planter {
             probes: Probes::new(session.observes),
@@ -57,7 +57,7 @@ impl Planter {
         }
     }
 
-    /// Makes the server record hits by itself, if it can. No probe is planted yet.
+    /// Makes the server record hits by itself, if it can. Called before the first probe is planted.
     pub(super) fn begin_trace(&mut self, session: &mut Session) -> Result<(), Error> {
         let buffer = match (session.local, self.calls.are_wanted()) {
             (true, _) => Some(LOCAL_BUFFER),
@@ -73,7 +73,7 @@ impl Planter {
         Ok(())
     }
 
-    /// Plants at the dynamic linker's notification function, if there is one.
+    /// Plants a probe at the dynamic linker's notification function, if there is one.
     pub(super) fn plant_linker(
         &mut self,
         session: &mut Session,
@@ -88,7 +88,7 @@ impl Planter {
         self.probes.send_all(client, sink)
     }
 
-    /// Plants probes in those of `ids` that define watched functions.
+    /// Plants probes in the modules among `ids` that define watched functions.
     pub(super) fn plant_in(
         &mut self,
         session: &mut Session,
@@ -101,12 +101,13 @@ impl Planter {
         let mut wanted: Vec<(ProbeKind, Place)> = Vec::new();
         for mapped in ids.iter().filter_map(|id| program.modules.get(*id)) {
             let (names_before, before) = (naming.len(), wanted.len());
-            // A thread names itself after its start, and a short one ends before names are read again.
+            // A thread names itself after its start, and a short thread ends before names are read
+            // again.
             if !session.stops.one_thread && has_threads(&mapped.path) {
                 naming.extend(mapped.functions("pthread_setname_np"));
             }
-            // A program or library may define its own pthread_create around the C library's; the
-            // inner one is where threads are made, and the outer one is in its backtrace.
+            // A program or library may wrap pthread_create. Only the C library's function creates
+            // threads, and the wrapper appears in its backtrace.
             if !program.is_dynamic() || has_threads(&mapped.path) {
                 for (kind, names) in THREAD_FUNCTIONS {
                     if session.stops.one_thread && kind != ProbeKind::Create {
@@ -147,7 +148,7 @@ impl Planter {
         self.read_places(session)
     }
 
-    /// A resolver is about to return: plants the probes of the function that it has chosen.
+    /// Plants the probes of the function that a resolver has chosen and is about to return.
     pub(super) fn on_resolver(
         &mut self,
         session: &mut Session,
@@ -183,7 +184,7 @@ impl Planter {
         let (client, abi) = (&mut session.client, &session.abi);
         self.probes.plant(client, abi, ProbeKind::Start, &place);
         match self.probes.send_all(client, sink) {
-            // A wild pointer will end the program by itself.
+            // A wild pointer will crash the program by itself.
             Err(Error::Rsp(error)) if !error.is_fatal() => {
                 let text = format!("cannot watch the start routine at {address:#x}: {error}");
                 sink.note(Severity::Warning, text);
@@ -193,8 +194,8 @@ impl Planter {
         }
     }
 
-    /// Reads at which places the server records hits by jumps, and at which by traps. Their functions
-    /// are no longer known at the end of the recording.
+    /// Reads which places the server records by jumps, and which by traps. At the end of the
+    /// recording their functions are no longer known.
     pub(super) fn read_places(&mut self, session: &mut Session) -> Result<(), Error> {
         if self.probes.fast
             && let Some(places) = session.client.trace_places()?
@@ -247,7 +248,7 @@ impl Planter {
         Ok(())
     }
 
-    /// Fails if the C library's file is missing. Notes a program without creation function.
+    /// Fails if the C library's file is missing. Notes a program that lacks a creation function.
     pub(super) fn check_dynamic(
         &mut self,
         session: &mut Session,
@@ -267,7 +268,7 @@ impl Planter {
                 "the C library's file is needed, but {problem}"
             )));
         }
-        // An unusual C library: any module that defines the functions is used.
+        // In an unusual C library, use any module that defines the functions.
         let own: Vec<(ProbeKind, Place)> = program
             .modules
             .iter()
@@ -304,7 +305,7 @@ impl Planter {
         Ok(())
     }
 
-    /// The probe that a tracepoint belongs to.
+    /// The id of the probe to which a tracepoint belongs.
     pub(super) fn probe_of(&self, tracepoint: u32) -> Option<u32> {
         match self.probes.traced(tracepoint)?.purpose {
             Purpose::Probe { id, .. } => Some(id),
@@ -312,14 +313,14 @@ impl Planter {
         }
     }
 
-    /// True for tracepoints that record calls that may be many. Threads seldom get a name, and a
-    /// program seldom executes another.
+    /// True for tracepoints with possibly frequent hits. Threads seldom get a name, and a program
+    /// seldom executes another.
     fn is_of_interest(&self, tracepoint: u32) -> bool {
         let planted = self.probes.traced(tracepoint);
         planted.is_none_or(|planted| matches!(planted.purpose, Purpose::Probe { .. }))
     }
 
-    /// Forgets what was planted in ranges that are no longer mapped.
+    /// Forgets the probes in ranges that are no longer mapped.
     pub(super) fn unmapped(&mut self, session: &mut Session, ranges: &[Range<u64>]) {
         for range in ranges {
             self.calls.unmapped(range);
@@ -327,19 +328,19 @@ impl Planter {
         }
     }
 
-    /// Forgets everything: the process runs another program.
+    /// Forgets all probes, because the process runs another program.
     pub(super) fn clear(&mut self) {
         self.probes.clear();
         self.calls.forget_resolvers();
     }
 
-    /// Notes which selected calls are not recorded, and which calls the recording slows down.
+    /// Notes which selected calls are not recorded, and which calls the probes slow down.
     pub(super) fn note(&self, session: &Session, sink: &mut Sink) {
         self.calls.note(session, sink);
         self.note_places(session, sink);
     }
 
-    /// Notes which calls the recording slows down by traps. Other hits are too few to matter.
+    /// Notes which calls are slowed down by traps. Other hits are too rare to matter.
     fn note_places(&self, session: &Session, sink: &mut Sink) {
         let places = &self.places;
         let none = places.jumps == 0 && (places.traps == 0 || !self.probes.fast);

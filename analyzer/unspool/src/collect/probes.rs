@@ -1,4 +1,4 @@
-//! The breakpoints and tracepoints planted in the program, and what a hit at each means.
+//! The breakpoints and tracepoints planted in the program, and the purpose of each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::sink::Sink;
 use super::tracepoints;
 use crate::platform::abi::Abi;
 
-/// Bytes of the longest system call instruction and the longest instruction before it.
+/// Length in bytes of the longest system call instruction and the longest instruction before it.
 const MAX_CALL_LENGTH: u64 = 17;
 
 /// One planted breakpoint.
@@ -22,11 +22,11 @@ const MAX_CALL_LENGTH: u64 = 17;
 pub(super) struct Planted {
     pub(super) breakpoint: Breakpoint,
     pub(super) purpose: Purpose,
-    /// The server records hits by itself: the tracepoint's number and address.
+    /// Number and address of the tracepoint, if the server records hits by itself.
     pub(super) tracepoint: Option<(u32, u64)>,
 }
 
-/// A request that waits for the next `send`.
+/// A request that waits for the next [`send`](Probes::send).
 #[derive(Debug)]
 struct Unsent {
     place: Place,
@@ -39,39 +39,40 @@ struct Unsent {
 enum Request {
     Tracepoint(Tracepoint),
     Breakpoint,
-    /// A breakpoint stands there already.
+    /// The place already has a breakpoint.
     Nothing,
 }
 
-/// A place where the server cannot plant anything.
+/// A place where the server refused to plant a probe.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// The probe that is not there.
+    /// The id of the missing probe.
     pub(super) id: Option<u32>,
     pub(super) place: Place,
     pub(super) error: unspool_rsp::Error,
 }
 
-/// All planted breakpoints, by address; there may be several purposes at one.
+/// All planted breakpoints by address. One address may have several purposes.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     planted: BTreeMap<u64, Vec<Planted>>,
-    /// Sent in one batch, because threads may wait until all are planted.
+    /// Requests for the next batch. One batch holds them all, because threads may wait until all
+    /// probes are planted.
     unsent: Vec<Unsent>,
-    /// Where tracepoints are, by their numbers, and in which function.
+    /// Address and function of each tracepoint, by its number.
     tracepoints: HashMap<u32, (u64, String)>,
     last_id: u32,
-    /// The server has tracepoints, and a trace is under way.
+    /// The server has tracepoints, and a trace is in progress.
     pub(super) tracing: bool,
-    /// The server may record hits by jumps where instructions are movable.
+    /// The server may record hits by jumps at movable instructions.
     pub(super) fast: bool,
-    /// Another client may control the program, so only tracepoints may be planted.
+    /// Another client may control the program, so only tracepoints are allowed.
     observing: bool,
     last_tracepoint: u32,
 }
 
 impl Probes {
-    /// Nothing is planted yet.
+    /// Creates a set without probes.
     pub(super) fn new(observing: bool) -> Self {
         Self {
             observing,
@@ -83,7 +84,8 @@ impl Probes {
         self.planted.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// The probe at the beginning of a system call that a thread is in, which will go on at `pc` or just behind that; and its place.
+    /// Finds the probe before the system call in which a thread with this program counter waits.
+    /// Returns the probe's id and address.
     pub(super) fn wait_before(&self, pc: u64) -> Option<(u32, u64)> {
         let mut nearby = self
             .planted
@@ -99,21 +101,21 @@ impl Probes {
         nearby.find_map(|(at, here)| Some((here.iter().find_map(begins)?, *at)))
     }
 
-    /// What a tracepoint is for.
+    /// The probe to which a tracepoint belongs.
     pub(super) fn traced(&self, number: u32) -> Option<Planted> {
         let here = self.at(self.tracepoints.get(&number)?.0).iter();
         let mut found = here.filter(|planted| planted.tracepoint.is_some_and(|(n, _)| n == number));
         found.next().copied()
     }
 
-    /// The functions that some tracepoints are in, each once.
+    /// The functions that contain these tracepoints, without duplicates.
     pub(super) fn functions(&self, numbers: &[u32]) -> Vec<&str> {
         let places = numbers.iter().filter_map(|n| self.tracepoints.get(n));
         let names: BTreeSet<&str> = places.map(|(_, function)| function.as_str()).collect();
         names.into_iter().collect()
     }
 
-    /// Whether anything of that kind is planted.
+    /// True if a probe of this kind is planted.
     pub(super) fn has(&self, kind: ProbeKind) -> bool {
         self.planted
             .values()
@@ -121,7 +123,8 @@ impl Probes {
             .any(|planted| matches!(planted.purpose, Purpose::Probe { kind: k, .. } if k == kind))
     }
 
-    /// Has something planted by the next [`send`](Self::send) that is no probe of the capture: what only the recording itself needs.
+    /// Plants a probe that only the recorder itself needs with the next [`send`](Self::send). It
+    /// does not appear in the capture.
     pub(super) fn plant_own(
         &mut self,
         client: &mut Client,
@@ -133,14 +136,15 @@ impl Probes {
         self.insert(client, abi, place, purpose, &[], tracing);
     }
 
-    /// Has a probe planted by the next [`send`](Self::send), unless there is one at that place already.
+    /// Plants a probe with the next [`send`](Self::send), unless the place already has one.
     pub(super) fn plant(&mut self, client: &mut Client, abi: &Abi, kind: ProbeKind, place: &Place) {
         let purpose = self.next_probe(kind);
         let tracing = || (tracepoints::actions(abi, purpose, &place.function), None);
         self.insert(client, abi, place, purpose, &[], tracing);
     }
 
-    /// The same with a probe of calls: `site` says what is done there, `ends` which calls may end there. Gives its id.
+    /// Plants a probe of a call with the next [`send`](Self::send), and returns its id. `site`
+    /// describes the code there, `ends` lists the probes of the calls that may end there.
     pub(super) fn plant_call(
         &mut self,
         client: &mut Client,
@@ -178,7 +182,8 @@ impl Probes {
         let stops = stops.map(|planted| planted.breakpoint);
         let traced = self.tracing && (!purpose.waits() || self.observing);
         let breakpoint = stops.unwrap_or_else(|| {
-            // Of a tracepoint the server finds that out. Code that cannot be read cannot be patched either; the server will say so.
+            // For a tracepoint the server finds out the size. Code that cannot be read cannot be
+            // patched either, and the server reports that.
             let read = place.thumb && !traced;
             let halfword = read.then(|| memory::read(client, place.address, 2));
             let halfword = halfword.flatten().map_or(0, |bytes| {
@@ -222,7 +227,8 @@ impl Probes {
                 .insert(tracepoint.number, (place.address, function));
         }
         let here = self.planted.entry(place.address).or_default();
-        // What stops the program comes first: it is stepped over as it was planted.
+        // A breakpoint comes before tracepoints, because the stepper passes the first entry and
+        // needs it exactly as planted.
         let index = if traced { here.len() } else { 0 };
         here.insert(index, planted);
         self.unsent.push(Unsent {
@@ -238,7 +244,7 @@ impl Probes {
         true
     }
 
-    /// Has the server plant what is to be planted. Gives what it refused; that is as if it had never been asked for.
+    /// Makes the server plant all unsent probes. Returns the refused ones, and forgets them.
     pub(super) fn send(
         &mut self,
         client: &mut Client,
@@ -277,7 +283,7 @@ impl Probes {
         Ok(refused)
     }
 
-    /// The same; what is refused is an error.
+    /// Like [`send`](Self::send), but treats a refused probe as an error.
     pub(super) fn send_all(&mut self, client: &mut Client, sink: &mut Sink) -> Result<(), Error> {
         match self.send(client, sink)?.into_iter().next() {
             Some(refused) => Err(refused.error.into()),
@@ -287,7 +293,7 @@ impl Probes {
 
     fn forget(&mut self, client: &mut Client, unsent: &Unsent) {
         if let Some((number, at)) = unsent.planted.tracepoint {
-            // It may be enabled without all of its actions.
+            // The tracepoint may be enabled without all of its actions.
             let _ = client.remove_tracepoint(number, at);
             self.tracepoints.remove(&number);
         }
@@ -298,7 +304,7 @@ impl Probes {
         }
     }
 
-    /// Forgets what was planted in memory that is unmapped, and has the server forget it.
+    /// Forgets the probes in unmapped memory, and makes the server forget them.
     pub(super) fn unmapped(&mut self, client: &mut Client, range: &Range<u64>) {
         let gone: Vec<u64> = self
             .planted
@@ -308,7 +314,7 @@ impl Probes {
         for address in gone {
             let mut stops = false;
             for planted in self.planted.remove(&address).unwrap_or_default() {
-                // The server cannot restore bytes that are not there, and need not.
+                // The server cannot restore bytes that are no longer mapped, and need not.
                 let _ = match planted.tracepoint {
                     Some((number, at)) => {
                         self.tracepoints.remove(&number);
@@ -321,7 +327,7 @@ impl Probes {
         }
     }
 
-    /// Removes everything. Gives an error if the server could not.
+    /// Removes all probes. Fails if the server cannot.
     pub(super) fn remove_all(&mut self, client: &mut Client) -> Result<(), Error> {
         if std::mem::take(&mut self.tracing) {
             client.trace_stop()?;
@@ -345,7 +351,7 @@ impl Probes {
         Ok(())
     }
 
-    /// All breakpoints that are planted.
+    /// All planted breakpoints.
     pub(super) fn breakpoints(&self) -> Vec<Breakpoint> {
         self.planted
             .values()
@@ -354,7 +360,7 @@ impl Probes {
             .collect()
     }
 
-    /// Forgets everything: the memory it was in is no more.
+    /// Forgets all probes, because their memory no longer exists.
     pub(super) fn clear(&mut self) {
         self.tracepoints.clear();
         self.planted.clear();

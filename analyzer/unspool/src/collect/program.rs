@@ -1,8 +1,8 @@
-//! The program that the process runs, and the modules that belong to it.
+//! The program that the process runs, and its modules.
 //!
 //! A dynamic program stops at the dynamic linker's notifications (`_dl_debug_state`), which come
-//! before any constructor runs. So threads that constructors make are recorded as well. Apart from
-//! the planter: this says what is mapped, the planter what is planted there.
+//! before any constructor runs. So the recording includes threads that constructors create. Apart
+//! from the planter, because this file tracks modules and the planter tracks probes.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -17,17 +17,17 @@ use super::rendezvous::{self, Listed, Rendezvous};
 use super::session::Session;
 use super::sink::Sink;
 
-/// The program that the process runs now; an exec begins another.
+/// The program that the process runs now. An exec replaces it.
 pub(super) struct Program {
     pub(super) modules: Modules,
     executable: Executable,
     /// Module of the executable.
     pub(super) executable_module: u32,
-    /// Modules that stay although no list of the dynamic linker has them.
+    /// Modules that stay although the dynamic linker does not list them.
     kept: Vec<u32>,
     /// Address of `r_debug`, once known.
     rendezvous: Option<u64>,
-    /// The program's file, if the user names it.
+    /// The program's file, if the user named it.
     named_file: Option<PathBuf>,
     /// The dynamic linker has listed libraries.
     libraries_known: bool,
@@ -35,7 +35,7 @@ pub(super) struct Program {
 
 /// The difference between two lists of the dynamic linker.
 pub(super) struct ModuleChange {
-    /// Modules to plant in: the new ones, or all after the first list.
+    /// Modules that need probes: the new ones, or all modules after the first list.
     pub(super) plant: Vec<u32>,
     /// Address ranges that are no longer mapped.
     pub(super) unmapped: Vec<Range<u64>>,
@@ -44,7 +44,7 @@ pub(super) struct ModuleChange {
 }
 
 impl Program {
-    /// No module is known yet.
+    /// Creates a program without modules.
     pub(super) fn new(modules: Modules, named_file: Option<PathBuf>) -> Program {
         Program {
             modules,
@@ -57,7 +57,7 @@ impl Program {
         }
     }
 
-    /// Finds out what the process runs.
+    /// Finds out which executable the process runs.
     pub(super) fn identify(&self, session: &mut Session) -> Result<Executable, Error> {
         Executable::of(session, self.named_file.as_deref())
     }
@@ -80,8 +80,8 @@ impl Program {
         }
     }
 
-    /// Adds what is mapped from the first instruction on: the executable, the dynamic linker and the
-    /// vDSO.
+    /// Adds the modules that are mapped before the first instruction: the executable, the dynamic
+    /// linker and the vDSO.
     pub(super) fn begin(&mut self, session: &mut Session, sink: &mut Sink, executable: Executable) {
         let auxv = executable.auxv;
         self.executable = executable;
@@ -136,7 +136,7 @@ impl Program {
         }
     }
 
-    /// Takes over the dynamic linker's list; `None` while the linker changes it.
+    /// Reads the dynamic linker's list; `None` while the linker changes it.
     pub(super) fn update(
         &mut self,
         session: &mut Session,
@@ -156,7 +156,7 @@ impl Program {
         })
     }
 
-    /// The process runs another program, which the named file does not belong to.
+    /// Handles an exec. The user's named file does not belong to the new program.
     pub(super) fn replaced(&mut self, session: &Session, sink: &mut Sink) {
         self.modules.clear(&session.abi, sink);
         self.libraries_known = false;
@@ -198,17 +198,17 @@ impl Program {
         )
     }
 
-    /// The dynamic linker's notification function. An error if a linker has none that is known.
+    /// The dynamic linker's notification function. Fails if the linker has no known function.
     pub(super) fn linker_place(&self, session: &mut Session) -> Result<Option<Place>, Error> {
-        // The executable comes last: only a static one has the function, and to read the names of a large one takes longer
-        // than the rest of the start.
+        // The executable comes last: only a static executable has the function, and reading the
+        // names of a large executable takes longer than the rest of the start.
         let named = self
             .kept
             .iter()
             .rev()
             .filter_map(|id| self.modules.get(*id))
             .find_map(|mapped| mapped.functions("_dl_debug_state").into_iter().next());
-        // Without a symbol, r_debug names the function, if the linker has come that far.
+        // Without a symbol, r_debug names the function once the linker has initialized it.
         let (client, abi) = (&mut session.client, &session.abi);
         let place = named.or_else(|| {
             let at = rendezvous::address(client, abi, &self.executable.auxv)?;
@@ -238,7 +238,7 @@ impl Program {
     }
 }
 
-/// Load address of the program minus its file's address.
+/// The program's load address minus its address in the file.
 fn bias_of_program(auxv: &Auxv, headers: &[ProgramHeader]) -> u64 {
     if let Some(own) = headers.iter().find(|header| header.kind == PT_PHDR) {
         return auxv.headers.wrapping_sub(own.svma);

@@ -1,11 +1,11 @@
-//! Recording on servers where a stop holds only the thread that hit it.
+//! Recording on servers where a stop holds only the thread that hit a breakpoint.
 //!
-//! QEMU's user-mode server lets all other threads run on, and two threads that stop at once both
-//! read from its one connection: requests get torn apart. So there, nothing is planted but the
-//! creation function, which most programs call in one thread at a time. Who the created threads are
-//! is found out afterwards: at the next creation the server's list names those that still run, and
-//! the handles that the creators were given tell which creation each of them came from. A thread
-//! that is gone by then has no thread id, but its creation is recorded like any other.
+//! QEMU's user-mode server lets all other threads run. If two threads stop at once, both read from
+//! its one connection and tear requests apart. So the recorder plants only the creation function,
+//! which most programs call in one thread at a time, and identifies the created threads afterwards.
+//! At the next creation the server's list names the threads that still run, and the handles that
+//! the creators received show which creation each thread came from. A thread that has ended by then
+//! has no thread id, but its creation is recorded like any other.
 
 use unspool_capture::{Event, Read, ReadRole, SNAPSHOT_PROBE, Severity, Snapshot};
 use unspool_rsp::{StopReply, ThreadId};
@@ -20,9 +20,9 @@ use super::threads::Threads;
 pub(super) fn detect(session: &mut Session, sink: &mut Sink, stop: &StopReply) {
     session.stops.one_thread = session.stops_one_thread();
     if session.stops.one_thread {
-        // It gives "CPU#0 [running]".
+        // QEMU reports "CPU#0 [running]" as a name.
         session.nameless = true;
-        // Nor is the process id it gives one of the kernel's; the first thread's id is.
+        // QEMU's process id is not the kernel's either; the first thread's id is.
         if let StopReply::Stopped { thread, .. } = stop {
             session.pid = thread.map(|thread| thread.tid);
         }
@@ -33,8 +33,8 @@ pub(super) fn detect(session: &mut Session, sink: &mut Sink, stop: &StopReply) {
     }
 }
 
-/// Records the threads that have come and gone, while a creator stands at the creation function.
-/// Gives the handles of all creations whose thread may be among them.
+/// Records new and ended threads while a creator is stopped at the creation function. Returns the
+/// handles of all creations whose threads may be among the new ones.
 pub(super) fn record_newcomers(
     session: &mut Session,
     sink: &mut Sink,
@@ -60,7 +60,7 @@ pub(super) fn record_newcomers(
         })
         .collect();
     let list = session.client.threads()?;
-    threads.depart(sink, |tid| list.iter().any(|thread| thread.tid == tid));
+    threads.retain_present(sink, |tid| list.iter().any(|thread| thread.tid == tid));
     let known = threads.ids();
     for thread in list {
         if !known.contains(&thread) {
@@ -80,7 +80,7 @@ fn record_newcomer(
 ) -> Result<(), Error> {
     let registers = match session.client.registers(thread) {
         Ok(registers) => registers,
-        // It has gone since it was listed, or was about to: then its listed id is nonsense, too.
+        // The thread has ended since it was listed. The id of an ending thread is nonsense, too.
         Err(error) if !error.is_fatal() => return Ok(()),
         Err(error) => return Err(error.into()),
     };

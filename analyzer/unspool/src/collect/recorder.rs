@@ -1,4 +1,4 @@
-//! The parts of a recording, and what needs several of them.
+//! The parts of a recording, and the operations that need several of them.
 //!
 //! Each part owns its state; this file passes one part to another. The event loop above it decides
 //! when the program runs.
@@ -50,7 +50,7 @@ pub(super) struct Recorder {
     pub(super) end_inspection: EndInspection,
 }
 
-/// A hit of a probe at which the thread stands.
+/// A probe hit whose thread is stopped.
 pub(super) struct StopHit {
     pub(super) thread: ThreadId,
     pub(super) id: u32,
@@ -62,7 +62,7 @@ pub(super) struct StopHit {
 
 impl Recorder {
     pub(super) fn new(session: Session, sink: Sink, options: Options) -> Self {
-        // Without an option the server keeps to its own budget.
+        // Without an option the server keeps its own budget.
         let own_budget = session.client.features().value("UnspoolBudget");
         let lossless = options.budget.as_deref().or(own_budget) == Some("none");
         let calls = Calls::new(options.calls, lossless);
@@ -81,7 +81,8 @@ impl Recorder {
         }
     }
 
-    /// Plants the first probes in a program that stands since `stop`, and reads earlier threads.
+    /// Plants the first probes in a program that is stopped since `stop`, and reads earlier
+    /// threads.
     pub(super) fn prepare(&mut self, stop: &StopReply) -> Result<(), Error> {
         let executable = self.program.identify(&mut self.session)?;
         qemu_threads::detect(&mut self.session, &mut self.sink, stop);
@@ -119,7 +120,7 @@ impl Recorder {
     }
 
     /// Reads the threads that were created before the recording: their stacks show what they run.
-    /// The first thread runs the program itself.
+    /// The first thread is left out, because it runs the program itself.
     fn read_earlier_threads(&mut self) -> Result<(), Error> {
         let all = self.threads.ids();
         let mut threads = all.clone();
@@ -144,7 +145,7 @@ impl Recorder {
         ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads)
     }
 
-    /// Adds the first modules and plants what can be planted now.
+    /// Adds the first modules, and plants the probes that are already possible.
     fn begin_program(&mut self, executable: Executable) -> Result<(), Error> {
         let (session, sink) = (&mut self.session, &mut self.sink);
         self.program.begin(session, sink, executable);
@@ -159,7 +160,7 @@ impl Recorder {
         self.planter.check_static(sink, &self.program)
     }
 
-    /// Follows the dynamic linker's list, unless the linker is about to change it.
+    /// Reads the dynamic linker's list of modules, unless the linker is about to change it.
     pub(super) fn update_modules(&mut self) -> Result<(), Error> {
         let (session, sink) = (&mut self.session, &mut self.sink);
         let Some(change) = self.program.update(session, sink) else {
@@ -175,7 +176,7 @@ impl Recorder {
         }
     }
 
-    /// The process runs another program now, without the probes and modules of the old one.
+    /// The process has executed another program, which has none of the old probes and modules.
     pub(super) fn on_exec(&mut self, thread: ThreadId, path: &str) -> Result<(), Error> {
         self.sink.note(
             Severity::Info,
@@ -189,7 +190,8 @@ impl Recorder {
         let executable = self.program.identify(&mut self.session)?;
         self.planter.begin_trace(&mut self.session)?;
         match self.begin_program(executable) {
-            // The recording is of the earlier program, too, so it goes on without this one.
+            // The capture also holds the earlier program, so the recording goes on without this
+            // one.
             Err(error) if !matches!(&error, Error::Rsp(error) if error.is_fatal()) => {
                 self.sink.note(
                     Severity::Error,
@@ -201,7 +203,8 @@ impl Recorder {
         }
     }
 
-    /// Notes that the program runs without a privilege that its file gives it elsewhere.
+    /// Notes that the program runs without a privilege that its file would grant outside a
+    /// recording.
     fn note_lost_privilege(&mut self, path: &str) {
         if !self.session.own_stub {
             return;
@@ -217,7 +220,7 @@ impl Recorder {
         }
     }
 
-    /// Records a hit of a probe at which the thread stands.
+    /// Records a probe hit whose thread is stopped.
     pub(super) fn on_probe(&mut self, hit: StopHit) -> Result<(), Error> {
         let StopHit {
             thread, id, kind, ..
@@ -225,7 +228,7 @@ impl Recorder {
         let (session, sink) = (&mut self.session, &mut self.sink);
         self.threads.seen(sink, session, thread, false);
         if kind == ProbeKind::Start && !self.threads.start(thread.tid) {
-            // A thread that has started before calls the function like any other.
+            // A thread that has already started calls the function like any other.
             return Ok(());
         }
         let time_ns = sink.now_ns();
@@ -262,7 +265,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a creation. Unless the server reports creators, the start routine gets a probe.
+    /// Records a creation. Plants a probe at the start routine unless the server reports creators.
     fn on_create(
         &mut self,
         thread: ThreadId,
@@ -311,7 +314,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Plants in the function that a resolver is about to return.
+    /// Plants probes in the function that a resolver is about to return.
     pub(super) fn on_resolver(&mut self, pc: u64, registers: &Registers) -> Result<(), Error> {
         let (session, sink) = (&mut self.session, &mut self.sink);
         self.planter
@@ -330,7 +333,7 @@ impl Recorder {
     pub(super) fn on_held(&mut self, tid: u64, at: Option<u64>) -> Result<(), Error> {
         let here = at.map(|at| self.planter.probes.at(self.session.abi.code_address(at)));
         let here = here.unwrap_or_default().to_vec();
-        // Elsewhere a file has been executed or loaded.
+        // A wait elsewhere follows an exec or the loading of a file.
         let is_probe = |planted: &Planted| matches!(planted.purpose, Purpose::Probe { .. });
         let follows = !here.iter().any(is_probe);
         for planted in here {
@@ -345,7 +348,7 @@ impl Recorder {
                     let modules = &self.program.modules;
                     self.hits.on_long_stack(session, sink, modules, tid, id)?;
                 }
-                // An exec has a notice of its own.
+                // An exec has its own notice.
                 _ => {}
             }
         }
@@ -360,7 +363,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes in what the server has reported without a stop.
+    /// Handles the events that the server has reported without a stop.
     pub(super) fn take_notices(&mut self) {
         if !self.session.tells_creators {
             return;
@@ -378,7 +381,7 @@ impl Recorder {
                     let sent_ns = clock.sent(sent_ns, since);
                     let pid = self.session.pid;
                     self.threads
-                        .heard(&mut self.sink, pid, notice, sent_ns, clock);
+                        .on_notice(&mut self.sink, pid, notice, sent_ns, clock);
                 }
                 Notice::Frame(frame) => self.on_frame(frame),
                 Notice::Schedule { records, since, .. } => {
@@ -393,8 +396,8 @@ impl Recorder {
         }
     }
 
-    /// Has the server send the rest of the schedule. The program stands, or the server takes packets
-    /// while it runs.
+    /// Makes the server send the rest of the schedule. The program is stopped, or the server
+    /// accepts packets while it runs.
     pub(super) fn end_schedule(&mut self) -> Result<(), Error> {
         if self.schedule.is_on() {
             self.session.client.end_schedule()?;
@@ -457,7 +460,7 @@ impl Recorder {
                     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
                 });
                 if let Some(name) = name.filter(|_| abi.is_own_handle(&registers)) {
-                    // At the time of the hit, since the thread may have ended meanwhile.
+                    // Use the time of the hit, since the thread may have ended meanwhile.
                     self.threads.renamed_at(sink, tid, time_ns, name);
                 }
             }
@@ -465,10 +468,12 @@ impl Recorder {
         }
     }
 
-    /// Releases a forked child, a process of its own, without our breakpoints.
+    /// Removes our breakpoints from a forked child, which is a process of its own, and detaches
+    /// from it.
     pub(super) fn release_fork(&mut self, child: ThreadId) -> Result<(), Error> {
         let client = &mut self.session.client;
-        // The child's memory has a copy of our breakpoints. Reading its registers selects it.
+        // The child's memory has copies of our breakpoints. Reading its registers selects the
+        // child.
         if client.registers(child).is_ok() {
             for breakpoint in self.planter.probes.breakpoints() {
                 let _ = client.remove_breakpoint(breakpoint);
@@ -488,8 +493,8 @@ impl Recorder {
         }
     }
 
-    /// Records what threads wait for in the kernel, and processor times where there is no schedule.
-    /// Only a recording of calls needs them.
+    /// Records the threads' waits in the kernel, and processor times if there is no schedule. Only
+    /// a recording of calls needs them.
     fn sample(&mut self) {
         let (session, sink) = (&mut self.session, &mut self.sink);
         if !self.planter.calls.are_wanted() {
@@ -506,15 +511,15 @@ impl Recorder {
     pub(super) fn inspect_for_end(
         &mut self,
         signal: Option<u8>,
-        stands: bool,
+        is_stopped: bool,
     ) -> Result<(), Error> {
         let modules = &self.program.modules;
         let mut reader =
             ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads);
-        self.end_inspection.run(&mut reader, signal, stands)
+        self.end_inspection.run(&mut reader, signal, is_stopped)
     }
 
-    /// The first half of an inspection, after which the program may run. True if it has succeeded.
+    /// The first half of an inspection, after which the program may run. True if it succeeded.
     pub(super) fn begin_inspection(&mut self) -> Result<bool, Error> {
         let modules = &self.program.modules;
         let mut reader =
@@ -531,7 +536,7 @@ impl Recorder {
         self.end_inspection.finish(&mut reader)
     }
 
-    /// Records the threads that have come and gone since they were last listed. The program stands.
+    /// Records threads that started or ended since the last listing. The program is stopped.
     pub(super) fn list_last_threads(&mut self) -> Result<(), Error> {
         let (session, sink) = (&mut self.session, &mut self.sink);
         if !session.stops.one_thread {
@@ -542,8 +547,8 @@ impl Recorder {
         qemu_threads::record_newcomers(session, sink, &mut self.threads, creations).map(drop)
     }
 
-    /// Records what is left at the end, and notes what is missing. Gives the error that makes the
-    /// recording incomplete, if there is one.
+    /// Records the remaining data at the end, and notes missing data. Returns the error that makes
+    /// the recording incomplete, if there is one.
     pub(super) fn record_rest(&mut self, reason: EndReason) -> Option<Error> {
         self.take_notices();
         if self.session.local {

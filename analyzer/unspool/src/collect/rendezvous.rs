@@ -1,7 +1,7 @@
 //! The dynamic linker's rendezvous with debuggers: `r_debug`, its list of link maps, and the
-//! function it calls around every change (`<link.h>`, SVR4 convention).
+//! function that the linker calls around every change (`<link.h>`, SVR4 convention).
 //!
-//! It serves where the server offers no library list, and it tells, with any server, when a
+//! It replaces the server's library list where a server has none. With any server, it shows when a
 //! change to the list is complete.
 
 use unspool_rsp::Client;
@@ -12,30 +12,31 @@ use crate::platform::abi::Abi;
 
 /// `DT_DEBUG`, whose value the dynamic linker sets to the address of `r_debug`.
 const DT_DEBUG: u64 = 21;
-/// No program has more libraries than this; a longer list is a loop.
+/// Limit on listed libraries. A longer list is a loop.
 const LIBRARY_LIMIT: usize = 10_000;
 
-/// One library the dynamic linker lists.
+/// A library in the dynamic linker's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) path: String,
     pub(super) bias: u64,
 }
 
-/// `struct r_debug` as far as it matters.
+/// The relevant fields of `struct r_debug`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rendezvous {
     map: u64,
     /// The function called around changes, as a code pointer.
     pub(super) notifier: u64,
-    /// RT_CONSISTENT: no change is going on.
+    /// RT_CONSISTENT: no change is in progress.
     pub(super) consistent: bool,
 }
 
 impl Rendezvous {
     /// Reads `r_debug` at `address`. `None` until the dynamic linker has filled it in.
     pub(super) fn read(client: &mut Client, abi: &Abi, address: u64) -> Option<Self> {
-        // int r_version; struct link_map *r_map; ElfW(Addr) r_brk; enum r_state: each padded to a pointer.
+        // int r_version; struct link_map *r_map; ElfW(Addr) r_brk; enum r_state. Each is padded to
+        // a pointer.
         let words = memory::pointers(client, abi, address, 4)?;
         let low = |word: u64| word & 0xffff_ffff;
         (low(words[0]) >= 1 && words[1] != 0).then_some(Self {
@@ -45,7 +46,7 @@ impl Rendezvous {
         })
     }
 
-    /// All libraries but the program itself, in the linker's order.
+    /// All libraries except the program itself, in the linker's order.
     pub(super) fn libraries(&self, client: &mut Client, abi: &Abi) -> Vec<Listed> {
         let mut listed = Vec::new();
         let mut at = self.map;
@@ -69,8 +70,8 @@ impl Rendezvous {
     }
 }
 
-/// The value of `DT_DEBUG`: where `r_debug` is. `None` in static programs, and before the dynamic
-/// linker has come to store it.
+/// The address of `r_debug`, which is the value of `DT_DEBUG`. `None` in static programs, and
+/// before the dynamic linker has stored it.
 pub(super) fn address(client: &mut Client, abi: &Abi, auxv: &Auxv) -> Option<u64> {
     let headers = memory::program_headers(client, abi, auxv.headers, auxv.header_count)?;
     let bias = headers

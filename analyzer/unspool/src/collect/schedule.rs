@@ -1,4 +1,4 @@
-//! The kernel's schedule of the program's threads, on its way from the server into the capture.
+//! Writes the kernel's schedule of the program's threads, which the server sends, to the capture.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use super::server_clock::ServerClock;
 use super::session::Session;
 use super::sink::Sink;
 
-/// What a thread waits for is read when it has been blocked for this time.
+/// Time in nanoseconds after which the recorder reads why a blocked thread waits.
 const LONG_WAIT_NS: u64 = 100_000_000;
 
 /// The recording of the schedule.
 #[derive(Debug, Default)]
 pub(super) struct ScheduleRecording {
-    /// The server sends it.
+    /// The server sends the schedule.
     is_on: bool,
     /// The time of the last entry.
     last_ns: u64,
-    /// Threads that are blocked, since when, and whether what they wait for has been read.
+    /// Blocked threads: since when, and whether the reason for the wait has been read.
     blocked: HashMap<u64, (u64, bool)>,
 }
 
 impl ScheduleRecording {
-    /// Has the server send when threads run, if it can. Otherwise a note says why it cannot.
+    /// Makes the server send the schedule, if it can. Otherwise notes the reason.
     pub(super) fn begin(&mut self, session: &mut Session, sink: &mut Sink) -> Result<(), Error> {
         let time_ns = sink.now_ns();
         let edge = match session.client.begin_schedule()? {
@@ -55,7 +55,7 @@ impl ScheduleRecording {
         self.is_on
     }
 
-    /// Ends the schedule: the server has sent all, and nothing changed until now.
+    /// Ends the schedule. The server has sent all entries, so nothing changed until now.
     pub(super) fn close(&mut self, sink: &mut Sink) {
         if !std::mem::take(&mut self.is_on) {
             return;
@@ -68,7 +68,7 @@ impl ScheduleRecording {
         });
     }
 
-    /// Records what the server has sent.
+    /// Records the entries that the server has sent.
     pub(super) fn record(
         &mut self,
         sink: &mut Sink,
@@ -84,7 +84,7 @@ impl ScheduleRecording {
         }
     }
 
-    /// Threads that have been blocked for long, and since when, if what they wait for is not known.
+    /// Threads that have been blocked for long, and since when, if the reason has not been read.
     pub(super) fn long_blocked(&self, now_ns: u64) -> Vec<(u64, u64)> {
         let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) >= LONG_WAIT_NS;
         let blocked = self.blocked.iter();
@@ -94,14 +94,14 @@ impl ScheduleRecording {
             .collect()
     }
 
-    /// What a thread waits for has been read.
+    /// Records that the reason for a thread's wait has been read.
     pub(super) fn was_read(&mut self, tid: u64) {
         if let Some((_, read)) = self.blocked.get_mut(&tid) {
             *read = true;
         }
     }
 
-    /// Keeps account of which threads are blocked.
+    /// Updates the set of blocked threads.
     fn follow(&mut self, schedule: &Schedule) {
         for entry in schedule.entries() {
             match entry.kind {
@@ -120,14 +120,14 @@ impl ScheduleRecording {
     }
 }
 
-/// The note of a recording without a schedule.
+/// The text of the note in a recording without a schedule.
 fn refused(reason: &str) -> String {
     format!(
         "When threads ran is known only roughly, from the kernel's counters every 100 ms: {reason}"
     )
 }
 
-/// The server's records in the recording's time. Entries are not earlier than `last_ns`.
+/// Converts the server's records to the recording's time. No entry is earlier than `last_ns`.
 fn translated(
     records: Vec<ScheduleRecord>,
     clock: &ServerClock,
@@ -208,7 +208,7 @@ mod tests {
             record(800, ScheduleEvent::Named("worker".into())),
             record(900, lost),
             record(1000, ScheduleEvent::Woken { waker: Some(8) }),
-            // Earlier than what was there before, as a clock that is set right can make it.
+            // Earlier than the previous record, as after a clock adjustment.
             record(650, ScheduleEvent::Ended),
         ];
         let mut last_ns = 1180;

@@ -1,13 +1,14 @@
-//! The server's clock, as seen from here.
+//! Converts the server's timestamps to the recording's time.
 //!
-//! The server reports events in order but with a delay that varies, most of all while this machine
-//! is busy. Timestamps must not contradict the order, so one place keeps the offset between clocks.
+//! The server reports events in order but with a varying delay, especially while this machine is
+//! busy. Timestamps must not contradict the order, so one place keeps the offset between the
+//! clocks.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Bound on the drift between two machines' clocks: at most one part in this many.
+/// Bound on the drift between two machines' clocks: at most one part in this number.
 const DRIFT: u64 = 10_000;
 
 /// Converts the server's timestamps to the recording's time, in the order of the notices.
@@ -15,14 +16,15 @@ const DRIFT: u64 = 10_000;
 pub(super) struct ServerClock {
     now_ns: u64,
     last_ns: u64,
-    /// Our clock minus the server's, by the fastest notice so far.
+    /// Our clock minus the server's, estimated from the fastest notice so far.
     ahead_ns: Option<i128>,
     /// The server uses this machine's clock, so `ahead_ns` is exact.
     is_exact: bool,
 }
 
 impl ServerClock {
-    /// The server uses this machine's monotonic clock. `now_ns`: the recording's time now.
+    /// Sets the exact offset to this machine's monotonic clock, which the server uses. `now_ns` is
+    /// the recording's present time.
     pub(super) fn share(&mut self, now_ns: u64) {
         if let Ok(server) = clock_gettime(ClockId::CLOCK_MONOTONIC) {
             let server_ns = Duration::from(server).as_nanos().cast_signed();
@@ -31,7 +33,7 @@ impl ServerClock {
         }
     }
 
-    /// Takes in a batch of notices: the server's send time of each, and its age here.
+    /// Handles a batch of notices: the server's send time of each, and the time since its arrival.
     pub(super) fn begin(&mut self, now_ns: u64, batch: impl Iterator<Item = (u64, Duration)>) {
         if self.is_exact {
             self.now_ns = now_ns;
@@ -55,7 +57,7 @@ impl ServerClock {
         u64::try_from(here).unwrap_or(0).min(self.now_ns)
     }
 
-    /// The time of the next event, which happened `age` before the server sent it. Never runs back.
+    /// The time of the next event, which happened `age` before the server sent it. Never decreases.
     pub(super) fn time(&mut self, sent_ns: u64, age: Duration) -> u64 {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         self.last_ns = self.last_ns.max(sent_ns.saturating_sub(age));

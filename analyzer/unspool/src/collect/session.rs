@@ -1,4 +1,4 @@
-//! A connected target: the client, the target's conventions, and what is known of its process.
+//! A connected target: the client, the target's conventions, and the facts known about its process.
 
 use std::fs;
 use std::io::Read;
@@ -19,12 +19,12 @@ use super::options::{Options, Source, Subject};
 use super::sink;
 use crate::platform::abi::Abi;
 
-/// gdb's number of SIGTRAP, by which breakpoints report.
+/// gdb's number of SIGTRAP, the signal that reports breakpoints.
 pub(super) const SIGTRAP: u8 = 5;
 /// gdb's number of SIGINT.
 pub(super) const SIGINT: u8 = 2;
-/// An observed stub that is silent for this long has to answer a question: only that shows whether
-/// the link is up, since such a stub may have nothing to report for hours.
+/// Time after which a silent observed stub must answer a question. Such a stub may have nothing to
+/// report for hours, so only an answer shows that the link is up.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 /// Timeout of an answer while the program runs. Together with [`SILENCE_LIMIT`] less than 10 s.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
@@ -44,29 +44,30 @@ pub(super) struct Stops {
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) abi: Abi,
-    /// The process, where it is known.
+    /// The process id, if known.
     pub(super) pid: Option<u64>,
-    /// It runs on this machine: its `/proc` and its files are ours to read.
+    /// The program runs on this machine, so the recorder can read its `/proc` entry and its files.
     pub(super) local: bool,
     /// The recording started the program, so the program ends with the recording.
     pub(super) launched: bool,
-    /// The server sends other text in the place of thread names.
+    /// The server sends other text instead of thread names.
     pub(super) nameless: bool,
     /// The server is our own stub, which steps over its breakpoints by itself.
     pub(super) own_stub: bool,
-    /// The server had the program before the recorder came, so an inspection leaves it as it was.
+    /// The program ran under the server before the recorder connected, so an inspection leaves it
+    /// there unchanged.
     pub(super) served_before: bool,
     /// The server reports the start and end of every thread without a stop.
     pub(super) tells_creators: bool,
     /// Another client may control the program, so the recorder neither stops nor resumes it.
     pub(super) observes: bool,
     pub(super) stops: Stops,
-    /// Declared after the client: the stub ends when the connection does.
+    /// Declared after the client, because the stub ends when the connection closes.
     _stub: Option<Stub>,
 }
 
 impl Session {
-    /// Comes to the program and gives the reason for which it stands still.
+    /// Connects to the program, and returns the stop reply that says why it is stopped.
     pub(super) fn open(options: &mut Options, observe: bool) -> Result<(Self, StopReply), Error> {
         let client_options = ClientOptions {
             log: options.rsp_log.take(),
@@ -86,7 +87,7 @@ impl Session {
             }
         };
         let result = result.and_then(|mut client| {
-            let (stop, served_before) = come_to(&mut client, &options.source)?;
+            let (stop, served_before) = connect(&mut client, &options.source)?;
             Ok((client, stop, served_before))
         });
         let (client, stop, served_before) = match (result, stub) {
@@ -114,7 +115,7 @@ impl Session {
         };
         let (mut client, stub) = client;
         if stub.is_none() && is_whole_machine(&mut client) {
-            // QEMU has halted it for us.
+            // QEMU halted the machine when the recorder connected.
             let _ = client.detach();
             return Err(Error::WholeMachine);
         }
@@ -185,7 +186,7 @@ impl Session {
         }
     }
 
-    /// The record that describes program and machine.
+    /// The record that describes the program and the machine.
     pub(super) fn target(&self, executable: String) -> capture::Target {
         let description = self.client.description();
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -217,23 +218,24 @@ impl Session {
         }
     }
 
-    /// Whether the server is known to step over its own breakpoints when told to continue: our stub
-    /// does, where the kernel can step (docs/reference/protocol.md, "Resuming and breakpoints").
+    /// True if the server steps over its own breakpoints when the client resumes a thread. Our stub
+    /// does so where the kernel can single-step (docs/reference/protocol.md, "Resuming and
+    /// breakpoints").
     pub(super) fn steps_over(&self) -> bool {
         self.client.features().has("QUnspoolThreads") && self.abi.arch != Arch::Arm
     }
 
-    /// Whether the server can be trusted to report the start and end of threads.
+    /// True if the server reports the start and end of threads reliably.
     ///
-    /// gdbserver offers to and, as of 13.1, aborts at the first new thread ("resume_one_lwp_throw:
-    /// Assertion `lwp->waitstatus.kind () == TARGET_WAITKIND_IGNORE' failed"). It is known by two
-    /// features that nobody else has both of.
+    /// gdbserver offers these reports and, as of 13.1, aborts at the first new thread
+    /// ("resume_one_lwp_throw: Assertion `lwp->waitstatus.kind () == TARGET_WAITKIND_IGNORE'
+    /// failed"). It is the only server with both of these features.
     pub(super) fn can_report_threads(&self) -> bool {
         let features = self.client.features();
         !(features.has("StaticTracepoints") && features.has("QStartupWithShell"))
     }
 
-    /// All threads, with names where these are not to be had for less.
+    /// Lists all threads, with their names if `/proc` does not have them.
     pub(super) fn thread_list(&mut self) -> Result<Vec<ThreadEntry>, Error> {
         if !self.local {
             return Ok(self.client.thread_list()?.to_vec());
@@ -247,7 +249,7 @@ impl Session {
         Ok(ids.into_iter().map(entry).collect())
     }
 
-    /// A thread's name, by the cheapest means there is.
+    /// Reads a thread's name in the cheapest way available.
     pub(super) fn thread_name(&mut self, thread: ThreadId) -> Option<String> {
         if self.local {
             return self.local_thread_name(thread.tid);
@@ -262,29 +264,29 @@ impl Session {
             .filter(|name| !name.is_empty())
     }
 
-    /// A thread's name from `/proc`; works while the program runs.
+    /// Reads a thread's name from `/proc`. Works while the program runs.
     pub(super) fn local_thread_name(&self, tid: u64) -> Option<String> {
         let path = format!("/proc/{}/task/{tid}/comm", self.pid?);
-        // One read: the kernel's names have 15 bytes, and there may be thousands of threads.
+        // One read suffices: the kernel's names have 15 bytes. There may be thousands of threads.
         let mut bytes = [0; 64];
         let count = fs::File::open(path).ok()?.read(&mut bytes).ok()?;
         let name = String::from_utf8_lossy(bytes.get(..count)?);
         Some(name.trim_end_matches('\n').to_owned())
     }
 
-    /// Whether a stop leaves other threads running: QEMU's user mode, which alone answers this query.
+    /// True if a stop leaves other threads running. Only QEMU's user mode does that.
     pub(super) fn stops_one_thread(&mut self) -> bool {
         if self.own_stub || self.client.features().has("QThreadEvents") {
             return false;
         }
         let answer = self.client.raw(b"qqemu.sstepbits").unwrap_or_default();
-        // Its system emulation answers as well, but stops all processors; it knows no auxv.
+        // QEMU's system emulation answers as well, but stops all processors. It has no auxv.
         let user_mode = self.client.features().has("qXfer:auxv:read");
         user_mode && answer.starts_with(b"ENABLE=")
     }
 
-    /// The file that a process of this machine has mapped at an address. Where the dynamic linker has a relative path, nothing else
-    /// tells relative to what.
+    /// The file that a local process has mapped at an address. If the dynamic linker has a relative
+    /// path, only this mapping shows which directory it is relative to.
     pub(super) fn mapped_file(&self, avma: u64) -> Option<String> {
         if !self.local {
             return None;
@@ -295,8 +297,8 @@ impl Session {
         Some(there.path.to_owned())
     }
 
-    /// What the kernel says of a thread, in the words of `/proc/PID/task/TID/NAME` (proc(5)).
-    pub(super) fn kernels_word(&mut self, tid: u64, name: &str) -> Option<String> {
+    /// Reads `/proc/PID/task/TID/NAME` (proc(5)), the kernel's description of a thread.
+    pub(super) fn task_file(&mut self, tid: u64, name: &str) -> Option<String> {
         let path = format!("/proc/{}/task/{tid}/{name}", self.pid?);
         let bytes = if self.local {
             fs::read(path).ok()?
@@ -306,7 +308,7 @@ impl Session {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Waits for a reply for at most `timeout`. An observer gets none, only notices.
+    /// Waits for a reply for at most `timeout`. An observer gets only notices, never replies.
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<StopReply>, Error> {
         if self.observes {
             self.client.listen(timeout)?;
@@ -315,7 +317,7 @@ impl Session {
         Ok(self.client.wait(Some(timeout))?)
     }
 
-    /// Fails if an observed stub no longer answers. Other servers take no questions while the
+    /// Fails if an observed stub no longer answers. Other servers accept no questions while the
     /// program runs.
     pub(super) fn check_link(&mut self) -> Result<(), Error> {
         if !self.observes || self.local {
@@ -325,7 +327,7 @@ impl Session {
         Ok(client.check_link(SILENCE_LIMIT, ANSWER_TIMEOUT)?)
     }
 
-    /// The registers that came with a stop, or all of them if the pc is missing.
+    /// The registers that the stop reply contained, or all registers if the pc is missing.
     pub(super) fn known_registers(
         &mut self,
         thread: ThreadId,
@@ -338,7 +340,7 @@ impl Session {
         Ok(self.client.registers(thread)?)
     }
 
-    /// All registers of `thread`, read only if the stop reply lacks some.
+    /// All registers of `thread`. Reads them only if the stop reply lacks some.
     pub(super) fn all_registers(
         &mut self,
         thread: ThreadId,
@@ -350,7 +352,7 @@ impl Session {
         Ok(self.client.registers(thread)?)
     }
 
-    /// The code address of `thread` after `reply`.
+    /// The program counter of `thread` after `reply`.
     pub(super) fn pc_of(
         &mut self,
         thread: ThreadId,
@@ -363,7 +365,7 @@ impl Session {
         Ok(self.abi.pc(&registers).map(|pc| self.abi.code_address(pc)))
     }
 
-    /// Lets all threads run.
+    /// Resumes all threads.
     pub(super) fn resume(&mut self) -> Result<(), Error> {
         if self.observes {
             return Ok(());
@@ -371,7 +373,7 @@ impl Session {
         Ok(self.client.resume(&[(Action::Continue, None)])?)
     }
 
-    /// Lets all threads run and delivers a signal to `thread`.
+    /// Resumes all threads and delivers a signal to `thread`.
     pub(super) fn resume_with(
         &mut self,
         thread: ThreadId,
@@ -400,13 +402,13 @@ impl Session {
             .and_then(|pid| i32::try_from(pid).ok())
             .filter(|pid| *pid > 1);
         if let Some(pid) = pid {
-            // It may have ended this very moment; its end is then reported all the same.
+            // The process may just have ended. The server then still reports its end.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
-    /// True if a signal that is about to be delivered ends the program. Apart from SIGINT the stub
-    /// reports only fatal signals.
+    /// True if a signal that is about to be delivered will end the program. Apart from SIGINT the
+    /// stub reports only fatal signals.
     pub(super) fn is_fatal(&mut self, signal: u8) -> bool {
         if !self.stops.before_fatal {
             return false;
@@ -417,7 +419,7 @@ impl Session {
         let Some(pid) = self.pid else {
             return false;
         };
-        let status = self.kernels_word(pid, "status").unwrap_or_default();
+        let status = self.task_file(pid, "status").unwrap_or_default();
         !SURVIVED_SIGNALS.iter().any(|name| {
             let mut lines = status.lines();
             let mask = lines.find_map(|line| line.strip_prefix(name));
@@ -456,8 +458,9 @@ fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
     }
 }
 
-/// Has the server take the program that the user named. Why that stands still.
-fn come_to(client: &mut Client, source: &Source) -> Result<(StopReply, bool), unspool_rsp::Error> {
+/// Makes the server start or attach to the program that the user named. Returns why it is stopped,
+/// and whether the server already had it.
+fn connect(client: &mut Client, source: &Source) -> Result<(StopReply, bool), unspool_rsp::Error> {
     let Source::Connect { subject, .. } = source else {
         return Ok((client.stop_reason()?, false));
     };
@@ -474,9 +477,9 @@ fn come_to(client: &mut Client, source: &Source) -> Result<(StopReply, bool), un
     })
 }
 
-/// Whether the server is QEMU's system emulation, which alone answers this query.
+/// True if the server is QEMU's system emulation, the only server that answers this query.
 fn is_whole_machine(client: &mut Client) -> bool {
-    // A program's servers say where the kernel has put it.
+    // Servers of user programs send an auxiliary vector.
     if client.is_observer() || client.features().has("qXfer:auxv:read") {
         return false;
     }

@@ -1,4 +1,5 @@
-//! Where records go: a capture file, or memory for a single look; and the clock they are stamped with.
+//! Receives all records: in a capture file, or in memory for an inspection. Keeps the recording's
+//! clock.
 
 use std::fs::File;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -9,16 +10,17 @@ use unspool_capture::{
 };
 use unspool_rsp::ThreadId;
 
-/// Takes records. The first write error ends the writing and is kept; the rest is swallowed, for
-/// the program has to be let go in order whatever becomes of the file.
+/// Receives records. Keeps the first write error and drops all later records, because the recorder
+/// must still detach from the program properly.
 pub(super) struct Sink {
     out: Out,
     start: Instant,
     events: u64,
     failure: Option<WriteError>,
-    /// Records that tell what is mapped: the program and its modules.
+    /// Records that describe mapped memory: the program and its modules.
     mapped: Vec<Record>,
-    /// What is recorded while threads are read, with what is needed to understand it.
+    /// A copy of the records made while threads are read, and of the records needed to understand
+    /// them.
     copy: Option<Vec<Record>>,
 }
 
@@ -47,7 +49,7 @@ impl Sink {
         }
     }
 
-    /// Keeps a copy of all records from now on, which is a look at these threads.
+    /// Copies all records from now on. The copy is an inspection of these threads.
     pub(super) fn begin_copy(&mut self, time_ns: u64, threads: &[ThreadId]) {
         let header = Header {
             source: Source::Inspected.into(),
@@ -65,12 +67,12 @@ impl Sink {
         self.copy = Some(copy);
     }
 
-    /// The copy as far as it has come.
+    /// The copy so far.
     pub(super) fn copy(&self) -> &[Record] {
         self.copy.as_deref().unwrap_or_default()
     }
 
-    /// Ends the copy.
+    /// Ends and returns the copy.
     pub(super) fn take_copy(&mut self) -> Vec<Record> {
         self.copy.take().unwrap_or_default()
     }
@@ -139,7 +141,7 @@ impl Sink {
         self.record(note);
     }
 
-    /// Writes what has waited long enough.
+    /// Writes records that have waited long enough.
     pub(super) fn flush_if_due(&mut self) {
         if let Out::File(Some(writer)) = &mut self.out {
             let result = writer.flush_if_due();
@@ -151,7 +153,7 @@ impl Sink {
         self.failure.is_some()
     }
 
-    /// Ends the capture and gives the first write error, if there was one.
+    /// Ends the capture and returns the first write error, if there was one.
     pub(super) fn finish(&mut self, reason: EndReason, detail: String) -> Option<WriteError> {
         let time_ns = self.now_ns();
         self.record(End {
@@ -168,7 +170,7 @@ impl Sink {
         self.failure.take()
     }
 
-    /// The records of a look.
+    /// The records in memory.
     pub(super) fn records(&self) -> &[Record] {
         match &self.out {
             Out::Memory(records) => records,
@@ -186,7 +188,7 @@ impl Sink {
     }
 }
 
-/// Wall clock for the header; display only.
+/// Wall-clock time for the header, for display only.
 pub(super) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since

@@ -1,17 +1,18 @@
-//! A live thread's stack, fetched as an unwinder asks for it, everything fetched kept.
+//! Reads a live thread's stack as an unwinder requests it, and keeps all bytes read.
 //!
-//! Sparse on purpose: a 1 MB frame costs two reads, and a snapshot holds what the walk needed.
+//! The stack is sparse: a 1 MB frame costs two reads, and a snapshot holds only the bytes that the
+//! walk needed.
 
 use unspool_capture::Chunk;
 use unspool_rsp::Client;
 use unspool_unwind::{MemoryGap, StackMemory};
 
-/// First read at the stack pointer: most creation paths are shorter, and it fits one reply of a
-/// server with small packets.
+/// Bytes of the first read, at the stack pointer. Most creation paths are shorter, and one reply of
+/// a server with small packets can hold them.
 pub(super) const FIRST: usize = 2048;
-/// Later reads: deep stacks come in few round trips.
+/// Bytes of each later read. Deep stacks need only a few round trips.
 const MORE: usize = 8192;
-/// Bounds for a stack that is not one.
+/// Limits, in bytes and in reads, for memory that is not a stack.
 const TOTAL_LIMIT: usize = 8 << 20;
 const FETCH_LIMIT: usize = 4096;
 
@@ -24,7 +25,7 @@ pub(super) struct LiveStack<'a> {
 }
 
 impl<'a> LiveStack<'a> {
-    /// A stack of which `first` was read already.
+    /// A stack whose inner part `first` has already been read.
     pub(super) fn new(client: &'a mut Client, first: Option<Chunk>) -> Self {
         let chunks: Vec<Chunk> = first
             .into_iter()
@@ -39,12 +40,12 @@ impl<'a> LiveStack<'a> {
         }
     }
 
-    /// Everything that was read.
+    /// All bytes read.
     pub(super) fn into_chunks(self) -> Vec<Chunk> {
         self.chunks
     }
 
-    /// What is known from `avma` on, without a hole.
+    /// The known contiguous bytes from `avma` on.
     fn known(&self, avma: u64) -> Option<&[u8]> {
         self.chunks.iter().find_map(|chunk| {
             let at = usize::try_from(avma.checked_sub(chunk.address)?).ok()?;
@@ -57,7 +58,7 @@ impl<'a> LiveStack<'a> {
             return false;
         }
         self.fetches += 1;
-        // Not into what is known already, lest it is kept twice.
+        // Stop before bytes that are already known, so that none is kept twice.
         let next = self
             .chunks
             .iter()
@@ -67,7 +68,8 @@ impl<'a> LiveStack<'a> {
         let room = next.map_or(MORE, |next| {
             usize::try_from(next - avma).unwrap_or(MORE).min(MORE)
         });
-        // The stack may end within the range: a page that is missing says nothing of those before.
+        // The stack may end within the range. A missing page must not prevent reading the pages
+        // before.
         let to_page_end = 4096 - usize::try_from(avma % 4096).unwrap_or(0);
         let bytes = match self.client.read_memory(avma, room) {
             Ok(bytes) if !bytes.is_empty() => bytes,

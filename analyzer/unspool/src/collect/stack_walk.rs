@@ -1,4 +1,4 @@
-//! Walks of stacks while recording, which find out which bytes a snapshot needs.
+//! Walks stacks during a recording, to find out which bytes a snapshot needs.
 //!
 //! Apart from `stack` and `collected_stack`, which supply the bytes.
 
@@ -11,7 +11,7 @@ use super::error::Error;
 use super::modules::Modules;
 use super::sink::Sink;
 
-/// Walks stacks and keeps what the walks need and what they found missing.
+/// Walks stacks, and keeps the modules whose files could not be used.
 #[derive(Debug, Default)]
 pub(super) struct StackWalker {
     /// Memory that came with the latest stop reply.
@@ -29,13 +29,13 @@ impl StackWalker {
             .collect();
     }
 
-    /// The stack at `sp`, if the stop reply brought it.
+    /// The stack at `sp`, if the stop reply contained it.
     pub(super) fn take_sent(&mut self, sp: Option<u64>) -> Option<Chunk> {
         let mut sent = std::mem::take(&mut self.sent).into_iter();
         sent.find(|chunk| Some(chunk.address) == sp)
     }
 
-    /// Walks a stack, so that `memory` learns which bytes are needed. Keeps the modules on the way
+    /// Walks a stack, so that `memory` records which bytes are needed. Keeps the modules on the way
     /// whose files could not be used.
     pub(super) fn walk(
         &mut self,
@@ -58,7 +58,7 @@ impl StackWalker {
         stack
     }
 
-    /// Notes every module whose file could not be used. The error is the first of them.
+    /// Notes every module whose file could not be used. Returns the first as an error.
     pub(super) fn note_unusable(&mut self, sink: &mut Sink) -> Option<Error> {
         for path in self.unusable.keys() {
             sink.note(

@@ -1,9 +1,10 @@
-//! Resuming a thread that stands at one of our breakpoints.
+//! Resumes a thread that is stopped at one of our breakpoints.
 //!
-//! Servers differ. Ours steps over its own breakpoints when told to continue. QEMU's executes
-//! what is below an inserted breakpoint when told to step. gdbserver does neither: there the
-//! breakpoint is taken out, the one thread stepped while the others stand, and put back. Which it
-//! is shows at the first hit, and never changes within a session.
+//! Servers differ. Our stub steps over its own breakpoints when the client resumes a thread. QEMU
+//! executes the instruction below an inserted breakpoint when the client steps a thread. gdbserver
+//! does neither: the recorder must remove the breakpoint, step this thread alone, and insert the
+//! breakpoint again. The first hit shows which method a server needs. It never changes within a
+//! session.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -13,30 +14,30 @@ use unspool_rsp::{Action, Breakpoint, StopReply, ThreadId};
 use super::error::Error;
 use super::session::{SIGTRAP, Session};
 
-/// The way in which a server gets a thread past a breakpoint.
+/// The method by which a server steps a thread past a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepMethod {
-    /// `continue` is enough.
+    /// Resuming the thread is enough.
     Continue,
     /// A step executes the original instruction; the breakpoint stays.
     StepInserted,
-    /// The breakpoint must be out during the step.
+    /// The breakpoint must be removed during the step.
     StepRemoved,
 }
 
-/// Timeout of one instruction. A longer one is blocked in the kernel.
+/// Timeout of one instruction. A longer instruction is blocked in the kernel.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit on signals that the server reports before the step completes.
 const SIGNALS_BEFORE_STEP: usize = 64;
 
-/// Gets threads past breakpoints.
+/// Resumes threads past breakpoints.
 #[derive(Debug)]
 pub(super) struct Stepper {
     /// The server's method, once known.
     method: Option<StepMethod>,
     /// Threads whose step has not been reported.
     stepping: HashSet<u64>,
-    /// Replies that came in the place of a step's end.
+    /// Replies that arrived instead of the end of a step.
     replies: VecDeque<StopReply>,
 }
 
@@ -49,7 +50,7 @@ impl Stepper {
         }
     }
 
-    /// The next reply that came in the place of a step's end.
+    /// The next reply that arrived instead of the end of a step.
     pub(super) fn take_reply(&mut self) -> Option<StopReply> {
         self.replies.pop_front()
     }
@@ -59,7 +60,7 @@ impl Stepper {
         self.stepping.remove(&tid)
     }
 
-    /// Lets `thread` go on from `breakpoint`, where it stands, and all others with it.
+    /// Resumes `thread`, which is stopped at `breakpoint`, and all other threads with it.
     pub(super) fn pass(
         &mut self,
         session: &mut Session,
@@ -112,8 +113,8 @@ impl Stepper {
         match session.wait(STEP_TIMEOUT)? {
             Some(reply) => match stepped(session, thread, &reply)? {
                 Some(pc) if pc != breakpoint.address => session.resume(),
-                // A signal came first, or another thread stopped: both are handled as ever. A
-                // thread that still stands here will be found here again.
+                // A signal came first, or another thread stopped. The event loop handles both. A
+                // thread that is still at the breakpoint will hit it again.
                 _ => {
                     self.stepping.insert(thread.tid);
                     self.replies.push_back(reply);
@@ -155,7 +156,8 @@ impl Stepper {
                 break;
             }
             if *got != SIGTRAP && *got != 0 {
-                // Delivered when the thread is past the breakpoint; a handler could come by here.
+                // Deliver the signal after the step, because its handler could run into this
+                // breakpoint.
                 signal = Some(*got);
             }
             if session.pc_of(thread, &reply)? != Some(breakpoint.address) {
@@ -179,7 +181,7 @@ impl Stepper {
     }
 }
 
-/// The address of `thread` if `reply` is the end of its step.
+/// The program counter of `thread` if `reply` is the end of its step.
 fn stepped(
     session: &mut Session,
     thread: ThreadId,

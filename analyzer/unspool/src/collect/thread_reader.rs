@@ -1,7 +1,7 @@
 //! Reads all threads of a program: registers, stacks, and the objects that they wait for.
 //!
-//! An inspection needs nothing else. A recording reads threads whose creation it missed, and all
-//! threads at its end. Apart from `hits` because no probe is involved.
+//! An inspection needs nothing else. A recording reads the threads whose creation it missed, and
+//! all threads at its end. Apart from `hits` because no probe is involved.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use super::threads::Threads;
 use super::wanted::Wanted;
 use crate::platform::syscall::{AFTER, BEFORE};
 
-/// Threads whose registers and first stack bytes are asked for at once.
+/// Number of threads whose registers and stacks one batch requests.
 const BATCH: usize = 64;
-/// Bytes of each stack in the first read: the whole of most.
+/// Bytes of each stack in the first read. Most stacks are smaller.
 const FIRST_READ: usize = 3 * 1024;
 const PAGE: u64 = 4096;
-/// Bytes that are read of one wanted range, at most.
+/// Maximum number of bytes read from one requested range.
 const MAX_OBJECT_READ: u64 = 4096;
-/// Bytes of longer stacks in the second read.
+/// Bytes of each longer stack in the second read.
 const LONG_STACK: usize = 64 * 1024;
 
 /// Limit on attempts to find all threads asleep.
@@ -44,23 +44,25 @@ pub(super) type Taken = (Vec<ThreadStack>, Vec<u64>);
 pub(super) struct ReadThread {
     pub(super) thread: ThreadId,
     pub(super) registers: Registers,
-    /// The inner part of its stack, where that came along.
+    /// The inner part of its stack, if the server sent it with the registers.
     pub(super) stack: Option<Chunk>,
 }
 
 /// A thread that the kernel has put to sleep in a system call.
 #[derive(Debug, PartialEq, Eq)]
 struct Asleep {
-    /// How often it was given a processor and lost it.
+    /// Number of voluntary and of involuntary context switches.
     switches: [u64; 2],
-    /// The call's first argument: of a futex, the word.
+    /// The call's first argument; for a futex call, the address of the futex word.
     word: u64,
     sp: u64,
 }
 
 impl Asleep {
-    /// By its `status` and `syscall` (proc(5)): `202 0x7f30 0x80 0x2 0x0 0x0 0x0 0x7ffd 0x7f31`, number, arguments, sp and pc; or
-    /// `running`, also of a thread that was woken and waits for a processor.
+    /// Parses a thread's `status` and `syscall` files (proc(5)). `syscall` holds the number,
+    /// arguments, stack pointer and program counter: `202 0x7f30 0x80 0x2 0x0 0x0 0x0 0x7ffd
+    /// 0x7f31`. It says `running` for a running thread and for a woken thread that waits for a
+    /// processor.
     fn read(status: &str, call: &str) -> Option<Asleep> {
         field(status, "State:\tS")?;
         let switches = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
@@ -88,7 +90,7 @@ pub(super) struct ThreadReader<'a> {
     sink: &'a mut Sink,
     modules: &'a Modules,
     threads: &'a Threads,
-    /// Words that the threads read so far may wait at.
+    /// Addresses of futex words at which the threads read so far may wait.
     waited_at: Vec<u64>,
 }
 
@@ -108,22 +110,22 @@ impl<'a> ThreadReader<'a> {
         }
     }
 
-    /// Where the threads are recorded.
+    /// The sink that receives the threads.
     pub(super) fn sink(&mut self) -> &mut Sink {
         self.sink
     }
 
-    /// The threads that live.
+    /// The ids of all live threads.
     pub(super) fn thread_ids(&self) -> Vec<ThreadId> {
         self.threads.ids()
     }
 
-    /// All threads and the memory around the words that they wait at, with their program counters;
-    /// `None` if the server cannot give many stacks at once.
+    /// Reads all threads, and the memory around the words at which they wait. `None` if the server
+    /// cannot send many stacks at once.
     pub(super) fn take_threads(
         &mut self,
         from_ns: u64,
-        stands: bool,
+        is_stopped: bool,
     ) -> Result<Option<Taken>, Error> {
         if !self.session.client.has_stacks() {
             return Ok(None);
@@ -136,21 +138,21 @@ impl<'a> ThreadReader<'a> {
         let words = looked.iter().filter_map(|one| abi.waits_at(one)).collect();
         let pcs = looked.iter().filter_map(|one| abi.pc(one)).collect();
         self.read_around(words);
-        if stands {
+        if is_stopped {
             let to_ns = self.sink.now_ns();
             self.sink.record(Standstill { from_ns, to_ns });
         }
         Ok(Some((taken, pcs)))
     }
 
-    /// Reads all threads, one after another.
-    pub(super) fn read_each(&mut self, from_ns: u64, stands: bool) -> Result<(), Error> {
+    /// Reads all threads one after another.
+    pub(super) fn read_each(&mut self, from_ns: u64, is_stopped: bool) -> Result<(), Error> {
         let threads = self.threads.ids();
         self.waited_at.clear();
         self.read_threads(&threads)?;
         let words = std::mem::take(&mut self.waited_at);
         self.read_around(words);
-        if stands {
+        if is_stopped {
             let to_ns = self.sink.now_ns();
             self.sink.record(Standstill { from_ns, to_ns });
         }
@@ -158,23 +160,23 @@ impl<'a> ThreadReader<'a> {
     }
 
     /// Reads all threads of a program that is recorded.
-    pub(super) fn read_all(&mut self, stands: bool) -> Result<(), Error> {
+    pub(super) fn read_all(&mut self, is_stopped: bool) -> Result<(), Error> {
         let from_ns = self.sink.now_ns();
-        let taken = self.take_threads(from_ns, stands)?;
+        let taken = self.take_threads(from_ns, is_stopped)?;
         self.record_kernel_state(None);
         match taken {
             Some((taken, _)) => self.record_taken(taken, Some(from_ns)),
-            None => self.read_each(from_ns, stands),
+            None => self.read_each(from_ns, is_stopped),
         }
     }
 
-    /// Reads some threads again, and memory.
+    /// Reads the requested threads again, and the requested memory.
     pub(super) fn read_more(&mut self, wanted: &Wanted) {
         if !wanted.threads.is_empty() {
             let mut threads = self.threads.ids();
             let all = threads.len();
             threads.retain(|id| wanted.threads.contains(&id.tid));
-            // The earlier records are good without.
+            // If this fails, the earlier records remain valid.
             let _ = match self.session.observes && threads.len() == all {
                 true => self.read_all_asleep(&threads),
                 false => self.read_threads(&threads),
@@ -183,11 +185,12 @@ impl<'a> ThreadReader<'a> {
         self.read_ranges(&wanted.memory);
     }
 
-    /// Reads again all threads of a program that cannot be stopped. Each may be in a wait when it is
-    /// read though at any moment another runs. The kernel shows whether all slept at the same time.
+    /// Reads all threads of a program again that cannot be stopped. Each thread may wait when it is
+    /// read, although at every moment another thread runs. The kernel's files show whether all of
+    /// them slept at the same time.
     fn read_all_asleep(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         let mut slept = None;
-        // Threads that the first read has woken need a processor to fall asleep again.
+        // Threads that the first read woke need a processor to fall asleep again.
         for _ in 0..ASLEEP_TRIES {
             let before = self.asleep(threads);
             let from_ns = self.sink.now_ns();
@@ -219,20 +222,20 @@ impl<'a> ThreadReader<'a> {
     /// The system call that each thread sleeps in; `None` if one does not sleep.
     fn asleep(&mut self, threads: &[ThreadId]) -> Option<Vec<Asleep>> {
         let one = |id: &ThreadId| {
-            let status = self.session.kernels_word(id.tid, "status")?;
-            let call = self.session.kernels_word(id.tid, "syscall")?;
+            let status = self.session.task_file(id.tid, "status")?;
+            let call = self.session.task_file(id.tid, "syscall")?;
             Asleep::read(&status, &call)
         };
         threads.iter().map(one).collect()
     }
 
-    /// Records what only the kernel knows: whether a signal has stopped the program, which signals it
-    /// handles, and the thread ids inside its PID namespace.
+    /// Records the state that only the kernel knows: whether a signal had stopped the program,
+    /// which signals it handles, and the thread ids inside its PID namespace.
     pub(super) fn record_kernel_state(&mut self, before: Option<char>) {
         let Some(pid) = self.session.pid else {
             return;
         };
-        let status = self.session.kernels_word(pid, "status").unwrap_or_default();
+        let status = self.session.task_file(pid, "status").unwrap_or_default();
         let own = own_tid(&status);
         self.sink.record(ThreadState {
             tid: pid,
@@ -246,10 +249,7 @@ impl<'a> ThreadReader<'a> {
             return;
         }
         for id in self.threads.ids() {
-            let status = self
-                .session
-                .kernels_word(id.tid, "status")
-                .unwrap_or_default();
+            let status = self.session.task_file(id.tid, "status").unwrap_or_default();
             self.sink.record(ThreadState {
                 tid: id.tid,
                 time_ns: self.sink.now_ns(),
@@ -259,7 +259,7 @@ impl<'a> ThreadReader<'a> {
         }
     }
 
-    /// Reads the memory around words that threads wait at: the objects that hold them.
+    /// Reads the memory around the words at which threads wait, so that it covers their objects.
     fn read_around(&mut self, mut words: Vec<u64>) {
         words.sort_unstable();
         words.dedup();
@@ -267,7 +267,7 @@ impl<'a> ThreadReader<'a> {
         for word in words {
             let (start, end) = (word.saturating_sub(BEFORE), word.saturating_add(AFTER));
             match ranges.last_mut() {
-                // Neighbours, up to a page at once.
+                // Merge neighbours, up to a page.
                 Some(last) if start <= last.end && end - last.start <= PAGE => last.end = end,
                 _ => ranges.push(start..end),
             }
@@ -276,7 +276,8 @@ impl<'a> ThreadReader<'a> {
     }
 
     fn read_ranges(&mut self, ranges: &[Range<u64>]) {
-        // An object may lie at the very beginning or end of what is mapped.
+        // An object may lie at the very beginning or end of mapped memory, so read each page
+        // separately.
         let pieces = ranges.iter().flat_map(|range| {
             let end = range.end.min(range.start.saturating_add(MAX_OBJECT_READ));
             let middle = (range.start | (PAGE - 1)).saturating_add(1);
@@ -299,7 +300,7 @@ impl<'a> ThreadReader<'a> {
         for (piece, ticket) in pieces.into_iter().zip(tickets) {
             let bytes = answers.take(ticket).unwrap_or_default();
             match joined.last_mut() {
-                // The halves of what lies across pages.
+                // Join the two halves of a range that crosses a page boundary.
                 Some(last)
                     if !last.bytes.is_empty()
                         && last.address + last.bytes.len() as u64 == piece.start
@@ -319,7 +320,7 @@ impl<'a> ThreadReader<'a> {
         }
     }
 
-    /// Records threads as they were, and reads those again whose stack was too short.
+    /// Records the threads as read, and reads threads with longer stacks again.
     pub(super) fn record_taken(
         &mut self,
         taken: Vec<ThreadStack>,
@@ -354,7 +355,7 @@ impl<'a> ThreadReader<'a> {
             .zip(self.session.client.stacks(&threads, LONG_STACK)?)
         {
             if let Some((registers, first)) = self.parts(&one) {
-                // If it has not moved, it is as it was at first.
+                // Unchanged registers show that the thread did not run since the first read.
                 let same = before.registers == one.registers;
                 self.read_thread(
                     one.thread,
@@ -375,7 +376,7 @@ impl<'a> ThreadReader<'a> {
         Some((registers, Chunk { address, bytes }))
     }
 
-    /// Records a snapshot of each of these threads. A thread that cannot be read is a note.
+    /// Records a snapshot of each of these threads. Notes the threads that cannot be read.
     pub(super) fn read_threads(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         if self.session.client.has_stacks() {
             let taken = self.session.client.stacks(threads, FIRST_READ)?;
@@ -386,7 +387,7 @@ impl<'a> ThreadReader<'a> {
             .try_for_each(|some| self.read_batch(some))
     }
 
-    /// The registers of the threads that can be read, and the stacks that come along.
+    /// The registers of all readable threads, and the stacks that the server sends with them.
     pub(super) fn registers_of(&mut self, threads: &[ThreadId]) -> Result<Vec<ReadThread>, Error> {
         if self.session.client.has_stacks() {
             let taken = self.session.client.stacks(threads, FIRST_READ)?;
@@ -471,8 +472,8 @@ impl<'a> ThreadReader<'a> {
         let file = self.session.abi.register_file(registers);
         let end = self.session.abi.sp(registers).filter(|_| first.is_none());
         let mut memory = LiveStack::new(&mut self.session.client, first);
-        // For a stack shorter than the first read some servers give nothing. Its end is wanted even
-        // if the walk does not need it.
+        // Some servers send nothing for a stack shorter than the first read. Read the end of the
+        // stack even if the walk does not need it.
         if let Some(end) = end {
             let _ = memory.read(end, &mut [0]);
         }
@@ -507,12 +508,13 @@ impl<'a> ThreadReader<'a> {
     }
 }
 
-/// A line of `/proc/PID/status`.
+/// Returns the rest of a line of `/proc/PID/status`.
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 
-/// The id of a thread in the innermost of its PID namespaces, which is what its own program sees (`NSpid` in proc(5)).
+/// The id of a thread in the innermost of its PID namespaces, which its own program sees (`NSpid`
+/// in proc(5)).
 fn own_tid(status: &str) -> Option<u64> {
     field(status, "NSpid:")?
         .split_whitespace()

@@ -1,4 +1,4 @@
-//! Which threads live, since when, under what name.
+//! The live threads, with their start times and names.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ const LIST_INTERVAL: Duration = Duration::from_millis(100);
 struct Thread {
     id: ThreadId,
     name: String,
-    /// It has arrived at its start routine; it was not made by anything when it never does.
+    /// The thread has reached its start routine.
     started: bool,
 }
 
-/// The threads that live.
+/// All live threads.
 #[derive(Debug)]
 pub(super) struct Threads {
     live: BTreeMap<u64, Thread>,
-    /// The server reports every thread's end; otherwise lists are compared.
+    /// The server reports the end of every thread. Otherwise thread lists are compared.
     pub(super) exact: bool,
     /// Time of the latest listing.
     listed: Instant,
 }
 
 impl Threads {
-    /// No thread is known yet.
+    /// Creates an empty list of threads.
     pub(super) fn new() -> Threads {
         Threads {
             live: BTreeMap::new(),
@@ -41,7 +41,8 @@ impl Threads {
         }
     }
 
-    /// Notes a thread, unless it is known. `existed_before`: its creation was not watched.
+    /// Records a thread unless it is known. `existed_before` is set if its creation was not
+    /// watched.
     pub(super) fn seen(
         &mut self,
         sink: &mut Sink,
@@ -75,8 +76,8 @@ impl Threads {
         );
     }
 
-    /// Notes what the server tells of a thread, and has sent then.
-    pub(super) fn heard(
+    /// Handles a thread notice that the server sent at `sent_ns` in the recording's time.
+    pub(super) fn on_notice(
         &mut self,
         sink: &mut Sink,
         pid: Option<u64>,
@@ -91,7 +92,7 @@ impl Threads {
                 thread_pointer,
                 age,
             } => {
-                // A new thread has its creator's name (clone(2) copies the whole task).
+                // A new thread has its creator's name, because clone(2) copies the whole task.
                 let name = self.live.get(&creator);
                 let name = name.map_or(String::new(), |creator| creator.name.clone());
                 sink.record(ThreadSeen {
@@ -145,21 +146,21 @@ impl Threads {
         }
     }
 
-    /// Notes that a thread has arrived at a start routine; false if it had before, so that this is
-    /// an ordinary call of that function.
+    /// Records that a thread has reached a start routine. False if it had already started: then
+    /// this is an ordinary call of the function.
     pub(super) fn start(&mut self, tid: u64) -> bool {
         self.live
             .get_mut(&tid)
             .is_some_and(|thread| !std::mem::replace(&mut thread.started, true))
     }
 
-    /// Notes the name a thread has now, if it is another than before.
+    /// Records the thread's present name, if it has changed.
     pub(super) fn rename(&mut self, sink: &mut Sink, tid: u64, name: String) {
         let now = sink.now_ns();
         self.renamed_at(sink, tid, now, name);
     }
 
-    /// Notes the name a thread got then, if it is another than before.
+    /// Records the name that a thread got at `time_ns`, if it has changed.
     pub(super) fn renamed_at(&mut self, sink: &mut Sink, tid: u64, time_ns: u64, name: String) {
         if let Some(thread) = self.live.get_mut(&tid)
             && !name.is_empty()
@@ -170,7 +171,7 @@ impl Threads {
         }
     }
 
-    /// Reads all names again without stopping the program; possible on this machine only.
+    /// Reads all names again without stopping the program. Works only for local programs.
     pub(super) fn refresh_local_names(&mut self, sink: &mut Sink, session: &Session) {
         if !session.local {
             return;
@@ -200,7 +201,7 @@ impl Threads {
         }
     }
 
-    /// Compares with the server's list: notes who is new and who is gone. The program stands.
+    /// Compares with the server's list, and records new and ended threads. The program is stopped.
     pub(super) fn compare(&mut self, sink: &mut Sink, session: &mut Session, existed_before: bool) {
         let Ok(list) = session.thread_list() else {
             return;
@@ -210,7 +211,7 @@ impl Threads {
             if session.local {
                 self.seen(sink, session, entry.id, existed_before);
             } else if !self.live.contains_key(&entry.id.tid) {
-                // To be asked for a name, the server would send its whole list again.
+                // For a single name the server would send its whole list again.
                 let name = name.clone().unwrap_or_default();
                 self.add(sink, entry.id, name, existed_before);
             }
@@ -218,11 +219,11 @@ impl Threads {
                 self.rename(sink, entry.id.tid, name);
             }
         }
-        self.depart(sink, |tid| list.iter().any(|entry| entry.id.tid == tid));
+        self.retain_present(sink, |tid| list.iter().any(|entry| entry.id.tid == tid));
     }
 
-    /// Notes that all threads but those that are `there` have gone.
-    pub(super) fn depart(&mut self, sink: &mut Sink, there: impl Fn(u64) -> bool) {
+    /// Records the end of all threads except those that are `there`.
+    pub(super) fn retain_present(&mut self, sink: &mut Sink, there: impl Fn(u64) -> bool) {
         let gone: Vec<u64> = self
             .live
             .keys()
@@ -234,12 +235,13 @@ impl Threads {
         }
     }
 
-    /// All threads that live.
+    /// The ids of all live threads.
     pub(super) fn ids(&self) -> Vec<ThreadId> {
         self.live.values().map(|thread| thread.id).collect()
     }
 
-    /// After an exec only the calling thread is left, under the process' id, with a new program.
+    /// Removes all threads except `but`. After an exec only the calling thread is left, with the
+    /// process's id and a new program.
     pub(super) fn clear(&mut self, sink: &mut Sink, but: Option<u64>) {
         for id in self.ids() {
             if Some(id.tid) != but {
@@ -248,8 +250,8 @@ impl Threads {
         }
     }
 
-    /// Lists the threads if the server does not report their ends, or reads their names again, if
-    /// that is due. The program stands.
+    /// If due, reads the names of local threads again, or lists the threads of a remote program,
+    /// which is stopped.
     pub(super) fn list_if_due(&mut self, sink: &mut Sink, session: &mut Session) {
         if session.stops.one_thread || self.listed.elapsed() < LIST_INTERVAL {
             return;

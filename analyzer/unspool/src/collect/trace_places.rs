@@ -1,10 +1,10 @@
-//! Where the server records hits by jumps, and where by traps, which stop the thread.
+//! The places at which the server records hits by jumps, and by traps, which stop the thread.
 //!
-//! Apart from the planter, which chooses the places: the user reads of the outcome in a note.
+//! Apart from the planter, which chooses the places, because a note describes them to the user.
 
 use super::function_names::listed_functions;
 
-/// Functions that the note names, at most.
+/// Maximum number of functions that the note names.
 const MAX_NAMES: usize = 3;
 
 /// The places at which the server records hits.
@@ -18,7 +18,8 @@ pub(super) struct TracePlaces {
     pub(super) functions: Vec<String>,
 }
 
-/// The effect of jumps and traps on the times in the recording. `remedy`: the user's way to avoid traps.
+/// Describes the effect of jumps and traps on the recorded times. `remedy` is the user's way to
+/// avoid traps.
 pub(super) fn describe(places: &TracePlaces, remedy: &str) -> String {
     let (jumps, traps) = (places.jumps, places.traps);
     let all = jumps + traps;

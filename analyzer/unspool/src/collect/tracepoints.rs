@@ -1,7 +1,7 @@
-//! What a tracepoint collects at a hit, for servers that record hits by themselves.
+//! The data that a tracepoint collects at a hit, for servers that record hits by themselves.
 //!
-//! A frame holds what a stop would bring: registers, the whole stack, what the arguments point to.
-//! Where the stack is too long for that, the thread stops after all, as at a breakpoint.
+//! A frame holds the same data as a stop: registers, the whole stack, and memory to which the
+//! arguments point. If the stack is too long for that, the thread stops as at a breakpoint.
 
 use unspool_capture::ProbeKind;
 use unspool_rsp::{Client, TraceAction};
@@ -11,13 +11,15 @@ use super::creation_args::{ATTR, STATE};
 use super::place::Purpose;
 use crate::platform::abi::Abi;
 
-/// The longest stack that a tracepoint collects whole. With a longer one, the thread stops.
+/// Maximum size in bytes of a stack that a tracepoint collects. With a longer stack, the thread
+/// stops.
 const MAX_COLLECTED_STACK: u16 = 0x4000;
-/// The kernel's thread names have 15 bytes and a zero.
+/// Size in bytes of the kernel's thread names: 15 and a zero.
 const NAME: u8 = 16;
 
 /// Trace variables in the order of their numbers. The stub sets those that begin with `trace_`
-/// (docs/reference/protocol.md, "Tracepoints"); the others carry what a call's end collects.
+/// (docs/reference/protocol.md, "Tracepoints"). The others hold data collected at the end of a
+/// call.
 pub(super) const VARIABLES: [&str; 8] = [
     "trace_time",
     "trace_thread",
@@ -37,7 +39,7 @@ pub(super) const SP: usize = 5;
 pub(super) const FLAGS: usize = 6;
 const NEEDED: usize = 7;
 
-/// What the server collects at a hit in `function`.
+/// The data that the server collects at a hit in `function`.
 pub(super) fn actions(abi: &Abi, purpose: Purpose, function: &str) -> Vec<TraceAction> {
     let mut actions = vec![
         TraceAction::Registers(abi.trace_registers()),
@@ -60,7 +62,7 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose, function: &str) -> Vec<TraceA
             let [high, low] = abi.argument_number(1).to_be_bytes();
             let attr = vec![REG, high, low, CONST8, ATTR as u8, TRACE, END];
             actions.push(TraceAction::Expression(attr));
-            // The start routine is read later, so any argument is collected.
+            // The start routine is read later, so collect any argument.
             let [high, low] = abi.argument_number(3).to_be_bytes();
             let argument = vec![REG, high, low, CONST8, STATE as u8, TRACE, END];
             actions.push(TraceAction::Expression(argument));
@@ -83,8 +85,8 @@ pub(super) fn actions(abi: &Abi, purpose: Purpose, function: &str) -> Vec<TraceA
     actions
 }
 
-/// True if no other hit gives the same information, so that the server never pauses or drops it.
-/// A program creates, joins, detaches and mostly names a thread once; it may retry the other calls.
+/// True if no other hit gives the same information, so that the server must never pause or drop it.
+/// A program creates, joins, detaches and mostly names a thread once. It may retry the other calls.
 fn is_needed(purpose: Purpose, function: &str) -> bool {
     match purpose {
         Purpose::Name => true,

@@ -1,10 +1,11 @@
-//! What more an inspection has to read, as the analysis of its first part finds.
+//! Further reads that an inspection needs, as the analysis of its first part finds out.
 //!
-//! Apart from `thread_reader`, which reads it, because the caller of a recording finds it.
+//! Apart from `thread_reader`, which makes these reads, because the caller of a recording chooses
+//! them.
 
 use std::ops::Range;
 
-/// What else to read to find out what threads wait for.
+/// Further reads that would show what threads wait for.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// Threads to read again, because they may have moved between the reads.
@@ -14,7 +15,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Nothing more is needed.
+    /// True if nothing more is needed.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty() && self.memory.is_empty()
     }

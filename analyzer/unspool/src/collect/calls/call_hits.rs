@@ -18,9 +18,9 @@ use super::condition;
 use super::site::{OBJECT, Site, variable};
 use crate::platform::abi::Abi;
 
-/// Bytes of stack read while a thread is stopped.
+/// Bytes of stack read from a stopped thread.
 const FIRST: usize = 1024;
-/// Limit on remembered call paths. Beyond it all are forgotten and recorded anew.
+/// Limit on remembered call paths. At the limit the reader forgets all and records them anew.
 const MAX_PATHS: usize = 1 << 20;
 
 /// A hit of a call's probe.
@@ -46,7 +46,7 @@ impl CallHit {
 /// Reads hits of calls and records each call path once.
 #[derive(Debug, Default)]
 pub(in crate::collect) struct CallReader {
-    /// The number of the event that carries each stack, by the stack's program counters.
+    /// For the program counters of each stack, the number of the event that carries the stack.
     paths: HashMap<Box<[u64]>, u64>,
 }
 
@@ -190,7 +190,7 @@ impl CallReader {
     }
 }
 
-/// The record of an object that a call is about.
+/// The record of the object on which a call operates.
 pub(in crate::collect) fn object_at(address: u64, bytes: Vec<u8>) -> Read {
     Read {
         role: ReadRole::Object.into(),

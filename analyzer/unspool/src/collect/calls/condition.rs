@@ -1,4 +1,4 @@
-//! Evaluates the condition of an ARM instruction: a breakpoint in its place is hit in any case.
+//! Evaluates the condition of an ARM instruction, because a breakpoint in its place is always hit.
 
 /// True if an instruction with `condition` is executed under `flags`, the CPSR. A32 conditions of
 /// 14 and more are always true. T32's `it` block has its state in the flags.

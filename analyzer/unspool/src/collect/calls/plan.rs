@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) begins: Vec<Begin>,
     pub(super) ends: Vec<End>,
     /// Functions with returns that could not be found.
-    pub(super) endless: Vec<String>,
+    pub(super) without_returns: Vec<String>,
     /// Resolvers whose choice is not known yet.
     pub(super) undecided: Vec<Undecided>,
     /// Number of functions named by each pattern.
@@ -83,7 +83,7 @@ struct Wanted {
     ends: bool,
 }
 
-/// Functions by name.
+/// Functions selected by name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) patterns: &'a [Pattern],
@@ -313,7 +313,7 @@ fn add_named(
     }
 }
 
-/// Plans the entries. Gives each return with its function's name and the index of its begin.
+/// Plans the entries. Returns each return with its function's name and the index of its begin.
 fn instrument(
     plan: &mut Plan,
     wanted: BTreeMap<u64, Wanted>,
@@ -325,7 +325,7 @@ fn instrument(
         let ways = passages.follow(svma, function.thumb);
         if function.ends {
             if !ways.whole || ways.returns.is_empty() {
-                plan.endless.push(function.name.clone());
+                plan.without_returns.push(function.name.clone());
             }
             let back = ways.returns.into_iter();
             returns.extend(back.map(|back| (back, function.name.clone(), at)));

@@ -1,9 +1,10 @@
 //! Resolvers of ifuncs (`STT_GNU_IFUNC`): functions that choose one of several versions, such as
 //! glibc's `memcpy`, while the program runs.
 //!
-//! The symbol is the resolver's. The dynamic linker calls it when it loads a library or binds the
-//! symbol, and stores the choice in a slot of the library or of its user. Where no slot has it yet,
-//! the resolver's returns are watched, and its thread waits until the chosen function has probes.
+//! The symbol's address is the resolver. The dynamic linker calls it when it loads a library or
+//! binds the symbol, and stores the choice in a slot of the library or of its user. If no slot
+//! holds the choice yet, the recorder watches the resolver's returns. The resolver's thread then
+//! waits until the chosen function has probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,13 +25,13 @@ use super::condition;
 use super::plan::{Start, Undecided};
 use crate::platform::abi::Abi;
 
-/// Functions that a note names, at most: a pattern may have hundreds.
+/// Maximum number of functions that a note names. A pattern may match hundreds.
 const MAX_NAMES: usize = 8;
 
 /// A resolver that has not chosen yet.
 #[derive(Debug, Clone)]
 struct Resolver {
-    /// The function that it chooses a version of.
+    /// The name of the function whose version it chooses.
     name: String,
     path: String,
     /// It chose a function of the kernel's vDSO, which cannot be recorded.
@@ -42,14 +43,14 @@ struct Resolver {
 pub(super) struct Resolved {
     pub(super) module: u32,
     pub(super) start: Start,
-    /// The name that the resolver stands for.
+    /// The name of the resolver's symbol.
     pub(super) name: String,
 }
 
-/// The resolvers of selected functions, and where they return.
+/// The resolvers of selected functions, and their return addresses.
 #[derive(Debug, Default)]
 pub(super) struct Resolvers {
-    /// By their addresses.
+    /// Resolvers without a known choice, by address.
     undecided: BTreeMap<u64, Resolver>,
     /// The resolver and A32's condition for each return. A return shared by several resolvers
     /// identifies none.
@@ -104,11 +105,11 @@ impl Resolvers {
                 probes.plant_own(client, abi, Purpose::Resolver, &place);
             }
         }
-        // A note at the end names what the server refused.
+        // The note at the end names resolvers that the server refused to watch.
         probes.send(&mut session.client, sink).map(|_| ())
     }
 
-    /// The function that a resolver has chosen, whose thread is about to return from it at `pc`.
+    /// The function chosen by the resolver whose thread is about to return at `pc`.
     pub(super) fn resolved(
         &mut self,
         abi: &Abi,
@@ -140,7 +141,7 @@ impl Resolvers {
         })
     }
 
-    /// Notes the functions of which no call is recorded because no resolver chose them.
+    /// Notes the functions whose calls are not recorded because no resolver chose a version.
     pub(super) fn note(&self, sink: &mut Sink) {
         let list = |outside: bool| -> String {
             let undecided = self.undecided.values();
@@ -170,7 +171,7 @@ impl Resolvers {
     }
 }
 
-/// The functions that slots name as chosen, by the address of their resolver.
+/// The choices that slots already hold, by the address of the resolver.
 pub(super) fn chosen(
     client: &mut Client,
     abi: &Abi,
@@ -215,7 +216,7 @@ pub(super) fn chosen(
     chosen
 }
 
-/// The value of a slot, unless it is still the file's: then no resolver has chosen.
+/// The value of a slot; `None` if it is still the file's value, because no resolver has chosen.
 fn slot(client: &mut Client, abi: &Abi, mapped: &Mapped, svma: u64) -> Option<u64> {
     let address = abi.wrap(svma.wrapping_add(mapped.bias));
     let bytes = memory::read(client, address, abi.pointer)?;

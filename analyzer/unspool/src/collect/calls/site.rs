@@ -11,8 +11,8 @@ use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, num
 use super::condition;
 use crate::platform::abi::Abi;
 
-/// Number of bytes recorded of an object. Covers mutexes, and read-write locks up to their writer,
-/// in every known C library.
+/// Number of bytes recorded of each object. They cover mutexes, and read-write locks up to their
+/// writer, in every known C library.
 pub(in crate::collect) const OBJECT: usize = 48;
 /// Maximum bytes of stack sent per hit. Nearly all call paths are shorter, and every hit pays for
 /// it.
@@ -37,7 +37,7 @@ pub(super) fn futex_numbers(arch: Arch) -> &'static [u32] {
     }
 }
 
-/// What a futex system call may do.
+/// The possible effect of a futex system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::collect) enum Does {
     Wait,
@@ -68,7 +68,7 @@ impl Does {
     }
 }
 
-/// The kind of place where one probe stands.
+/// The kind of code at a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::collect) enum Site {
     /// The entry of a function. `object` is the index of the argument whose object is recorded.
@@ -82,12 +82,12 @@ pub(in crate::collect) enum Site {
         /// The constant result at this return, if its register does not hold it yet.
         result: Option<u32>,
     },
-    /// A futex system call is about to be made.
+    /// The instruction before a futex system call, or the call itself.
     Futex {
         does: Does,
         /// True if the instruction may also make another system call.
         any: bool,
-        /// The values that the instructions between here and the call give its arguments.
+        /// The argument values that the instructions between the probe and the call set.
         sets: [Option<Given>; 4],
     },
     /// The return of a futex system call that waits.
@@ -155,7 +155,7 @@ impl Site {
         }
     }
 
-    /// The arguments with which the call is made.
+    /// The arguments of the call.
     pub(super) fn args(self, abi: &Abi, registers: &Registers) -> Vec<u64> {
         let Site::Futex { sets, .. } = self else {
             return abi.args(registers, 4).unwrap_or_default();
@@ -224,7 +224,7 @@ impl Site {
             BIT_AND,
         ];
         // The planner has already checked an operation that the instructions set.
-        let mut code = match tells(sets) {
+        let mut code = match sets_operation(sets) {
             true => Vec::new(),
             false => code.to_vec(),
         };
@@ -237,7 +237,7 @@ impl Site {
                     code.push(BIT_OR);
                 }
             }
-            if !tells(sets) {
+            if !sets_operation(sets) {
                 code.push(BIT_AND);
             }
         }
@@ -248,7 +248,7 @@ impl Site {
         Some(code)
     }
 
-    /// What a server with tracepoints collects.
+    /// The data that a server with tracepoints collects at a hit.
     pub(in crate::collect) fn trace_actions(self, abi: &Abi) -> Vec<TraceAction> {
         let mut code = vec![TRACEV, 0, number(TIME), TRACEV, 0, number(THREAD)];
         let mut actions = Vec::new();
@@ -274,7 +274,7 @@ impl Site {
                 code.extend([REG, high, low, CONST8, OBJECT as u8, TRACE]);
             }
         } else {
-            // Three variables instead of all registers, which take many times as many bytes.
+            // Collect three variables: all registers would take many times as many bytes.
             let known = match self {
                 Site::Leave { result, .. } => result,
                 _ => None,
@@ -310,11 +310,11 @@ impl Site {
 
 /// True if the instructions before the call determine the operation. The planner has already left
 /// out operations that neither wait nor wake.
-fn tells(sets: [Option<Given>; 4]) -> bool {
+fn sets_operation(sets: [Option<Given>; 4]) -> bool {
     matches!(sets[1], Some(Given::Constant(_) | Given::Bits { .. }))
 }
 
-/// The futex command of an argument, if it is always the same.
+/// The futex command of an argument, if it is constant.
 ///
 /// glibc flips the private flag of an operation that it keeps in a variable. That operation is then
 /// `FUTEX_WAIT`, 0.
@@ -332,7 +332,7 @@ pub(super) fn command(given: Given) -> Option<u32> {
     (known & u32::from(COMMAND) == u32::from(COMMAND)).then_some(value)
 }
 
-/// True if the operation matches `does`, or is not known.
+/// True if the operation matches `does` or is unknown.
 fn does_it(does: Does, args: &[u64]) -> bool {
     args.get(1)
         .is_none_or(|operation| does.includes(*operation as u32))
@@ -355,7 +355,7 @@ fn add_stack(code: &mut Vec<u8>, sp: u16) {
     code[end] = code.len() as u8;
 }
 
-/// The value of one trace variable in a frame; the end of a call collects these.
+/// The value of one trace variable in a frame. Ends of calls carry variables instead of registers.
 pub(super) fn variable(frame: &TraceFrame, index: usize) -> Option<u64> {
     let value = frame.variable(Client::trace_variable(index))?;
     Some(value.cast_unsigned())
