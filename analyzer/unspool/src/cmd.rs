@@ -1,8 +1,8 @@
-//! The command line: one subcommand a file, each a `struct Cmd` with `run`.
+//! The command line: one subcommand per file, each a `struct Cmd` with `run`.
 //!
-//! Here is what they share: parsing, and how an error ends the process. Exit codes: 0 done,
-//! 1 failed, 2 the command line was wrong, 3 there is a finding of `--fail-on`, 4 too little
-//! was seen to know; `record` passes on the program's own.
+//! This file holds the shared parts: parsing, and how errors end the process. Exit codes: 0 done,
+//! 1 failed, 2 wrong command line, 3 a finding of `--fail-on` exists, 4 too little was seen to know.
+//! `record` passes on the program's exit code.
 
 mod demo;
 mod export;
@@ -65,7 +65,7 @@ enum Command {
     Stub(stub::Cmd),
 }
 
-/// Runs the command line `args` (the program's name first) and gives the process' exit code.
+/// Runs the command line `args` (the program's name first) and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,

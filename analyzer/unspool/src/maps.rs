@@ -1,15 +1,16 @@
-//! What a process of this machine has mapped.
+//! The files that a local process has mapped.
 
 use std::ops::Range;
 
-/// Part of a file in memory: a line of `/proc/PID/maps` (proc(5)), `55d7-55d9 r-xp 00002000 08:01 1234   /bin/sh`.
+/// A part of a file in memory: a line of `/proc/PID/maps` (proc(5)), `55d7-55d9 r-xp 00002000 08:01
+/// 1234   /bin/sh`.
 pub(crate) struct FileMapping<'l> {
     pub(crate) range: Range<u64>,
     pub(crate) executable: bool,
     pub(crate) path: &'l str,
 }
 
-/// All of those in the text of `/proc/PID/maps`, by address.
+/// All file mappings in the text of `/proc/PID/maps`, by address.
 pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
     maps.lines().filter_map(|line| {
         let (range, rest) = line.split_once(' ')?;

@@ -1,9 +1,10 @@
-//! The functions of synchronization primitives, by name: what each does, to which of its arguments.
+//! The functions of synchronization primitives by name: the operation of each, and the arguments
+//! that it uses.
 //!
-//! One table, beside `collect` and `model` because both need it: the collector plants probes at these
-//! functions, the model tells from a stack in which of them a thread waits. Sources: POSIX.1-2017 for
-//! the arguments; the dynamic and full symbol tables of glibc 2.31 to 2.41, musl 1.2 and libstdc++
-//! for the names under which one function is found.
+//! The table is beside `collect` and `model` because both need it: the collector plants probes at
+//! these functions, and the model finds in a stack the function in which a thread waits. Sources:
+//! POSIX.1-2017 for the arguments; the dynamic and full symbol tables of glibc 2.31 to 2.41, musl
+//! 1.2 and libstdc++ for the names of each function.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,31 +15,32 @@ mod table;
 pub use table::PRIMITIVES;
 use table::{PATHS, WAITERS};
 
-/// What threads wait at.
+/// The kind of object at which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// One holder at a time.
+    /// A lock with one holder at a time.
     Mutex,
-    /// Many readers or one writer.
+    /// A lock with many readers or one writer.
     Rwlock,
     /// A condition variable.
     Cond,
     /// A counting semaphore.
     Sem,
-    /// A fixed number of threads wait for each other.
+    /// A meeting point of a fixed number of threads.
     Barrier,
-    /// Something done once; all others wait for it.
+    /// An action that one thread executes once while all others wait.
     Once,
-    /// Another thread's end.
+    /// The end of another thread.
     Join,
-    /// A result that another thread will give: C++'s `std::future`.
+    /// A result that another thread provides: C++'s `std::future`.
     Future,
-    /// A word in memory of which nothing more is known.
+    /// A word in memory of unknown meaning.
     Futex,
 }
 
 impl Kind {
-    /// As JSON has it: `mutex`, `rwlock`, `cond`, `sem`, `barrier`, `once`, `join`, `future` or `futex`.
+    /// The name in JSON: `mutex`, `rwlock`, `cond`, `sem`, `barrier`, `once`, `join`, `future` or
+    /// `futex`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
@@ -53,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// In a sentence: `condition variable`.
+    /// The name in a sentence, such as `condition variable`.
     pub fn noun(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
@@ -75,49 +77,49 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a function does to its object.
+/// The operation of a function on its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Takes a mutex, and waits until it can.
     Lock,
-    /// Takes a mutex if nobody has it.
+    /// Takes a mutex if it is free.
     TryLock,
     /// Takes a read-write lock for reading, and waits until it can.
     ReadLock,
-    /// Takes a read-write lock for reading if it can be had.
+    /// Takes a read-write lock for reading if that needs no waiting.
     TryReadLock,
     /// Takes a read-write lock for writing, and waits until it can.
     WriteLock,
-    /// Takes a read-write lock for writing if it can be had.
+    /// Takes a read-write lock for writing if that needs no waiting.
     TryWriteLock,
-    /// Gives up a mutex or read-write lock.
+    /// Releases a mutex or read-write lock.
     Unlock,
     /// Waits at a condition variable or semaphore, or for a value.
     Wait,
-    /// Takes from a semaphore if that needs no waiting.
+    /// Decrements a semaphore if that needs no waiting.
     TryWait,
     /// Wakes one thread that waits at a condition variable.
     Signal,
     /// Wakes all threads that wait at a condition variable.
     Broadcast,
-    /// Gives to a semaphore.
+    /// Increments a semaphore.
     Post,
     /// Arrives at a barrier and waits for the others.
     Arrive,
-    /// Does something once, or waits until another thread has.
+    /// Executes an action once, or waits until another thread has executed it.
     Once,
-    /// Waits for a thread's end.
+    /// Waits for the end of a thread.
     Join,
-    /// Asks for a thread's end without waiting.
+    /// Checks for the end of a thread without waiting.
     TryJoin,
-    /// Makes the object.
+    /// Initializes the object.
     Init,
-    /// Ends the object's life.
+    /// Destroys the object.
     Destroy,
 }
 
 impl Operation {
-    /// As JSON has it, e.g. `lock`, `read-lock`, `signal`.
+    /// The name in JSON, such as `lock`, `read-lock` or `signal`.
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Lock => "lock",
@@ -141,7 +143,7 @@ impl Operation {
         }
     }
 
-    /// Whether the function may block.
+    /// True if the function may block.
     pub fn may_wait(self) -> bool {
         matches!(
             self,
@@ -155,7 +157,7 @@ impl Operation {
         )
     }
 
-    /// Whether a call that succeeds makes the thread a holder.
+    /// True if a successful call makes the thread a holder.
     pub fn acquires(self) -> bool {
         matches!(
             self,
@@ -172,19 +174,20 @@ impl Operation {
 /// A function of a primitive.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Primitive {
-    /// Its names, the documented one first; versions and aliases are at other addresses or at the same.
+    /// Its names, the documented one first. Versions and aliases may have other addresses or share
+    /// one.
     pub names: &'static [&'static str],
-    /// What kind of object it works on.
+    /// The kind of its object.
     pub kind: Kind,
-    /// What it does.
+    /// The operation on the object.
     pub operation: Operation,
-    /// Which argument is the object; of [`Kind::Join`] it is the thread's handle.
+    /// Index of the argument that names the object; for [`Kind::Join`] it is the thread's handle.
     pub object: u8,
-    /// Which argument is the mutex that a wait gives up meanwhile.
+    /// Index of the argument that names the mutex that a wait releases meanwhile.
     pub mutex: Option<u8>,
-    /// It gives up after a time that the caller states.
+    /// The caller limits the wait.
     pub timed: bool,
-    /// Only functions of this table call it: who probes those must not count it again.
+    /// Only functions of this table call it, so a probe of both would count a call twice.
     pub internal: bool,
 }
 
@@ -194,8 +197,8 @@ impl Primitive {
         self.names.first().copied().unwrap_or_default()
     }
 
-    /// Whether a thread may wait in it at the object. Those who signal a condition variable of
-    /// glibc may have to wait for each other, and who destroys one for its last waiters.
+    /// True if a thread may wait in it at the object. In glibc, signallers of a condition variable
+    /// may wait for each other, and a thread that destroys one may wait for its last waiters.
     pub fn may_wait(&self) -> bool {
         let waits = match self.kind {
             Kind::Cond => matches!(
@@ -208,13 +211,14 @@ impl Primitive {
         waits || self.operation.may_wait()
     }
 
-    /// Whether it is Rust's or C++'s own, and no function of a C library.
+    /// True if it belongs to Rust or C++, not to a C library.
     pub fn is_of_a_language(&self) -> bool {
         self.name().contains("::")
     }
 }
 
-/// The primitive of a function: its symbol's name, or its demangled path with or without arguments.
+/// Finds the primitive of a function by its symbol's name, or by its demangled path with or without
+/// arguments.
 pub fn find(function: &str) -> Option<&'static Primitive> {
     static BY_NAME: OnceLock<HashMap<&'static str, &'static Primitive>> = OnceLock::new();
     let by_name = BY_NAME.get_or_init(|| {
@@ -225,7 +229,7 @@ pub fn find(function: &str) -> Option<&'static Primitive> {
         PRIMITIVES.iter().flat_map(each).collect()
     });
     let plain = function.split('@').next().unwrap_or(function);
-    // A compiler's own copy: `__new_sem_wait_slow.constprop.0`.
+    // The compiler adds a suffix to the name of a copy: `__new_sem_wait_slow.constprop.0`.
     let source = plain.split('.').next().unwrap_or(plain);
     if let Some(primitive) = by_name.get(source) {
         return Some(primitive);
@@ -238,7 +242,7 @@ pub fn find(function: &str) -> Option<&'static Primitive> {
         return None;
     }
     if plain.starts_with("std::__atomic_wait_address") {
-        // libstdc++ (bits/atomic_wait.h): who waits is in the type of what is asked again and again.
+        // libstdc++ (bits/atomic_wait.h): the type of the repeated check names the waiting class.
         let found = WAITERS.iter().find(|(inside, _)| plain.contains(inside));
         return found.map(|(_, primitive)| primitive);
     }
@@ -249,7 +253,8 @@ pub fn find(function: &str) -> Option<&'static Primitive> {
     found.map(|(_, _, primitive)| primitive)
 }
 
-/// `std::barrier<F>::wait(T&&) const` is `std::barrier::wait`, and so is Rust's `std::x::<T>::y`.
+/// Reduces a path: `std::barrier<F>::wait(T&&) const` becomes `std::barrier::wait`, and Rust's
+/// `std::x::<T>::y` becomes `std::x::y`.
 fn without_arguments(path: &str) -> String {
     let mut plain = String::with_capacity(path.len());
     let mut depth = 0usize;

@@ -34,10 +34,10 @@ pub(super) struct Cmd {
     html: Option<PathBuf>,
 }
 
-/// Built by `build.rs`; empty when there was no C compiler.
+/// The demo program, built by `build.rs`. Empty if there was no C compiler.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/orders"));
 
-/// What `PROGRAM` was built from.
+/// The source of [`PROGRAM`].
 const SOURCE: &str = include_str!("../../demo/orders.c");
 
 impl Cmd {

@@ -7,11 +7,11 @@ use clap::Args;
 use super::terminal;
 use crate::model::{FindingKind, Model};
 
-/// What the exit code is when such a finding is there.
+/// Exit code if a selected finding exists.
 const FOUND: u8 = 3;
-/// What it is when none is there, and too little was seen to say that there is none.
+/// Exit code if no selected finding exists, but too little was seen to exclude one.
 const TOO_LITTLE_SEEN: u8 = 4;
-/// Kinds of findings that rest on threads' lives and not on calls.
+/// Kinds of findings that depend on threads' lives, not on calls.
 const OF_LIVES: [FindingKind; 2] = [FindingKind::Unjoined, FindingKind::Churn];
 
 /// Findings that make the command fail.
@@ -28,7 +28,7 @@ pub(super) struct FailOn {
     conditions: Vec<Condition>,
 }
 
-/// A kind of finding; none is any.
+/// A kind of finding. `None` stands for any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Condition {
     kind: Option<FindingKind>,
@@ -54,7 +54,8 @@ fn condition(text: &str) -> Result<Condition, String> {
 }
 
 impl FailOn {
-    /// The exit code if there is such a finding, or may be one, which is told on standard error.
+    /// The exit code if a selected finding exists, or may exist. Prints the reason on standard
+    /// error.
     pub(super) fn exit_code(&self, model: &Model) -> Option<ExitCode> {
         let found: Vec<&str> = model
             .findings

@@ -1,4 +1,4 @@
-//! `unspool inspect`: one look at all threads of a running program.
+//! `unspool inspect`: a snapshot of all threads of a running program.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -104,7 +104,7 @@ impl Cmd {
             Format::Json => views::json::inspection::write(&model, out, &style),
         })?;
         let found = self.fail_on.exit_code(&model);
-        // The process ends: nothing is to be tidied up but the server.
+        // The process ends now, and only the server needs a cleanup.
         std::mem::forget((model, symbolizer, recording));
         Ok(found.unwrap_or(ExitCode::SUCCESS))
     }

@@ -1,13 +1,13 @@
-//! SIGINT, SIGTERM and SIGHUP become bytes in a pipe that the collector watches.
+//! Turns SIGINT, SIGTERM and SIGHUP into bytes in a pipe that the collector watches.
 //!
-//! A pipe and not a flag, so that a collector that waits for the program wakes up at once.
+//! A pipe, unlike a flag, wakes up a collector that waits for the program.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Signal handlers for as long as a recording lasts.
+/// Signal handlers that are installed for the duration of a recording.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     read: OwnedFd,
@@ -23,7 +23,7 @@ impl Interrupts {
         Ok(Self { read })
     }
 
-    /// Readable whenever somebody asks for the end; one byte for each time.
+    /// Becomes readable when the user requests the end of the recording: one byte per request.
     pub(super) fn requests(&self) -> io::Result<OwnedFd> {
         self.read.try_clone()
     }

@@ -1,8 +1,8 @@
-//! The file a recording goes to, and what becomes of the one that was there before.
+//! The file of a recording, and the treatment of an earlier file with its name.
 //!
-//! Apart from `record` because the rule is easy to get wrong: an older recording is kept as
+//! Apart from `record` because the rules are easy to get wrong. An older recording is kept as
 //! `FILE.old` (as perf does), a file of any other kind is never touched, and nothing is renamed
-//! before the new recording has really begun.
+//! before the new recording has begun.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use unspool_capture::{Resolution, Writer};
 
-/// A checked place for a recording.
+/// A checked output file for a recording.
 #[derive(Debug)]
 pub(super) struct Output {
     path: PathBuf,
@@ -26,13 +26,13 @@ enum Before {
     Nothing,
     Empty,
     Recording,
-    /// A device or a pipe: written as it is.
+    /// A device or a pipe, which is opened and written as it is.
     Special,
 }
 
 impl Output {
-    /// Looks at what is at `path` now, and that the directory can be written to, so that a
-    /// program is not started in vain.
+    /// Checks the present file at `path`, and that the directory is writable, so that no program
+    /// starts in vain.
     pub(super) fn prepare(path: &Path) -> anyhow::Result<Self> {
         let before = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Before::Nothing,
@@ -75,7 +75,7 @@ impl Output {
         })
     }
 
-    /// Opens the file for writing; an older recording moves to `FILE.old` now.
+    /// Opens the file for writing. Moves an older recording to `FILE.old`.
     pub(super) fn open(&self) -> io::Result<File> {
         if self.before == Before::Recording {
             fs::rename(&self.path, self.old())?;
@@ -91,7 +91,7 @@ impl Output {
         options.open(&self.path)
     }
 
-    /// Puts everything back as it was, for a recording that did not come about.
+    /// Restores the earlier state after a recording that failed to begin.
     pub(super) fn discard(&self) {
         if !self.opened.get() {
             return;
@@ -105,12 +105,12 @@ impl Output {
         }
     }
 
-    /// Whether what was written can be read back.
+    /// True if the written recording can be read back.
     pub(super) fn is_readable(&self) -> bool {
         self.before != Before::Special
     }
 
-    /// Adds to the end of the recording, or leaves it as it was.
+    /// Appends records to the recording, or leaves it unchanged.
     pub(super) fn append(
         &self,
         records: impl IntoIterator<Item = Resolution>,
@@ -124,7 +124,7 @@ impl Output {
             .and_then(|()| writer.flush());
         drop(writer);
         if let Err(error) = written {
-            // A block that is not whole would look as if the recording had been cut.
+            // An incomplete block would look as if the recording had been cut.
             file.set_len(length)?;
             return Err(error.into());
         }

@@ -1,4 +1,4 @@
-//! The HTML report as a file: the sources it embeds, where it goes, and the browser that shows it.
+//! The HTML report as a file: its embedded sources, its path, and the browser that shows it.
 //!
 //! Apart from the commands because `report`, `view`, `record` and `demo` all write it.
 
@@ -13,13 +13,13 @@ use anyhow::{Context, bail, ensure};
 use crate::model::Model;
 use crate::views::html::{self, SourceFile};
 
-/// A longer source file is left out.
+/// Maximum size in bytes of an embedded source file.
 const MAX_SOURCE_BYTES: u64 = 1 << 20;
 
-/// Source files together are at most this long; the rest is left out.
+/// Maximum total size in bytes of the embedded source files.
 const MAX_SOURCES_BYTES: u64 = 16 << 20;
 
-/// Writes the report of a model to a file, with these source files in it.
+/// Writes the report of a model and these source files to a file.
 pub(super) fn write_file(
     model: &Model,
     sources: Vec<SourceFile>,
@@ -33,7 +33,7 @@ pub(super) fn write_file(
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Checks that a file can be written, before a program is run for it.
+/// Checks that a file can be written, before a program runs for it.
 pub(super) fn prepare(path: &Path) -> anyhow::Result<()> {
     let existed = path.exists();
     let opened = OpenOptions::new().append(true).create(true).open(path);
@@ -44,13 +44,13 @@ pub(super) fn prepare(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The source files that a recording names and this machine has.
+/// The source files that the recording names and this machine has.
 pub(super) fn sources(model: &Model) -> Vec<SourceFile> {
     let mut left = MAX_SOURCES_BYTES;
     let mut sources = Vec::new();
     for path in html::source_paths(model) {
         let file = Path::new(&path);
-        // A relative path is relative to the directory of the build, which is not known.
+        // A relative path is relative to the build directory, which is unknown.
         let readable = fs::metadata(file).is_ok_and(|metadata| {
             metadata.is_file() && metadata.len() <= MAX_SOURCE_BYTES.min(left)
         });
@@ -67,7 +67,7 @@ pub(super) fn sources(model: &Model) -> Vec<SourceFile> {
     sources
 }
 
-/// Whether a file was changed after the recording began.
+/// True if a file was changed after the recording began.
 pub(super) fn is_younger(path: &Path, model: &Model) -> bool {
     let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
     let changed = changed

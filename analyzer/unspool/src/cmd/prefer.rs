@@ -1,4 +1,4 @@
-//! `--prefer`: which unwind rules to believe first. Apart because several commands unwind.
+//! `--prefer`: the order in which unwind rules are tried. Apart because several commands unwind.
 
 use clap::{Args, ValueEnum};
 use unspool_unwind::{Provenance, Source};
@@ -24,7 +24,7 @@ enum Way {
 }
 
 impl Prefer {
-    /// The order in which tables are merged; chains have no rows.
+    /// The order in which tables are merged. Chains of frame pointers have no table.
     pub(super) fn sources(&self) -> Vec<Source> {
         let source = |way: &Way| match way {
             Way::Cfi => Some(Source::Cfi),
@@ -35,7 +35,7 @@ impl Prefer {
         self.prefer.iter().filter_map(source).collect()
     }
 
-    /// The order in which a walk tries.
+    /// The order in which a walk tries the rules.
     pub(super) fn ways(&self) -> Vec<Provenance> {
         let way = |way: &Way| match way {
             Way::Cfi => Provenance::Cfi,

@@ -23,7 +23,7 @@ use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
 
-/// Where `record` writes and `report` reads when no file is named.
+/// Default file that `record` writes and `report` reads.
 pub(super) const DEFAULT_FILE: &str = "capture.unspool";
 
 /// Record where every thread of a program is created, and what threads wait for
@@ -139,10 +139,10 @@ Examples:
   unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz
   unspool record --connect board:2345 -- ./server -v     # unspool-stub --multi on the board";
 
-/// The budget of `--sync` on this machine.
+/// The default budget of `--sync` on this machine.
 const WAITS_BUDGET: &str = "20%";
 
-/// As the server takes it, so that a mistake is told before anything is started.
+/// Checks the budget like the server, to report a mistake before anything starts.
 fn share(text: &str) -> Result<String, String> {
     let percent = text
         .strip_suffix('%')
@@ -155,10 +155,10 @@ fn share(text: &str) -> Result<String, String> {
 }
 
 impl Cmd {
-    /// The budget that the server must keep to; `None`: its own default.
+    /// The budget for the server; `None` stands for the server's own default.
     ///
-    /// Waits seldom come so fast that recording all of them costs much, and a recording that misses
-    /// some of them answers little. A board has its own limit.
+    /// Recording all waits seldom costs much, and a recording that misses some of them answers
+    /// little. A board has its own limit.
     fn budget(&self, source: &collect::Source) -> Option<String> {
         let is_local = !matches!(source, collect::Source::Connect { .. });
         let waits_only = self.sync == Some(collect::Sync::Contended) && self.trace.is_empty();
@@ -221,7 +221,8 @@ impl Cmd {
         Ok(ExitCode::from(if failed && code == 0 { 1 } else { code }))
     }
 
-    /// Completes the recording, and prints its report on standard error; the exit code if `--fail-on` has one.
+    /// Completes the recording, and prints its report on standard error. Returns the exit code that
+    /// `--fail-on` requires, if any.
     fn report(&self, output: &Output, store: Store) -> anyhow::Result<Option<ExitCode>> {
         if !output.is_readable() {
             return Ok(None);
@@ -234,10 +235,10 @@ impl Cmd {
             journal: self.html.is_some(),
         };
         let model = Model::build_for(&capture, &mut symbolizer, detail);
-        // What the files said goes into the recording: they may be gone when it is opened again.
+        // Store the names found in files with the recording, because the files may be gone later.
         let kept = match capture.cut {
             None => output.append(symbolizer.resolution()),
-            // Nothing can be read behind the cut.
+            // Readers ignore everything behind the cut.
             Some(_) => Ok(()),
         };
         let kept = kept.context("the recording does not keep the names of its stacks");
@@ -249,7 +250,7 @@ impl Cmd {
             return Ok(self.fail_on.exit_code(&model));
         }
         let mut out = io::BufWriter::new(io::stderr().lock());
-        // Nobody is left to tell when standard error itself fails.
+        // If standard error itself fails, there is no place to report it.
         let _ = views::text::tree::write(&model, &mut out, &terminal::style_for_stderr());
         let again = if file == Path::new(DEFAULT_FILE) {
             "unspool report".to_owned()
@@ -268,10 +269,10 @@ impl Cmd {
     }
 }
 
-/// The code a shell would see had the program run by itself.
+/// The exit code that a shell would see without the recorder.
 fn exit_code(outcome: &Outcome) -> u8 {
     match outcome.ended {
-        // The kernel keeps eight bits of what is passed to exit(2).
+        // The kernel keeps eight bits of the value passed to exit(2).
         Ended::Exited(code) => (code & 0xff) as u8,
         Ended::Terminated(signal) => 128_u8.saturating_add(signal),
         Ended::Detached => 0,

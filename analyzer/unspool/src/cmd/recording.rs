@@ -1,4 +1,4 @@
-//! Opening a recording and computing its model: what `report` and `export` begin with.
+//! Opens a recording and computes its model: the first step of `report` and `export`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(super) struct Reading {
     pub(super) prefer: Prefer,
 }
 
-/// A recording that was read.
+/// A recording that has been read.
 #[derive(Debug)]
 pub(super) struct Recording {
     path: PathBuf,
@@ -30,13 +30,13 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Opens a recording, with this much detail.
+    /// Opens a recording and computes a model with this detail.
     pub(super) fn open(
         path: &Path,
         reading: &Reading,
         detail: Detail,
     ) -> anyhow::Result<Recording> {
-        // A mistake in the options is told before anything is read.
+        // Report a mistake in the options before reading anything.
         reading.symbols.store()?;
         let capture = match Capture::read(path) {
             Ok(capture) => capture,
@@ -63,8 +63,8 @@ impl Recording {
         })
     }
 
-    /// An error if the recording is cut: what `shows` it is not all there was, and a script must see
-    /// that, too.
+    /// Returns an error if the recording is cut, so that scripts notice as well. `shows` names the
+    /// incomplete output.
     pub(super) fn is_whole(&self, shows: &str) -> anyhow::Result<()> {
         if let Some(cut) = &self.capture.cut {
             bail!(

@@ -84,7 +84,7 @@ Examples:
   unspool report --format html -o report.html
   unspool report --format json | jq '.threads[].key'";
 
-/// Formats of all commands that print facts.
+/// Output formats of all commands that print facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
@@ -123,7 +123,7 @@ enum View {
     Source,
 }
 
-/// Nanoseconds of a decimal number of seconds.
+/// Converts a decimal number of seconds to nanoseconds.
 fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || "expected seconds since the recording began, such as 0.25".to_owned();
     let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| wrong())?;
@@ -217,20 +217,20 @@ impl Cmd {
         Ok(self.fail_on.exit_code(model).unwrap_or(ExitCode::SUCCESS))
     }
 
-    /// The part of the recording that is looked at closely.
+    /// The part of the recording that `--from` and `--to` select, in nanoseconds.
     fn span(&self) -> Option<(u64, u64)> {
         let to = self.to.or(self.from.map(|_| u64::MAX))?;
         Some((self.from.unwrap_or(0), to))
     }
 
-    /// The recording, and the place in the sources if that is what is to be shown.
+    /// The recording, and the place in the sources if the command shows one.
     fn names(&self) -> anyhow::Result<(&Path, Option<&str>)> {
         let of_source = self.view == View::Source && self.format == ReportFormat::Text;
         let (file, place) = match &self.names[..] {
             [] => (None, None),
             [place] if of_source => (None, Some(place)),
             [file] => (Some(file), None),
-            // Either may come first; a place with a line is no file's name.
+            // Either may come first. A place with a line number is never the name of a file.
             [place, file]
                 if of_source && !Path::new(place).exists() && Path::new(file).exists() =>
             {
@@ -274,7 +274,7 @@ fn source(model: &Model, place: &str, output: Option<&Path>, style: &Style) -> a
             )
         }
     };
-    // As it was compiled from, else as it was called on the command line.
+    // Try the path from the debug information first, then the path on the command line.
     let here = [Path::new(&listing.file), Path::new(wanted)];
     let found = here.iter().find_map(|path| {
         let bytes = std::fs::read(path).ok()?;

@@ -1,4 +1,4 @@
-//! The options that say where the program's files and their debug files are.
+//! The options that locate the program's files and debug files.
 
 use std::path::PathBuf;
 
@@ -27,12 +27,12 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Whether any of these options is given.
+    /// True if any of these options is given.
     pub(super) fn is_given(&self) -> bool {
         self.sysroot.is_some() || !self.debug_dirs.is_empty()
     }
 
-    /// With the directories of a recording where none are given and those are still there.
+    /// Replaces missing options by the recording's directories, as far as they still exist.
     pub(super) fn or_of(mut self, header: &Header) -> Symbols {
         let there = |dir: &String| Some(PathBuf::from(dir)).filter(|dir| dir.is_dir());
         if self.sysroot.is_none() && !header.sysroot.is_empty() {
@@ -44,7 +44,7 @@ impl Symbols {
         self
     }
 
-    /// A store of the files that these options describe; a named directory that does not exist is an error.
+    /// Creates a store with these directories. Fails if a named directory does not exist.
     pub(super) fn store(&self) -> anyhow::Result<Store> {
         let named = self.sysroot.iter().map(|dir| ("--sysroot", dir));
         for (option, dir) in named.chain(self.debug_dirs.iter().map(|dir| ("--debug-dir", dir))) {

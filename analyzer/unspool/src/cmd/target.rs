@@ -1,4 +1,4 @@
-//! The options that say which program: attach to a process, or connect to a debug server.
+//! The options that select the program: attach to a process, or connect to a debug server.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -42,7 +42,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What to observe: `program` when it is not empty, else what the options name.
+    /// The program to observe: `program` if it is not empty, else the one that the options name.
     pub(super) fn source(&self, program: Vec<OsString>) -> anyhow::Result<Source> {
         if let Some(exec) = self.exec.as_ref().filter(|exec| !exec.is_file()) {
             anyhow::bail!("--exec {}: no such file", exec.display());
@@ -69,7 +69,7 @@ impl Target {
         })
     }
 
-    /// The file for `--rsp-log`, opened.
+    /// Opens the file for `--rsp-log`.
     pub(super) fn rsp_log(&self) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
         let open = |path: &PathBuf| -> anyhow::Result<Box<dyn Write + Send>> {
             let file = File::create(path)
@@ -80,7 +80,7 @@ impl Target {
     }
 }
 
-/// What a server is to start: nothing if no program is named.
+/// The program that a server starts; none if `program` is empty.
 fn served(program: Vec<OsString>) -> anyhow::Result<Subject> {
     let text = |word: OsString| {
         let wrong = |word: OsString| anyhow::anyhow!("{word:?} is not UTF-8");

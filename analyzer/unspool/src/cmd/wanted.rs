@@ -1,4 +1,4 @@
-//! What more has to be read of a program before its waits are understood, by what the model lacks.
+//! Decides what else to read of a program to explain its waits, based on gaps in the model.
 
 use std::collections::HashSet;
 
@@ -7,10 +7,11 @@ use unspool_capture::Capture;
 use crate::collect::Wanted;
 use crate::model::{Model, Symbolizer};
 
-/// What would tell more about the findings of a look.
+/// The further reads that would clarify the findings of an inspection.
 pub(super) fn wanted(model: &Model) -> Wanted {
     let inspection = &model.inspection;
-    // Only what would be said to be wrong is worth another stop; if that is that all wait, of all.
+    // Only threads with findings are worth another stop. If the finding is that all threads wait,
+    // read all of them.
     let concerned = model.findings.iter().flat_map(|finding| &finding.threads);
     let concerned: HashSet<u64> = concerned
         .filter_map(|thread| model.thread(*thread)?.tid)
@@ -28,7 +29,8 @@ pub(super) fn wanted(model: &Model) -> Wanted {
     Wanted { threads, memory }
 }
 
-/// Tells the recorder what it lacks of one look, again and again.
+/// Returns a function that finds the further reads after each inspection. Its model is kept between
+/// calls.
 pub(super) fn ask(mut symbolizer: Symbolizer) -> impl FnMut(&Capture) -> Wanted {
     let mut known: Option<Model> = None;
     move |capture| {

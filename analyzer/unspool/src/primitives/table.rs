@@ -1,4 +1,4 @@
-//! The table itself: names, and what the function of that name does.
+//! The table of primitives: the names of each function and its operation.
 
 use super::{Kind, Operation, Primitive};
 
@@ -34,8 +34,8 @@ const fn with_mutex(mut primitive: Primitive, argument: u8) -> Primitive {
     primitive
 }
 
-/// All functions known by their symbol. Where C11's and C++'s types are thin covers of POSIX's, these
-/// are what they call.
+/// All functions known by their symbol. If a type of C11 or C++ is a thin wrapper of POSIX, the
+/// table has the POSIX functions that it calls.
 pub static PRIMITIVES: &[Primitive] = &[
     of(
         Kind::Mutex,
@@ -458,8 +458,8 @@ pub static PRIMITIVES: &[Primitive] = &[
     ),
 ];
 
-/// What Rust's and C++'s own primitives, which wait by futex themselves, are called: the beginning of
-/// the demangled path, its end without generic arguments, and what it is.
+/// Primitives of Rust and C++ that wait by futex themselves: the beginning of the demangled path,
+/// its end without generic arguments, and the primitive.
 pub(super) static PATHS: &[(&str, &str, Primitive)] = &[
     (
         "std::sys",
@@ -586,7 +586,8 @@ pub(super) static PATHS: &[(&str, &str, Primitive)] = &[
     ),
 ];
 
-/// The primitives of libstdc++ whose waits are of one template, by what its arguments name.
+/// The primitives of libstdc++ that share one template for their waits, by the name of the
+/// template's argument.
 pub(super) static WAITERS: &[(&str, Primitive)] = &[
     (
         "std::latch::",
