@@ -1,8 +1,8 @@
-//! One traced process, through ptrace(2): threads, their stops and registers, the kernel's reports,
-//! and how threads go on.
+//! One process traced with ptrace(2): its threads with their stops and registers, the kernel's
+//! reports, and resuming.
 //!
-//! Reports become [`events`]; what an event means is decided above. Nothing here knows of clients,
-//! or of what is planted in the program's memory.
+//! Reports become [`events`]; the layer above decides what an event means. Nothing here knows of
+//! clients, or of traps planted in the program's memory.
 
 pub(crate) mod action;
 pub(crate) mod attach;

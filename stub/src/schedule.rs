@@ -1,8 +1,9 @@
-//! The schedule of a process: when each of its threads ran, could have run, or was blocked, as the
-//! kernel's perf events record it. No thread stops for this.
+//! The schedule of a process: when each of its threads ran, was runnable or was blocked, as the
+//! kernel's perf events record it. Recording stops no thread.
 //!
-//! Each processor has a ring buffer of its own, into which the kernel writes for all threads. The
-//! records are merged here by time. What does not fit into a ring the kernel counts as lost.
+//! Each processor has its own ring buffer, into which the kernel writes for all threads. This
+//! module merges the records by time. The kernel counts records that do not fit into a ring as
+//! lost.
 
 mod record;
 mod refusal;
@@ -21,37 +22,38 @@ use crate::sys::{Tid, monotonic_ns};
 use record::{Event, HEADER, Record, WakingFormat, parse, size_of_record};
 pub(crate) use refusal::Refusal;
 
-/// All rings together take at most this many bytes, and this part of the system's memory.
+/// Maximum size of all rings together, in bytes.
 const MAX_RING_BYTES: u64 = 8 << 20;
+/// The rings take at most one part in this many of the system's memory.
 const MEMORY_PART: u64 = 64;
-/// The sizes between which one ring's lies, in bytes.
+/// Limits of one ring's size, in bytes.
 const MAX_RING: u64 = 4 << 20;
 const MIN_RING: u64 = 16 << 10;
-/// Records are sent at least this often.
+/// Maximum time between two batches of records.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// A record may reach its ring this much later than its timestamp says.
+/// Maximum delay between a record's timestamp and its arrival in the ring.
 const LATENESS_NS: u64 = 2_000_000;
-/// Records of one notification.
+/// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
 /// Stack size of the thread that closes the events, in bytes.
 const CLOSING_STACK: usize = 64 << 10;
-/// How often new threads are looked for while events are opened.
+/// Maximum number of times that the thread list is read to find new threads.
 const MAX_LISTINGS: usize = 16;
 
-/// The schedule of one process, being recorded.
+/// A running recording of one process's schedule.
 pub(crate) struct Schedule {
     process: u32,
     sources: Vec<Source>,
     watermarks: Watermarks,
-    /// Events that write into another one's ring.
+    /// Events that write into the ring of another event.
     events: Vec<OwnedFd>,
     waking: Option<WakingFormat>,
-    /// States of the threads that were there at the beginning, not sent yet.
+    /// Initial states of the threads, not sent yet.
     initial: VecDeque<Record>,
-    /// The process's threads: the kernel reports wake-ups of all processes.
+    /// The threads of the process. Needed because the kernel reports wake-ups of all processes.
     threads: HashSet<u32>,
     drained: Instant,
-    /// There was more than one drain could send.
+    /// The last drain left records behind.
     unfinished: bool,
 }
 
@@ -82,7 +84,7 @@ impl Schedule {
         })
     }
 
-    /// Whether records say which thread woke which.
+    /// True if wake-up records are available: they name the waker of each thread.
     pub(crate) fn has_wakers(&self) -> bool {
         self.waking.is_some()
     }
@@ -92,12 +94,12 @@ impl Schedule {
         self.sources.iter().map(|source| source.ring.size()).sum()
     }
 
-    /// Readable when a ring is a quarter full.
+    /// Descriptor that becomes readable when a ring is a quarter full.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.watermarks.as_fd()
     }
 
-    /// When records should be sent, if no ring fills up before.
+    /// The time at which records should be sent, unless a ring fills up earlier.
     pub(crate) fn due(&self) -> Instant {
         match self.unfinished {
             true => self.drained,
@@ -105,13 +107,13 @@ impl Schedule {
         }
     }
 
-    /// Whether records should be sent now.
+    /// True if records should be sent now.
     pub(crate) fn is_due(&mut self) -> bool {
         self.watermarks.clear() || self.due() <= Instant::now()
     }
 
-    /// Takes records as bodies of notifications, in the order of their times: all that there are,
-    /// or those whose order is certain and only up to about this many bytes.
+    /// Takes records as notification bodies, ordered by time. Takes all records if `all` is set;
+    /// otherwise only those whose order is certain, and about `max_bytes` at most.
     pub(crate) fn take(&mut self, all: bool, max_bytes: usize) -> Vec<Vec<u8>> {
         let cutoff_ns = match all {
             true => u64::MAX,
@@ -145,7 +147,7 @@ impl Schedule {
         while batch.len() < MAX_BATCH_RECORDS
             && let Some(record) = self.next(cutoff_ns)
         {
-            // A thread that was found while it was created has two events.
+            // A thread that was found while it was being created has two events.
             if batch.last() != Some(&record) && self.is_of_process(&record) {
                 batch.push(record);
             }
@@ -156,7 +158,7 @@ impl Schedule {
         batch
     }
 
-    /// The earliest record that is not later than this.
+    /// The earliest record, unless its time is after `cutoff_ns`.
     fn next(&mut self, cutoff_ns: u64) -> Option<Record> {
         for source in &mut self.sources {
             source.fill(self.process, self.waking);
@@ -183,7 +185,7 @@ impl Schedule {
         self.sources.get_mut(index)?.next.take()
     }
 
-    /// Whether a record is of a thread of the process. Keeps account of these threads.
+    /// True if a record belongs to a thread of the process. Updates the set of threads.
     fn is_of_process(&mut self, record: &Record) -> bool {
         match record.event {
             Event::Waking { .. } => self.threads.contains(&record.tid),
@@ -213,15 +215,15 @@ impl Drop for Schedule {
     }
 }
 
-/// A ring, and the record in it that comes next.
+/// A ring and the next record in it.
 struct Source {
     ring: Ring,
-    /// As far as the kernel had written when this was last asked.
+    /// End of the data when the kernel's position was last read.
     head: u64,
-    /// As far as records have been read.
+    /// End of the data that has been parsed.
     position: u64,
     next: Option<Record>,
-    /// The time of the record that was read last.
+    /// The time of the last parsed record.
     last_ns: u64,
 }
 
@@ -236,7 +238,7 @@ impl Source {
         }
     }
 
-    /// Reads the next record of the process, if there is one and it has not been read.
+    /// Parses the next record of the process, unless one is waiting already.
     fn fill(&mut self, process: u32, waking: Option<WakingFormat>) {
         let mut buffer = [0; 256];
         while self.next.is_none() && self.position < self.head {
@@ -244,11 +246,12 @@ impl Source {
             let mut header = [0; HEADER];
             self.ring.copy(self.position, &mut header);
             let Some(size) = size_of_record(header).filter(|size| *size <= left) else {
-                // The kernel writes no such record. Nothing behind it can be told apart.
+                // The kernel does not write such records. Without a valid size the rest cannot be
+                // parsed.
                 self.position = self.head;
                 return;
             };
-            // A longer one is of no kind that is read here.
+            // A longer record has a kind that this module does not use.
             if let Some(bytes) = buffer.get_mut(..size) {
                 self.ring.copy(self.position, bytes);
                 self.next = parse(bytes, process, waking);
@@ -264,16 +267,16 @@ impl Source {
     }
 }
 
-/// Events of all threads of a process.
+/// The open events of all threads of a process.
 struct Opened {
     sources: Vec<Source>,
     events: Vec<OwnedFd>,
     threads: Vec<Tid>,
-    /// Of each source, its processor.
+    /// Processor of each source.
     processors: Vec<u32>,
-    /// No process inherits events.
+    /// Only threads inherit the events, not child processes.
     threads_only: bool,
-    /// The size of each ring in bytes.
+    /// Size of each ring in bytes.
     size: u64,
 }
 
@@ -288,7 +291,8 @@ impl Opened {
             threads_only: true,
             size: ring_size(perf::processors().into()),
         };
-        // New threads of those that have events inherit them; others may appear meanwhile.
+        // New threads inherit the events of their creator. Threads whose creator has no events yet
+        // can appear meanwhile, so list again.
         for _ in 0..MAX_LISTINGS {
             let new = tasks(process).into_iter();
             let new: Vec<Tid> = new.filter(|tid| !opened.threads.contains(tid)).collect();
@@ -302,7 +306,7 @@ impl Opened {
                 };
                 match added {
                     Ok(()) => opened.threads.push(tid),
-                    // It has ended.
+                    // The thread has ended.
                     Err(Refusal::Other(Errno::ESRCH)) => {}
                     Err(refusal) => return Err(refusal),
                 }
@@ -334,7 +338,7 @@ impl Opened {
     fn open_ring(&mut self, tid: Tid, cpu: u32) -> Result<Ring, Refusal> {
         loop {
             match perf::open_schedule(tid, cpu, self.threads_only, self.watermark()) {
-                // Before Linux 5.13 processes inherit, too; their records are skipped.
+                // Before Linux 5.13 child processes inherit events, too. Their records are skipped.
                 Err(Errno::EINVAL) if self.threads_only => self.threads_only = false,
                 Err(errno) => return Err(Refusal::of(errno)),
                 Ok(event) => match Ring::map(event, self.size as usize) {
@@ -349,7 +353,7 @@ impl Opened {
         }
     }
 
-    /// Opens the events of another thread, which write into the same rings.
+    /// Opens the events of another thread, which write into the existing rings.
     fn add(&mut self, tid: Tid) -> Result<(), Refusal> {
         for (cpu, source) in self.processors.iter().zip(&self.sources) {
             let event = perf::open_schedule(tid, *cpu, self.threads_only, self.watermark())
@@ -360,8 +364,8 @@ impl Opened {
         Ok(())
     }
 
-    /// Opens events for a tracepoint's hits on all processors. A thread's own event would miss what
-    /// happens to the thread while it sleeps.
+    /// Opens events for a tracepoint's hits on all processors. An event of one thread would miss
+    /// wake-ups, because these happen to the thread while it sleeps.
     fn add_tracepoint(&mut self, id: u64) -> Result<(), Errno> {
         let mut events = Vec::new();
         for (cpu, source) in self.processors.iter().zip(&self.sources) {
@@ -378,7 +382,7 @@ impl Opened {
     }
 }
 
-/// The size of each ring: a power of two.
+/// The size of each ring in bytes, a power of two.
 fn ring_size(rings: u64) -> u64 {
     let limit = MAX_RING_BYTES.min(perf::memory_size() / MEMORY_PART);
     let page = perf::page_size() as u64;
@@ -389,9 +393,9 @@ fn ring_size(rings: u64) -> u64 {
     }
 }
 
-/// The id of the tracepoint `sched_waking` and its format, where this process may know them.
+/// The id and format of the tracepoint `sched_waking`, if this process may read them.
 fn waking_tracepoint() -> Option<(u64, WakingFormat)> {
-    // `PROC_PID_INIT_INO`: elsewhere the tracepoint has other thread ids than ours.
+    // `PROC_PID_INIT_INO`. In other namespaces the tracepoint's thread ids differ from ours.
     const FIRST_NAMESPACE: &str = "pid:[4026531836]";
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     if namespace.to_str() != Some(FIRST_NAMESPACE) {
@@ -412,7 +416,7 @@ fn tasks(process: Tid) -> Vec<Tid> {
         .collect()
 }
 
-/// The state of a thread, as a record.
+/// The current state of a thread, as a record.
 fn state(process: Tid, tid: Tid) -> Option<Record> {
     let stat = fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
     // `TID (NAME) S ...`; the name may contain anything.

@@ -1,8 +1,8 @@
-//! What each client has asked for beside stops: its trace, a log of threads, and holds.
+//! State that each client subscribes to besides stops: its trace, its log of threads, and holds.
 //!
 //! Each client has its own tracepoints, buffer and log
-//! (docs/decisions/0003-one-controls-others-observe.md). In the program a place has one trap for
-//! all of them. Nothing here knows how the program is stopped or resumed.
+//! (docs/decisions/0003-one-controls-others-observe.md). Tracepoints of several clients at one
+//! address share one trap in the program. Nothing here knows how the program is stopped or resumed.
 
 pub(crate) mod hold;
 pub(crate) mod outbox;
@@ -25,25 +25,25 @@ use role::Role;
 use stalls::{StallClock, Stalls};
 use thread_log::ThreadLog;
 
-/// What one client wants to know.
+/// The subscription of one client.
 #[derive(Default)]
 pub(crate) struct Subscription {
     pub(crate) trace: Experiment,
-    /// Threads that came and went, if that is wished for.
+    /// Threads that were created or have ended. `None`: the client does not want to know.
     pub(crate) log: Option<ThreadLog>,
-    /// The file that the process executed since this was last told.
+    /// The file that the process has executed since the last report.
     pub(crate) executed: Option<String>,
-    /// Threads that are held for this client, since this was last told.
+    /// Threads that are held for this client, since the last report.
     pub(crate) held: Vec<(Tid, u64, Instant)>,
-    /// How long threads were stopped, since this was last told.
+    /// Times for which threads were stopped, since the last report.
     pub(crate) stalls: Stalls,
-    /// What its client has asked that tracing may cost.
+    /// The limit that the client has set for the cost of tracing.
     pub(crate) limit: Option<Limit>,
-    /// Before a signal ends the process its thread waits for this observer.
+    /// Hold a thread for this observer before a signal ends the process.
     pub(crate) wants_fatal: bool,
-    /// Threads that wait so, each with its signal, since this was last told.
+    /// Threads that are held before such a signal, each with the signal, since the last report.
     pub(crate) fatal: Vec<(Tid, i32)>,
-    /// The last thread that was held for it was not let go in time.
+    /// The observer did not release the last held thread in time.
     pub(crate) late: bool,
 }
 
@@ -53,49 +53,49 @@ pub(crate) struct Subscriptions {
     clients: BTreeMap<Role, Subscription>,
     /// Threads that wait for observers.
     holds: BTreeMap<Tid, Hold>,
-    /// Threads that execute instructions one by one after a hit, to have them recorded.
+    /// Threads that execute single instructions after a hit, so that each is recorded.
     series: BTreeMap<Tid, Vec<(Role, StepSeries)>>,
     stall_clock: StallClock,
 }
 
 impl Subscriptions {
-    /// One client's.
+    /// The subscription of a client. Creates it if there is none.
     pub(crate) fn of(&mut self, role: Role) -> &mut Subscription {
         self.clients.entry(role).or_default()
     }
 
-    /// One client's, if it ever had any.
+    /// The subscription of a client, if there is one.
     pub(crate) fn get(&self, role: Role) -> Option<&Subscription> {
         self.clients.get(&role)
     }
 
-    /// The same, to be changed.
+    /// Like [`get`](Self::get), but mutable.
     pub(crate) fn known(&mut self, role: Role) -> Option<&mut Subscription> {
         self.clients.get_mut(&role)
     }
 
-    /// All, with whose they are.
+    /// All subscriptions, each with its client.
     pub(crate) fn each(&mut self) -> impl Iterator<Item = (Role, &mut Subscription)> {
         self.clients
             .iter_mut()
             .map(|(role, subscription)| (*role, subscription))
     }
 
-    /// All traces.
+    /// The traces of all clients.
     pub(crate) fn traces(&mut self) -> impl Iterator<Item = &mut Experiment> {
         self.clients
             .values_mut()
             .map(|subscription| &mut subscription.trace)
     }
 
-    /// All logs that are kept.
+    /// The thread logs of all clients that keep one.
     pub(crate) fn logs(&mut self) -> impl Iterator<Item = &mut ThreadLog> {
         self.clients
             .values_mut()
             .filter_map(|subscription| subscription.log.as_mut())
     }
 
-    /// The strictest limit that a client has asked for.
+    /// The strictest limit that a client has set.
     pub(crate) fn limit(&self) -> Option<Limit> {
         self.clients
             .values()
@@ -103,19 +103,19 @@ impl Subscriptions {
             .min()
     }
 
-    /// Whether any client keeps a log of threads.
+    /// True if any client keeps a log of threads.
     pub(crate) fn follow_threads(&self) -> bool {
         self.clients
             .values()
             .any(|subscription| subscription.log.is_some())
     }
 
-    /// Where traps are wanted, and their breakpoint kinds.
+    /// Addresses that need traps, and their breakpoint kinds.
     pub(crate) fn places(&self) -> BTreeMap<u64, usize> {
         self.wanted().collect()
     }
 
-    /// The breakpoint kind of the trap at a place, if one is wanted there.
+    /// The breakpoint kind of the trap at an address, if one is needed there.
     pub(crate) fn kind(&self, at: u64) -> Option<usize> {
         self.wanted()
             .find_map(|(place, kind)| (place == at).then_some(kind))
@@ -129,7 +129,7 @@ impl Subscriptions {
         running.flat_map(|subscription| subscription.trace.places())
     }
 
-    /// Whether any client wants hits noted without a stop.
+    /// True if any client wants hits recorded without a stop (fast tracepoints).
     pub(crate) fn want_fast(&self) -> bool {
         let running = self
             .clients
@@ -139,7 +139,7 @@ impl Subscriptions {
         all.any(|tracepoint| tracepoint.enabled && tracepoint.fast.is_some())
     }
 
-    /// Whether threads are to be followed step by step after a hit.
+    /// True if any client wants single steps recorded after a hit (`while-stepping`).
     pub(crate) fn want_steps(&self) -> bool {
         let running = self
             .clients
@@ -149,8 +149,8 @@ impl Subscriptions {
         all.any(|tracepoint| tracepoint.enabled && tracepoint.steps > 0)
     }
 
-    /// What all need that have a tracepoint at this place, and the instructions that may be moved
-    /// for it; `None`: it must have a trap.
+    /// The joint plan of all tracepoints at this address, and the instructions that a fast
+    /// tracepoint may move. `None` if only a trap will do.
     pub(crate) fn plan(
         &self,
         at: u64,
@@ -173,14 +173,14 @@ impl Subscriptions {
         Some((plan, source?))
     }
 
-    /// The instructions that were at a place when it was said that they may be moved.
+    /// The instructions that a client has declared movable at an address.
     pub(crate) fn source(&self, at: u64) -> Option<&[u8]> {
         let all = self.clients.values();
         let mut here = all.flat_map(|subscription| subscription.trace.tracepoints.values());
         here.find_map(|tracepoint| tracepoint.fast.as_deref().filter(|_| tracepoint.at == at))
     }
 
-    /// The size of the largest buffer.
+    /// The size of the largest buffer, in bytes.
     pub(crate) fn buffer_size(&self) -> usize {
         let sizes = self
             .clients
@@ -189,7 +189,7 @@ impl Subscriptions {
         sizes.max().unwrap_or(0)
     }
 
-    /// Whether any client drains a trace that runs.
+    /// True if any client drains a running trace.
     pub(crate) fn are_drained(&self) -> bool {
         let mut all = self
             .clients
@@ -198,20 +198,20 @@ impl Subscriptions {
         all.any(|trace| trace.running && trace.drained)
     }
 
-    /// Whether a trace of any client runs.
+    /// True if any client has a running trace.
     pub(crate) fn is_tracing(&self) -> bool {
         self.clients
             .values()
             .any(|subscription| subscription.trace.running)
     }
 
-    /// Whether an observer has asked for something.
+    /// True if any observer has a subscription.
     pub(crate) fn is_observed(&self) -> bool {
         self.clients.keys().any(|role| *role != Role::Control)
     }
 
-    /// The process has executed a file, in which nothing is planted. The observers whose traces
-    /// ran.
+    /// Handles an exec: the new program contains no traps yet. Returns the observers whose traces
+    /// were running.
     pub(crate) fn execute_file(&mut self, path: &str) -> Vec<Role> {
         self.holds.clear();
         self.series.clear();
@@ -230,7 +230,7 @@ impl Subscriptions {
         tracing
     }
 
-    /// Takes one client's out.
+    /// Removes and returns the subscription of a client.
     pub(crate) fn remove(&mut self, role: Role) -> Option<Subscription> {
         self.clients.remove(&role)
     }

@@ -1,9 +1,9 @@
 //! The action that a resume gives each thread.
 
-/// What a thread is to do.
+/// The action of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Stay where it is.
+    /// Stay stopped.
     Hold,
     /// Run; deliver this signal (the kernel's number) unless zero.
     Continue(i32),
@@ -21,7 +21,7 @@ impl Action {
         }
     }
 
-    /// The same, with the signal taken out: what remains after it has been delivered.
+    /// This action without its signal, for use after the signal has been delivered.
     pub(crate) fn without_signal(self) -> Action {
         match self {
             Action::Continue(_) => Action::Continue(0),
@@ -30,7 +30,7 @@ impl Action {
         }
     }
 
-    /// Whether the thread is to stop again by itself.
+    /// True if the action ends by itself, with another stop.
     pub(crate) fn is_step(self) -> bool {
         matches!(self, Action::Step(_) | Action::StepWhileIn(..))
     }

@@ -1,4 +1,4 @@
-//! The auxiliary vector: what the kernel told the program about itself.
+//! The auxiliary vector, which the kernel passes to a program at its start.
 
 use super::process::Process;
 use crate::arch::Word;

@@ -1,5 +1,5 @@
-//! From a report of the kernel to an event. The thread's state is updated first; what the event
-//! means is up to the caller.
+//! Turns a report of the kernel into an event and updates the thread's state. The caller decides
+//! what the event means.
 
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
@@ -10,33 +10,34 @@ use super::process::Process;
 use super::stop::Stop;
 use super::thread::{At, Thread};
 
-/// What happened to a thread or a child.
+/// An event of a thread or a child.
 pub(crate) enum Event {
-    /// A child that is not debugged has something to report.
+    /// Report of a child that is not debugged.
     Child(Status),
-    /// The thread is gone, or the process if it is the first thread.
+    /// The thread is gone. For the first thread: the process is gone.
     Gone(Stop),
-    /// The thread is about to take this signal.
+    /// The thread stopped before this signal is delivered.
     Signal(i32),
-    /// The thread was interrupted, or is a member of a group-stop.
+    /// The thread was interrupted, or belongs to a group-stop.
     Held,
-    /// The thread has made a thread or a process, in this way; its id, unless the creator is dead.
+    /// The thread created a thread or process, as the status says. The new id is missing if the
+    /// creator is dead.
     Made(Option<Tid>, Status),
-    /// The child that ran in the thread's memory has left that.
+    /// The vfork(2) child has left the thread's memory.
     VForkDone,
-    /// The process has executed a file. It has one thread, with the first thread's id, and new
+    /// The process executed a file. It now has one thread, with the first thread's id, and new
     /// memory.
     Exec,
-    /// The thread is past its last instruction.
+    /// The thread has executed its last instruction.
     Exiting,
     /// The thread enters or leaves a system call.
     SystemCall,
-    /// Something that was not asked for.
+    /// An event that the stub did not request.
     Other,
 }
 
 impl Process {
-    /// Takes note of a report. `None`: it is about no thread or child of this process.
+    /// Processes a report. `None` if it is about no thread or child of this process.
     pub(crate) fn event(&mut self, tid: Tid, status: Status) -> Option<Event> {
         if self.children.contains(tid) {
             return Some(Event::Child(status));
@@ -106,7 +107,7 @@ impl Process {
         self.mark_current(tid);
     }
 
-    /// Adds a thread that another one has made. It has not stopped yet.
+    /// Adds a newly created thread, which has not stopped yet.
     pub(crate) fn add_thread(&mut self, creator: Tid, tid: Tid) {
         let mut thread = Thread::new(tid, self.default_action);
         thread.newborn = true;
@@ -115,10 +116,12 @@ impl Process {
         self.threads.insert(tid, thread);
     }
 
-    /// A thread enters or leaves a system call: its number, and whether it enters.
+    /// Records that a thread enters or leaves a system call. Returns the call's number, and true if
+    /// the thread enters.
     pub(crate) fn system_call(&mut self, tid: Tid) -> Option<(u64, bool)> {
         let thread = self.threads.get_mut(&tid)?;
-        // Before Linux 5.3 the kernel does not say, but the two alternate.
+        // Before Linux 5.3 the kernel does not report the direction, but entries and exits
+        // alternate.
         let enters = ptrace::at_call_entry(tid).unwrap_or(!thread.in_call);
         thread.in_call = enters;
         let stopped = thread.stopped()?;

@@ -1,7 +1,7 @@
-//! Processes that the traced one makes and that are not debugged.
+//! Processes that the traced process creates and that are not debugged.
 //!
-//! A child with a copy of the memory is let go once it is clean. A child that runs in the same
-//! memory (vfork(2)) stays traced until it executes a file: it may meet traps.
+//! A child with a copy of the memory is detached once its copy contains no traps. A child that
+//! shares the memory (vfork(2)) stays traced until it executes a file, because it may hit traps.
 
 use std::collections::HashMap;
 
@@ -11,21 +11,22 @@ use crate::sys::ptrace;
 use super::process::Process;
 use super::thread::{At, Running, Stopped};
 
-/// The memory that a child runs in.
+/// The memory in which a child runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ChildMemory {
-    /// A copy of the process's.
+    /// A copy of the process's memory.
     Copy,
-    /// The process's own.
+    /// The memory of the process itself.
     Shared,
 }
 
-/// A process made by the traced one, or by such a process.
+/// A process created by the traced one, directly or indirectly.
 pub(crate) struct Child {
     memory: ChildMemory,
-    /// It is at a trap in shared memory, at this address.
+    /// The child is stopped at a trap in shared memory, at this address.
     at_trap: Option<(Stopped, u64)>,
-    /// Where it last executed what was taken for an illegal instruction.
+    /// The program counter at the child's last illegal instruction, which may have been a trap that
+    /// was half written.
     misread: Option<u64>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct Child {
 pub(crate) struct Children(HashMap<Tid, Child>);
 
 impl Children {
-    /// Adds one.
+    /// Adds a child.
     pub(crate) fn add(&mut self, tid: Tid, memory: ChildMemory) {
         let child = Child {
             memory,
@@ -44,68 +45,68 @@ impl Children {
         self.0.insert(tid, child);
     }
 
-    /// Takes one out, to [`put_back`](Self::put_back).
+    /// Removes a child, for [`put_back`](Self::put_back).
     pub(crate) fn take(&mut self, tid: Tid) -> Option<Child> {
         self.0.remove(&tid)
     }
 
-    /// Adds one that was taken out.
+    /// Adds a child that [`take`](Self::take) removed.
     pub(crate) fn put_back(&mut self, tid: Tid, child: Child) {
         self.0.insert(tid, child);
     }
 
-    /// Whether this is one of them.
+    /// True if this is the id of a child.
     pub(crate) fn contains(&self, tid: Tid) -> bool {
         self.0.contains_key(&tid)
     }
 
-    /// All ids.
+    /// The ids of all children.
     pub(crate) fn tids(&self) -> Vec<Tid> {
         self.0.keys().copied().collect()
     }
 
-    /// Any of them.
+    /// The id of any child.
     pub(crate) fn any_tid(&self) -> Option<Tid> {
         self.0.keys().next().copied()
     }
 
-    /// The memory that a child runs in.
+    /// The memory in which a child runs.
     pub(crate) fn memory(&self, tid: Tid) -> Option<ChildMemory> {
         self.0.get(&tid).map(|child| child.memory)
     }
 
-    /// Whether a child waits at a trap.
+    /// True if the child is stopped at a trap.
     pub(crate) fn is_at_trap(&self, tid: Tid) -> bool {
         let child = self.0.get(&tid);
         child.is_some_and(|child| child.at_trap.is_some())
     }
 
-    /// Whether any child waits at a trap.
+    /// True if any child is stopped at a trap.
     pub(crate) fn any_at_trap(&self) -> bool {
         self.0.values().any(|child| child.at_trap.is_some())
     }
 
-    /// A child has stopped at the trap at this address.
+    /// Records that a child has stopped at the trap at this address.
     pub(crate) fn set_at_trap(&mut self, tid: Tid, stopped: Stopped, at: u64) {
         if let Some(child) = self.0.get_mut(&tid) {
             child.at_trap = Some((stopped, at));
         }
     }
 
-    /// A child that waits at a trap does so no longer.
+    /// Ends a child's wait at a trap, and returns its state and the trap's address.
     pub(crate) fn take_at_trap(&mut self, tid: Tid) -> Option<(Stopped, u64)> {
         self.0.get_mut(&tid)?.at_trap.take()
     }
 }
 
 impl Process {
-    /// Whether another process runs in this memory.
+    /// True if another process runs in this memory.
     pub(crate) fn shares_memory(&self) -> bool {
         let mut children = self.children.0.values();
         children.any(|child| child.memory == ChildMemory::Shared)
     }
 
-    /// Forgets a child, which has ended or was let go.
+    /// Removes a child that has ended or was detached.
     pub(crate) fn forget_child(&mut self, tid: Tid) {
         self.children.0.remove(&tid);
         for thread in self.threads.values_mut() {
@@ -113,9 +114,9 @@ impl Process {
         }
     }
 
-    /// Whether a child that executed an illegal instruction may have met a trap while it came or
-    /// went (see `arch::TEXT_MAY_CHANGE`): nothing halts children for that. It executes the
-    /// instruction again, and what is illegal is illegal the second time, too.
+    /// True if a child's illegal instruction may have been a trap that was being inserted or
+    /// removed (see `arch::TEXT_MAY_CHANGE`), because children are not stopped for that. The child
+    /// then executes the instruction again. A truly illegal instruction fails the second time, too.
     pub(crate) fn is_misread(&mut self, tid: Tid) -> bool {
         let fault = ptrace::signal_info(tid).is_ok_and(|info| info.is_fault());
         let pc = Running::new(tid).stopped(At::Signal).pc().ok();

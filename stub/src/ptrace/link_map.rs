@@ -1,8 +1,8 @@
-//! The shared libraries of the program, as its dynamic linker lists them.
+//! The program's shared libraries, from the dynamic linker's list.
 //!
-//! The way there: AT_PHDR -> PT_DYNAMIC -> DT_DEBUG -> `struct r_debug` -> `struct link_map`
-//! (System V ABI, "Dynamic Linking"; glibc's `<link.h>`). Each link is missing in some program
-//! (static, or stopped before the linker has run), and then the list is empty.
+//! The path to the list is AT_PHDR -> PT_DYNAMIC -> DT_DEBUG -> `struct r_debug` -> `struct
+//! link_map` (System V ABI, "Dynamic Linking"; glibc's `<link.h>`). Each of these is missing in
+//! some programs (static ones, or before the linker has run), and then the list is empty.
 
 use std::collections::HashSet;
 
@@ -12,34 +12,34 @@ use crate::arch::Word;
 
 /// An entry of the dynamic linker's list.
 pub(crate) struct Library {
-    /// Where the entry itself is.
+    /// Address of the entry itself.
     pub(crate) link_map: u64,
-    /// What was added to the file's addresses.
+    /// Difference between addresses in memory and in the file.
     pub(crate) bias: u64,
-    /// Where its dynamic section is.
+    /// Address of the library's dynamic section.
     pub(crate) dynamic: u64,
-    /// Its file's path.
+    /// Path of the library's file.
     pub(crate) path: Vec<u8>,
-    /// The head of the namespace's list.
+    /// Address of the namespace's `r_debug`.
     pub(crate) namespace: u64,
 }
 
-/// An entry of the list to begin with.
+/// Where to begin in the list.
 pub(crate) struct Start {
-    /// The entry.
+    /// Address of the entry.
     pub(crate) entry: u64,
-    /// The one before it; zero: it is the first, and the program's own.
+    /// Address of the previous entry. Zero: the entry is the first, and the program's own.
     pub(crate) previous: u64,
-    /// The head of the namespace's list.
+    /// Address of the namespace's `r_debug`.
     pub(crate) namespace: u64,
 }
 
-/// The list, without the program itself.
+/// The list of loaded libraries, without the program itself.
 #[derive(Default)]
 pub(crate) struct Libraries {
-    /// The program's own entry.
+    /// Address of the program's own entry.
     pub(crate) main: Option<u64>,
-    /// The others.
+    /// All other entries.
     pub(crate) loaded: Vec<Library>,
 }
 
@@ -48,12 +48,12 @@ const PT_DYNAMIC: u64 = 2;
 const PT_PHDR: u64 = 6;
 const DT_DEBUG: u64 = 21;
 const PATH_MAX: usize = 4096;
-/// More entries than any program has: a list that is longer is a broken one.
+/// Maximum length of the list. A longer list is damaged.
 const LIMIT: usize = 65_536;
 
 impl Process {
-    /// Reads the list. `None`: where it is, the program's headers will never say, as where the
-    /// dynamic linker itself was started, with the program as its argument.
+    /// Reads the list. `None` if the program's headers will never lead to it, for example if the
+    /// dynamic linker was started with the program as its argument.
     pub(crate) fn libraries(&self) -> Option<Libraries> {
         let mut libraries = Libraries::default();
         let mut debug = match self.r_debug() {
@@ -78,14 +78,14 @@ impl Process {
         Some(libraries)
     }
 
-    /// Reads the list from an entry on.
+    /// Reads the list from an entry onwards.
     pub(crate) fn libraries_from(&self, start: Start) -> Libraries {
         let mut libraries = Libraries::default();
         let rest = match start.previous {
             0 => start.entry,
             previous => {
-                // The client knows the program already; what is not linked to what it knows is no
-                // entry.
+                // The client knows the program already. An address that the previous entry does not
+                // link to is no entry.
                 libraries.main = Some(previous);
                 let next = self.read_number(previous + 3 * WORD, WORD as usize);
                 if next == Some(start.entry) {
@@ -134,7 +134,7 @@ impl Process {
     fn r_debug(&self) -> Debug {
         let (start, size) = match self.dynamic_section() {
             Some((Some(start), size)) => (start, size),
-            // Without PT_PHDR it is no program: the dynamic linker itself was started.
+            // An ELF file without PT_PHDR is the dynamic linker, started directly.
             Some((None, _)) => return Debug::Never,
             None => return Debug::NotYet,
         };
@@ -155,7 +155,8 @@ impl Process {
         Debug::NotYet
     }
 
-    /// Address, as far as the headers tell it, and size, if the program has one.
+    /// Address and size of the program's dynamic section, if it has one. The address is missing if
+    /// the headers do not say it.
     fn dynamic_section(&self) -> Option<(Option<u64>, u64)> {
         let headers = self.auxv_entry(AT_PHDR)?;
         let count = self.auxv_entry(AT_PHNUM)?;
@@ -182,11 +183,11 @@ impl Process {
     }
 }
 
-/// Where the dynamic linker's list begins.
+/// The location of `r_debug`.
 enum Debug {
     At(u64),
-    /// Nothing is there yet, or never will be: the program is static.
+    /// It does not exist yet, or never will because the program is static.
     NotYet,
-    /// The program has no place for it.
+    /// The program's headers do not lead to it.
     Never,
 }

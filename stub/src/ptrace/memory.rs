@@ -1,7 +1,6 @@
-//! Numbers and strings in the program's memory, for what the kernel and the dynamic linker keep
-//! there.
+//! Reads numbers and strings that the kernel and the dynamic linker keep in the program's memory.
 //!
-//! These are data, in which no trap is ever planted: they are read as they are.
+//! These are data without traps, so reads bypass the layer that hides traps.
 
 use super::process::Process;
 

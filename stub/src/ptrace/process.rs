@@ -1,5 +1,5 @@
-//! One traced process: what can be asked about it, and its threads' stops in the order of their
-//! reports.
+//! One traced process: its properties, and its threads' stops in the order in which the kernel
+//! reported them.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -22,37 +22,37 @@ use super::thread::{At, Motion, Pending, State, Stopped, Thread};
 use super::threads::Threads;
 use super::wait_queue::WaitQueue;
 
-/// A traced process. It knows threads and the kernel, but nothing of what is planted in its memory.
+/// A traced process. Knows threads and the kernel, but not the traps in the process's memory.
 pub(crate) struct Process {
     pid: Tid,
-    /// It ran before the stub attached to it.
+    /// It was running before the stub attached to it.
     pub(crate) attached: bool,
     /// It has been resumed since the stub started it.
     pub(crate) resumed: bool,
     pub(crate) memory: Memory,
     pub(crate) threads: Threads,
-    /// Processes that it made and that are not debugged.
+    /// Processes that it created and that are not debugged.
     pub(crate) children: Children,
     pub(crate) reports: WaitQueue,
     pub(crate) run: RunControl,
-    /// What the debug registers of every thread watch.
+    /// Watchpoints in the debug registers of every thread.
     pub(crate) watches: Vec<Watch>,
-    /// Ends of threads that are to be reported.
+    /// Thread exits that the stub must report.
     pub(crate) thread_exits: VecDeque<(Tid, i32)>,
-    /// What threads do that no action names.
+    /// Action of threads that no resume action names.
     pub(crate) default_action: Action,
-    /// Threads that are to start together, while they are being collected.
+    /// Threads that will start together, while they are being collected.
     pub(super) starting: Option<Vec<(Tid, Motion, i32)>>,
-    /// When the kernel is to forget that threads made steps.
+    /// The time at which to clear the kernel's single-step state of threads.
     pub(super) step_reset_at: Option<Instant>,
-    /// How it ended.
+    /// How the process ended, if it has.
     pub(crate) end: Option<Stop>,
-    /// The thread that was reported last.
+    /// The thread that the stub reported last.
     shown: Tid,
 }
 
 impl Process {
-    /// A halted process, of which no thread is known yet.
+    /// A halted process without any known thread yet.
     pub(crate) fn new(pid: Tid, attached: bool, memory: Memory, reports: WaitQueue) -> Process {
         Process {
             pid,
@@ -78,28 +78,28 @@ impl Process {
         self.pid
     }
 
-    /// Whether threads run.
+    /// True if threads run.
     pub(crate) fn is_going(&self) -> bool {
         self.run.is_going()
     }
 
-    /// Whether threads run and something is to be reported.
+    /// True if threads run and an event waits to be reported.
     pub(crate) fn has_event(&self) -> bool {
         self.run.is_going() && self.run.has_event()
     }
 
-    /// How it ended, if it did.
+    /// How the process ended, if it has.
     pub(crate) fn end(&self) -> Option<&Stop> {
         self.end.as_ref()
     }
 
-    /// Whether it has ended and that has been reported. If another process's stop is reported
-    /// first, its end waits for the next resume.
+    /// True if the process has ended and its end was reported. If the stub reports another
+    /// process's stop first, the end waits for the next resume.
     pub(crate) fn is_past(&self) -> bool {
         self.end.is_some() && !self.run.has_event()
     }
 
-    /// The thread that was reported last, or another one if that has ended.
+    /// The thread that the stub reported last, or another thread if that has ended.
     pub(crate) fn current(&self) -> Tid {
         if self.listed(self.shown) {
             return self.shown;
@@ -116,7 +116,7 @@ impl Process {
             .chain(rest.filter(|tid| self.listed(*tid)))
     }
 
-    /// Whether this thread exists and still executes the program.
+    /// True if this thread exists and still executes the program.
     pub(crate) fn listed(&self, tid: Tid) -> bool {
         let thread = self.threads.get(&tid);
         thread.is_some_and(|thread| !matches!(thread.state, State::Exiting))
@@ -127,7 +127,7 @@ impl Process {
         self.threads.get_mut(&tid).and_then(Thread::stopped)
     }
 
-    /// The signal that the client has seen this thread stop with.
+    /// The signal that the client saw when this thread stopped.
     pub(crate) fn shown_signal(&self, tid: Tid) -> Option<SignalInfo> {
         self.threads.get(&tid)?.shown_signal.clone()
     }
@@ -151,17 +151,17 @@ impl Process {
         Some(name)
     }
 
-    /// The processor that the thread ran on last.
+    /// The processor on which the thread ran last.
     pub(crate) fn thread_core(&self, tid: Tid) -> Option<u32> {
         last_processor(self.pid, tid)
     }
 
-    /// The program's file.
+    /// Path of the program's file.
     pub(crate) fn executable(&self) -> Option<PathBuf> {
         std::fs::read_link(format!("/proc/{}/exe", self.any_task())).ok()
     }
 
-    /// A file of the process's directory in `/proc`, empty if it cannot be read.
+    /// Reads a file of the process's directory in `/proc`. Empty if it cannot be read.
     pub(crate) fn read_proc(&self, name: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         if let Ok(mut file) = std::fs::File::open(format!("/proc/{}/{name}", self.any_task())) {
@@ -170,12 +170,12 @@ impl Process {
         bytes
     }
 
-    /// A thread whose memory is still there. The first thread's is not when it has exited.
+    /// A thread whose memory still exists. An exited first thread has none.
     pub(crate) fn any_task(&self) -> Tid {
         self.tids().next().unwrap_or(self.pid)
     }
 
-    /// The client sees this thread where it stands.
+    /// Makes this the reported thread, stopped where the client sees it.
     pub(crate) fn mark_shown(&mut self, tid: Tid) {
         self.shown = tid;
         if let Some(thread) = self.threads.get_mut(&tid) {
@@ -183,37 +183,37 @@ impl Process {
         }
     }
 
-    /// The client sees this thread, but has seen no trap at its address.
+    /// Makes this the reported thread, without its address: the client has seen no trap there.
     pub(crate) fn mark_current(&mut self, tid: Tid) {
         self.shown = tid;
     }
 
-    /// The next report about a thread or child of this process; see [`WaitQueue::next`].
+    /// The next report about a thread or child of this process (see [`WaitQueue::next`]).
     pub(crate) fn next_report(&self, block: bool) -> Option<(Tid, Status)> {
         self.reports.next(self.pid, &|tid| self.knows(tid), block)
     }
 
-    /// Waits for the next report about this thread. Keeps those about others.
+    /// Waits for the next report about this thread. Keeps reports about others.
     pub(crate) fn report_of(&self, tid: Tid) -> Option<Status> {
         self.reports.wait_for(tid)
     }
 
-    /// The next report about this thread, if there is one now.
+    /// The next report about this thread, if one is available.
     pub(crate) fn report_now(&self, tid: Tid) -> Option<Status> {
         self.reports.now(tid)
     }
 
-    /// Whether there are reports about it that have not been handled.
+    /// True if there are unhandled reports about this process.
     pub(crate) fn has_reports(&self) -> bool {
         self.reports.has_any(|tid| self.knows(tid))
     }
 
-    /// Whether this is one of its threads or children.
+    /// True if this is one of the process's threads or children.
     pub(crate) fn knows(&self, tid: Tid) -> bool {
         self.threads.contains_key(&tid) || self.children.contains(tid)
     }
 
-    /// The kernel has reported that a thread stopped.
+    /// Records a stop of a thread that the kernel has reported.
     pub(crate) fn mark_stopped(&mut self, tid: Tid, at: At) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.now_stopped(tid, at);
@@ -231,14 +231,14 @@ impl Process {
         }
     }
 
-    /// Whether something is to be reported about a thread.
+    /// True if something about a thread waits to be reported.
     pub(crate) fn has_pending(&self, tid: Tid) -> bool {
         let thread = self.threads.get(&tid);
         thread.is_some_and(|thread| !thread.pending.is_empty())
     }
 
-    /// Takes the stop that is reported next. A step comes first: the client that asked for it waits
-    /// for it.
+    /// Takes the stop to report next. A step comes first, because the client that requested it
+    /// waits for it.
     pub(crate) fn take_pending(&mut self) -> Option<Stop> {
         let has_step = |thread: &Thread| matches!(thread.pending.front(), Some(Pending::Step));
         let due =
@@ -256,8 +256,8 @@ impl Process {
         Some(Stop::Thread(tid, cause))
     }
 
-    /// Whether no thread is left to run, but some are held. Threads that the process's exit is
-    /// about to end look held, but are no longer stopped.
+    /// True if no thread is left to run, but some are held. Skips threads that the process's exit
+    /// is about to end: these look held, but are no longer stopped.
     pub(crate) fn nothing_runs(&self) -> bool {
         let alive = |thread: &Thread| !matches!(thread.state, State::Exiting);
         !self
@@ -270,19 +270,19 @@ impl Process {
                 .any(|(tid, thread)| alive(thread) && ptrace::event_message(*tid).is_ok())
     }
 
-    /// Whether every thread is stopped that can stop. `but_in_vfork`: threads that wait for a child
-    /// count as stopped.
+    /// True if every thread that can stop is stopped. With `but_in_vfork`, threads that wait for a
+    /// child count as stopped.
     pub(crate) fn all_stopped(&self, but_in_vfork: bool) -> bool {
         self.threads.iter().all(|(tid, thread)| match thread.state {
             State::Stopped(_) => true,
-            // The child that it waits for may be held.
+            // The child for which the thread waits may be held.
             State::Running(_) if thread.lends_memory => true,
             State::Running(_) => but_in_vfork && thread.vfork_child.is_some(),
             State::Exiting => *tid == self.pid,
         })
     }
 
-    /// Whether no thread executes anything now.
+    /// True if no thread executes anything now.
     pub(crate) fn no_thread_runs(&self) -> bool {
         let runs = |thread: &Thread| {
             let waits = thread.lends_memory || thread.vfork_child.is_some();
@@ -291,13 +291,13 @@ impl Process {
         !self.threads.values().any(runs)
     }
 
-    /// Whether a thread goes, or is about to.
+    /// True if a thread runs, or is about to.
     pub(crate) fn any_goes(&self) -> bool {
         let mut threads = self.threads.values();
         self.end.is_none() && threads.any(|thread| thread.action != Action::Hold)
     }
 
-    /// The threads that are held.
+    /// Threads that are held.
     pub(crate) fn held_threads(&mut self) -> Vec<Tid> {
         let held = |(tid, thread): (&Tid, &mut Thread)| {
             (thread.action == Action::Hold && thread.stopped().is_some()).then_some(*tid)
@@ -305,7 +305,7 @@ impl Process {
         self.threads.iter_mut().filter_map(held).collect()
     }
 
-    /// Asks every thread that runs to stop.
+    /// Asks every running thread to stop.
     pub(crate) fn interrupt_all(&self) {
         for thread in self.threads.values() {
             if let State::Running(running) = &thread.state {
@@ -314,8 +314,8 @@ impl Process {
         }
     }
 
-    /// Asks a thread to stop if it runs and can stop. `false`: it does not, or it waits in vfork(2)
-    /// for its child.
+    /// Asks a thread to stop. Returns `false` if it does not run, or cannot stop because it waits
+    /// in vfork(2).
     pub(crate) fn interrupt(&self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get(&tid) else {
             return false;
@@ -329,13 +329,14 @@ impl Process {
         }
     }
 
-    /// Whether a thread runs and can stop.
+    /// True if a thread runs and can stop.
     pub(crate) fn runs_and_can_stop(&self, tid: Tid) -> bool {
         let thread = self.threads.get(&tid);
         thread.is_some_and(|thread| matches!(thread.state, State::Running(_)) && thread.can_stop())
     }
 
-    /// A stop that the client has asked for. Whether it was one.
+    /// Queues a stop that the client has requested for this thread. Returns true if there was such
+    /// a request.
     pub(crate) fn wanted_stop(&mut self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
@@ -350,10 +351,10 @@ impl Process {
     }
 }
 
-/// The processor a thread ran on last: field 39 of its `stat` (proc(5)).
+/// The processor on which a thread ran last: field 39 of its `stat` (proc(5)).
 pub(crate) fn last_processor(process: Tid, tid: Tid) -> Option<u32> {
     let stat = std::fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
-    // The name in field 2 may contain anything, a parenthesis too.
+    // The name in field 2 may contain anything, even a parenthesis.
     let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
     let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(39 - 3)?;
     std::str::from_utf8(field).ok()?.parse().ok()

@@ -1,4 +1,4 @@
-//! How stopped threads go on: signals, starts, and a single instruction.
+//! Resumes stopped threads: signals, starts, and single instructions.
 
 use crate::arch;
 use crate::sys::Tid;
@@ -11,9 +11,9 @@ use super::thread::{At, Motion, State};
 
 /// How the execution of one instruction ended.
 pub(crate) enum Executed {
-    /// A trap or the kernel's step: the instruction has been executed.
+    /// By a trap or the kernel's single-step: the thread has executed the instruction.
     Trap,
-    /// The thread enters the system call that the instruction makes.
+    /// The thread is entering the system call that the instruction makes.
     SystemCall,
     /// Another report about the thread came first.
     Report(Status),
@@ -22,7 +22,7 @@ pub(crate) enum Executed {
 }
 
 impl Process {
-    /// A program that the stub started outlives the stub once it has been resumed.
+    /// Lets a program that the stub started outlive the stub, once it has been resumed.
     pub(crate) fn let_outlive_stub(&mut self) {
         if !self.attached && !self.resumed {
             for (tid, thread) in &self.threads {
@@ -32,7 +32,7 @@ impl Process {
         self.resumed = true;
     }
 
-    /// Moves the signals of the threads' actions to where they are delivered from.
+    /// Moves the signals of the threads' actions into their delivery queues.
     pub(crate) fn take_signals(&mut self) {
         for thread in self.threads.values_mut() {
             if thread.action == Action::Hold {
@@ -50,7 +50,8 @@ impl Process {
         }
     }
 
-    /// Sends a thread the signals that it is still to get. They come back as stops, and pass.
+    /// Sends a thread the signals that are still queued for it. They return as stops, which the
+    /// stub does not report again.
     pub(crate) fn requeue_signals(&mut self, tid: Tid) {
         let pid = self.pid();
         if let Some(thread) = self.threads.get_mut(&tid) {
@@ -61,12 +62,12 @@ impl Process {
         }
     }
 
-    /// Whether the `SIGTRAP` that a thread stopped with was sent by another process or thread.
+    /// True if another process or thread sent the `SIGTRAP` with which a thread stopped.
     pub(crate) fn is_sent_trap(&self, tid: Tid) -> bool {
         ptrace::signal_info(tid).is_ok_and(|info| !info.is_raised_trap())
     }
 
-    /// Collects the threads that start, so that they start together.
+    /// Begins to collect threads, so that they start together.
     pub(crate) fn collect_starts(&mut self) {
         self.starting = Some(Vec::new());
     }
@@ -78,13 +79,13 @@ impl Process {
         }
     }
 
-    /// Lets a stopped thread go, delivering `signal` unless it is zero; with others if starts are
-    /// being collected.
+    /// Resumes a stopped thread and delivers `signal` unless it is zero. While starts are being
+    /// collected, the thread starts with the others.
     pub(crate) fn start_thread(&mut self, tid: Tid, motion: Motion, signal: i32) {
         if motion == Motion::Continue
             && let Some(thread) = self.threads.get_mut(&tid)
         {
-            // The end of the system call will not be seen.
+            // The stub will not see the end of the system call.
             thread.in_call = false;
         }
         match &mut self.starting {
@@ -99,7 +100,7 @@ impl Process {
             return;
         };
         thread.go(motion, signal);
-        // A stop for another reason takes an interrupt with it that was on its way.
+        // A stop for another reason cancels a pending interrupt, so interrupt again.
         if thread.wanted.is_some()
             && let State::Running(running) = &thread.state
         {
@@ -127,7 +128,7 @@ impl Process {
         }
     }
 
-    /// Threads that a halt has interrupted in the system call under a trap, and where that is.
+    /// Threads that a halt has interrupted in a system call under a trap, and the trap's address.
     pub(crate) fn interrupted_calls(&mut self) -> Vec<(Tid, u64)> {
         let mut found = Vec::new();
         for (tid, thread) in &mut self.threads {
@@ -160,10 +161,10 @@ impl Process {
     }
 }
 
-/// The offset of `si_pid`: after three ints, aligned as the union that holds it.
+/// Offset of `si_pid`: after three ints, aligned like the union that contains it.
 const SENDER: usize = 12_usize.next_multiple_of(align_of::<usize>());
 
-/// A signal as kill(2) would send it.
+/// A signal as if from kill(2).
 fn plain_signal(signal: i32) -> SignalInfo {
     let mut bytes = [0; ptrace::SIGINFO_SIZE];
     bytes[..4].copy_from_slice(&signal.to_ne_bytes());

@@ -1,9 +1,9 @@
-//! Whether the threads of a process run, and what ends that.
+//! Run control of a process: whether its threads run, and what stops them.
 
-/// What the threads of a process do as a whole.
+/// The state of all threads of a process together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunState {
-    /// All threads are stopped, and the client may look at them.
+    /// All threads are stopped, and the client may inspect them.
     Halted,
     /// All-stop mode: threads run until one of them has something to report.
     AllStop,
@@ -11,18 +11,18 @@ pub(crate) enum RunState {
     NonStop,
 }
 
-/// The run state, and the two facts that are independent of it.
+/// The run state, and two flags that are independent of it.
 #[derive(Debug)]
 pub(crate) struct RunControl {
     state: RunState,
     /// A stop waits to be reported.
     has_event: bool,
-    /// Threads that stop are not started again, because all are being stopped.
+    /// Threads that stop do not start again, because the stub is stopping all of them.
     starts_blocked: bool,
 }
 
 impl RunControl {
-    /// All threads are stopped, and nothing waits to be reported.
+    /// The state with all threads stopped and nothing to report.
     pub(super) fn halted() -> RunControl {
         RunControl {
             state: RunState::Halted,
@@ -31,42 +31,42 @@ impl RunControl {
         }
     }
 
-    /// Changes the state. A stop that waits to be reported stays.
+    /// Changes the state. Keeps a stop that waits to be reported.
     pub(crate) fn set(&mut self, state: RunState) {
         self.state = state;
     }
 
-    /// Whether threads run, in either mode.
+    /// True if threads run, in either mode.
     pub(crate) fn is_going(&self) -> bool {
         self.state != RunState::Halted
     }
 
-    /// Whether threads are stopped and resumed one by one.
+    /// True if threads are stopped and resumed one by one.
     pub(crate) fn is_non_stop(&self) -> bool {
         self.state == RunState::NonStop
     }
 
-    /// A stop waits to be reported.
+    /// Records that a stop waits to be reported.
     pub(crate) fn set_event(&mut self) {
         self.has_event = true;
     }
 
-    /// No stop waits to be reported any more.
+    /// Records that no stop waits to be reported any more.
     pub(crate) fn clear_event(&mut self) {
         self.has_event = false;
     }
 
-    /// Whether a stop waits to be reported.
+    /// True if a stop waits to be reported.
     pub(crate) fn has_event(&self) -> bool {
         self.has_event
     }
 
-    /// Whether threads run, and a stop that waits to be reported halts them all.
+    /// True if threads run, and a stop that waits to be reported will halt them all.
     pub(crate) fn is_about_to_halt(&self) -> bool {
         self.state == RunState::AllStop && self.has_event
     }
 
-    /// Whether threads are to run on after a moment in which all were stopped.
+    /// True if threads continue after a moment in which all were stopped.
     pub(crate) fn goes_on(&self) -> bool {
         match self.state {
             RunState::Halted => false,
@@ -75,22 +75,22 @@ impl RunControl {
         }
     }
 
-    /// Whether a thread that has nothing to report may be started at once.
+    /// True if a thread that has nothing to report may start immediately.
     pub(crate) fn may_start(&self) -> bool {
         self.is_going() && !self.starts_blocked
     }
 
-    /// Blocks starts; the former value is for [`unblock_starts`](Self::unblock_starts).
+    /// Blocks starts. Returns the former value, for [`unblock_starts`](Self::unblock_starts).
     pub(crate) fn block_starts(&mut self) -> bool {
         std::mem::replace(&mut self.starts_blocked, true)
     }
 
-    /// Ends what [`block_starts`](Self::block_starts) began.
+    /// Restores the value that [`block_starts`](Self::block_starts) returned.
     pub(crate) fn unblock_starts(&mut self, former: bool) {
         self.starts_blocked = former;
     }
 
-    /// Whether starts are blocked.
+    /// True if starts are blocked.
     pub(crate) fn blocks_starts(&self) -> bool {
         self.starts_blocked
     }

@@ -1,10 +1,10 @@
-//! Has the kernel forget that threads made steps, in a program that has been halted for a while.
+//! Clears the kernel's single-step state of threads in a program that has been halted for a while.
 //!
-//! A thread that has made a step by the kernel's means would make another one if its tracer were
-//! killed, and the report of that would kill it. The kernel forgets steps only when a thread goes
-//! on otherwise. So the thread goes on, as far as the kernel's door. That costs as much as a step,
-//! and a client that steps on at once must not pay for it: software watchpoints are thousands of
-//! steps.
+//! If a thread's last resume was a kernel single-step, it would step once more if its tracer were
+//! killed, and the report of that step would kill it. The kernel clears this state only when the
+//! thread continues without a step. So the stub interrupts the thread and continues it: the thread
+//! stops again before it returns to user mode. That costs as much as a step, and a client that
+//! steps on immediately must not pay for it: software watchpoints take thousands of steps.
 
 use std::time::{Duration, Instant};
 
@@ -15,28 +15,28 @@ use crate::sys::wait::Status;
 use super::process::Process;
 use super::thread::{At, Motion, State, Thread};
 
-/// A client that has done nothing for this long is not about to step on.
+/// Time after which a silent client is assumed not to step on immediately.
 const RESET_DELAY: Duration = Duration::from_millis(5);
 
 impl Process {
-    /// A stop is shown to the client: steps are forgotten after a delay.
+    /// Schedules the reset when the client sees a stop.
     pub(crate) fn schedule_step_reset(&mut self) {
         let stepped = self.threads.values().any(Thread::keeps_step);
         self.step_reset_at = stepped.then(|| Instant::now() + RESET_DELAY);
     }
 
-    /// The client goes on: steps are kept.
+    /// Cancels the reset when the client resumes the program.
     pub(crate) fn cancel_step_reset(&mut self) {
         self.step_reset_at = None;
     }
 
-    /// When steps are to be forgotten.
+    /// The time at which the reset is due.
     pub(crate) fn step_reset_due(&self) -> Option<Instant> {
         self.step_reset_at.filter(|_| self.end.is_none())
     }
 
-    /// Has the kernel forget the steps of threads that are stopped. Other reports that came
-    /// meanwhile are for the caller: the thread is being killed, or its process stopped.
+    /// Clears the single-step state of stopped threads. Returns other reports that came meanwhile:
+    /// the thread is being killed, or its process stopped.
     #[must_use]
     pub(crate) fn reset_steps(&mut self) -> Vec<(Tid, Status)> {
         let threads = self.threads.iter();
@@ -46,7 +46,8 @@ impl Process {
             let Ok(info) = ptrace::signal_info(tid) else {
                 continue;
             };
-            // A thread at another signal must still take it; at other events it would go on.
+            // A thread at another signal must still take that signal. At other events the thread
+            // would run on.
             let at = self.stopped(tid).map(|stopped| stopped.at());
             let stays = match at {
                 Some(At::Signal) => info.signal() == libc::SIGTRAP && !self.is_sent_trap(tid),
@@ -62,7 +63,7 @@ impl Process {
             match self.report_of(tid) {
                 Some(Status::Held(libc::SIGTRAP)) => {
                     self.mark_stopped(tid, At::Event);
-                    // What the client is shown of the stop.
+                    // The client may ask for the signal of the stop.
                     let _ = ptrace::set_signal_info(tid, &info);
                     if let Some(thread) = self.threads.get_mut(&tid) {
                         thread.step_reset = true;
@@ -77,7 +78,7 @@ impl Process {
 }
 
 impl Thread {
-    /// Whether it is stopped, and the kernel has it step when it goes.
+    /// True if the thread is stopped and has the kernel's single-step state.
     fn keeps_step(&self) -> bool {
         self.kernel_steps && matches!(self.state, State::Stopped(_))
     }

@@ -1,16 +1,16 @@
-//! Why a traced program stopped, and how it ended: what `poll` and `resume` return.
+//! Why a traced program stopped, and how it ended. `poll` and `resume` return these types.
 
 use crate::arch::watch::Watch;
 use crate::sys::Tid;
 
-/// Why the program is halted, or gone.
+/// The reason why the program is halted, or gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
-    /// This thread stopped; all others are held.
+    /// This thread stopped. All others are held.
     Thread(Tid, Cause),
-    /// A thread ended, with this exit code; reported only if asked for.
+    /// A thread ended with this exit code. Reported only on request.
     ThreadExited(Tid, i32),
-    /// All threads that were to run have ended; others are held.
+    /// All threads that could run have ended. Others are held.
     NothingRuns,
     /// The process ended with this exit code.
     Exited(i32),
@@ -18,35 +18,36 @@ pub(crate) enum Stop {
     Killed(i32),
 }
 
-/// Why a thread stopped.
+/// The reason why a thread stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// A signal (the kernel's number) that it has not got yet.
+    /// The thread is about to take this signal (the kernel's number).
     Signal(i32),
-    /// A planted breakpoint, at the program counter.
+    /// The thread hit a planted breakpoint, at the program counter.
     Breakpoint,
-    /// This was accessed, or is about to be, or executed.
+    /// The watched place was accessed, is about to be, or was executed.
     Watch(Watch),
-    /// It is about to enter the kernel for the system call with this number.
+    /// The thread is about to enter the system call with this number.
     CallEntry(u64),
-    /// It comes out of it.
+    /// The thread returns from the system call with this number.
     CallReturn(u64),
-    /// It has made its step.
+    /// The thread has finished its step.
     Step,
-    /// The client asked for it.
+    /// The client interrupted the program.
     Interrupt,
-    /// The client asked for this thread, and no signal is to be shown.
+    /// The client stopped this thread. The stop shows no signal.
     Halted,
-    /// It has just been created.
+    /// The thread has just been created.
     Created,
-    /// It executed this file.
+    /// The thread executed this file.
     Exec(String),
-    /// It made this process, a copy of its own.
+    /// The thread created this process, which has a copy of the memory.
     Fork(Tid),
-    /// It made this process, which runs in its memory, and waits for it to leave that.
+    /// The thread created this process, which runs in the thread's memory. The thread waits for it
+    /// to leave the memory.
     VFork(Tid),
-    /// That has happened.
+    /// The vfork(2) child has left the thread's memory.
     VForkDone,
-    /// It has been started or attached to.
+    /// The stub has started the program or attached to it.
     Ready,
 }

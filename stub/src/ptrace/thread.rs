@@ -1,5 +1,5 @@
-//! One thread. Registers exist only on [`Stopped`]: there is no way to ask a running thread for
-//! them, and a thread that is resumed gives its `Stopped` up.
+//! One thread. Registers exist only on [`Stopped`]: a running thread has no method to read them,
+//! and resuming a thread consumes its `Stopped`.
 
 use std::collections::VecDeque;
 
@@ -14,40 +14,39 @@ use super::action::Action;
 use super::rewind::is_rewound;
 use super::stop::Cause;
 
-/// The index of the general registers' set, which has the program counter.
+/// Index of the general register set, which contains the program counter.
 const GENERAL: usize = 0;
 
-/// A thread that runs, or will report on its own that it does not any more.
+/// A thread that runs, or whose end the kernel will still report.
 pub(crate) struct Running {
     tid: Tid,
 }
 
-/// A thread in a ptrace-stop, with the registers read so far.
+/// A thread in a ptrace-stop, with a cache of its registers.
 pub(crate) struct Stopped {
     tid: Tid,
     at: At,
     sets: Vec<Option<Vec<u8>>>,
-    /// The kernel has the program counter at the trap instruction that it has executed; it is shown
-    /// behind that.
+    /// The kernel's program counter is at the trap instruction that the thread has executed. The
+    /// stub shows it after that instruction.
     rewound: bool,
 }
 
-/// In which kind of ptrace-stop a thread is: it decides how a signal can be delivered.
+/// The kind of ptrace-stop, which decides how a signal can be delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum At {
-    /// About to take a signal: resuming can replace or suppress it.
+    /// Before a signal is delivered: resuming can replace or suppress the signal.
     Signal,
     /// At an event or a system call: resuming cannot deliver a signal.
     Event,
-    /// The same, in the midst of a system call.
+    /// Like [`At::Event`], but in the middle of a system call.
     InCall,
-    /// Member of a group-stop: resuming it would break the stop.
+    /// In a group-stop: resuming the thread would break the stop.
     GroupStop,
 }
 
 impl At {
-    /// Where a thread is that is held ([`Status::Held`](crate::sys::wait::Status::Held)) with this
-    /// signal.
+    /// The kind of stop for [`Status::Held`](crate::sys::wait::Status::Held) with this signal.
     pub(crate) fn held(signal: i32) -> At {
         if signal == libc::SIGTRAP {
             At::Event
@@ -57,31 +56,32 @@ impl At {
     }
 }
 
-/// How a stopped thread goes on.
+/// How to resume a stopped thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Motion {
-    /// Freely.
+    /// Run freely.
     Continue,
-    /// For one instruction.
+    /// Execute one instruction.
     Step,
-    /// To its next system call.
+    /// Run to the next system call.
     ToSystemCall,
-    /// Not at all, until its group-stop ends.
+    /// Stay stopped until the group-stop ends.
     Listen,
 }
 
 impl Running {
-    /// A thread that the kernel says exists.
+    /// A thread that exists according to the kernel.
     pub(crate) fn new(tid: Tid) -> Running {
         Running { tid }
     }
 
-    /// Asks it to stop. That it is gone already is no error: its end will be reported.
+    /// Asks the thread to stop. Ignores errors: the kernel will report the end of a thread that is
+    /// gone.
     pub(crate) fn interrupt(&self) {
         let _ = ptrace::interrupt(self.tid);
     }
 
-    /// The kernel reported a stop.
+    /// Records a stop that the kernel reported.
     pub(crate) fn stopped(self, at: At) -> Stopped {
         Stopped {
             tid: self.tid,
@@ -93,7 +93,7 @@ impl Running {
 }
 
 impl Stopped {
-    /// In which kind of stop it is.
+    /// The kind of stop.
     pub(crate) fn at(&self) -> At {
         self.at
     }
@@ -111,7 +111,7 @@ impl Stopped {
         slot.as_mut().ok_or(Errno::EIO)
     }
 
-    /// It turns out to be in the midst of a system call.
+    /// Records that the stop is in the middle of a system call.
     pub(crate) fn is_in_call(&mut self) {
         self.at = At::InCall;
     }
@@ -144,7 +144,8 @@ impl Stopped {
         self.store(register.place.set)
     }
 
-    /// Writes all registers, given as in the `g` packet; one system call a register set.
+    /// Writes all registers, in the layout of the `g` packet. Makes one system call per register
+    /// set.
     pub(crate) fn set_registers(&mut self, values: &[u8]) -> Result<(), Errno> {
         let mut changed = vec![false; arch::SETS.len()];
         for register in &arch::layout().registers {
@@ -185,7 +186,7 @@ impl Stopped {
         let note = arch::SETS[set].note;
         let tid = self.tid;
         let stored = ptrace::set_register_set(tid, note, self.set(set)?);
-        // The kernel may have taken less than we wrote: read it again when asked.
+        // The kernel may not have taken everything that we wrote, so read it again on demand.
         self.sets[set] = None;
         self.rewound &= set != GENERAL;
         stored
@@ -201,7 +202,7 @@ impl Stopped {
         self.address(Some(arch::SP))
     }
 
-    /// The value of the register with this number.
+    /// The value of the register with this number, as an address.
     fn address(&mut self, number: Option<usize>) -> Result<u64, Errno> {
         let register = number.and_then(|number| arch::layout().register(number));
         let register = register.ok_or(Errno::ENODEV)?;
@@ -216,33 +217,33 @@ impl Stopped {
         self.store(0)
     }
 
-    /// Executes the instruction with these bytes, if it is one that needs no processor for it.
+    /// Emulates the instruction with these bytes, if the stub can do so.
     pub(crate) fn emulate(&mut self, code: &[u8], memory: &dyn arch::Memory) -> bool {
         let Ok(set) = self.set(0) else { return false };
         arch::emulate(code, set, memory) && self.store(0).is_ok()
     }
 
-    /// Where the thread's own data is (TLS ABI: `fs_base`, `TPIDR_EL0`); `ENODEV` if the kernel's
-    /// register sets do not show it.
+    /// The base of the thread's thread-local storage (TLS ABI: `fs_base`, `TPIDR_EL0`). `ENODEV` if
+    /// the kernel's register sets do not show it.
     pub(crate) fn thread_pointer(&mut self) -> Result<u64, Errno> {
         self.address(arch::THREAD_POINTER)
     }
 
-    /// Moves the program counter.
+    /// Sets the program counter.
     pub(crate) fn set_pc(&mut self, pc: u64) -> Result<(), Errno> {
         let register = arch::layout().register(arch::PC).ok_or(Errno::ENODEV)?;
         self.set_register(register, &pc.to_le_bytes()[..register.size])
     }
 
-    /// Has the kernel's program counter be the one that is shown.
+    /// Writes the program counter that the stub shows to the kernel.
     pub(crate) fn write_shown_pc(&mut self) {
         if self.rewound && self.set(GENERAL).is_ok() {
             let _ = self.store(GENERAL);
         }
     }
 
-    /// Lets it go. If it was killed meanwhile, its end will be reported, as a running thread's
-    /// would.
+    /// Resumes the thread. If it was killed meanwhile, the kernel will report its end, as for a
+    /// running thread.
     pub(crate) fn resume(mut self, motion: Motion, signal: i32) -> Running {
         self.write_shown_pc();
         let _ = match motion {
@@ -255,7 +256,7 @@ impl Stopped {
     }
 }
 
-/// The full x87 tag word from the abridged one (Intel SDM vol. 1, 10.5.1.1): two bits a physical
+/// Expands the abridged x87 tag word (Intel SDM vol. 1, 10.5.1.1) to two bits per physical
 /// register: 0 valid, 1 zero, 2 special, 3 empty.
 fn expand_tag(fxsave: &[u8]) -> u16 {
     let top = usize::from(fxsave[3] >> 3 & 7);
@@ -288,99 +289,105 @@ fn abridge_tag(value: &[u8]) -> u8 {
         .sum()
 }
 
-/// Whether a thread can be looked at.
+/// Whether the stub can inspect a thread.
 pub(crate) enum State {
-    /// It runs, or its next report is on its way.
+    /// The thread runs, or its next report is on its way.
     Running(Running),
-    /// It is stopped.
+    /// The thread is stopped.
     Stopped(Stopped),
-    /// It is past its last instruction. The first thread of a process can stay so for long: it is
-    /// gone when all others are.
+    /// The thread has executed its last instruction. The first thread of a process can stay in this
+    /// state for long, because it goes away only after all others.
     Exiting,
 }
 
-/// Something that happened to a thread and that the client has not been told yet.
+/// An event of a thread that the stub has not reported to the client yet.
 pub(crate) enum Pending {
-    /// It executed the trap planted at this address.
+    /// The thread executed the trap planted at this address.
     Breakpoint(u64),
-    /// It is at a tracepoint at this address, which is to stop it.
+    /// The thread is at a tracepoint at this address that must stop it.
     Tracepoint(u64),
-    /// It is at the beginning of a system call, or (`false`) at its end.
+    /// The thread is at the entry (`true`) or return (`false`) of this system call.
     Call(u64, bool),
-    /// It touched what is watched.
+    /// The thread triggered a watchpoint.
     Watch(Watch),
-    /// The client wanted it.
+    /// The client requested this stop.
     Wanted(Cause),
-    /// It made the step it was asked to make.
+    /// The thread has finished its step.
     Step,
-    /// A signal is to be delivered, if the client agrees.
+    /// A signal arrived that the client decides about.
     Signal(SignalInfo),
-    /// It has been created.
+    /// The thread has just been created.
     Created,
-    /// It is another program now.
+    /// The process executed this file.
     Exec(String),
-    /// It made a process, or waits no longer for one it made.
+    /// The thread created a process, or no longer waits for one.
     Family(Cause),
 }
 
-/// A stop that ends a step without a trap.
+/// A stop without a trap that ends a step.
 pub(crate) enum Awaited {
-    /// The first instruction of a signal handler; these were the registers before.
+    /// The first instruction of a signal handler. Holds the registers before it.
     Handler(Vec<u8>),
-    /// Any: the instruction leads to itself.
+    /// Any stop, because the instruction jumps to itself.
     Anything,
 }
 
 /// A thread of the traced process.
 pub(crate) struct Thread {
     pub(crate) state: State,
-    /// What the last resume asked of it.
+    /// The action of the last resume.
     pub(crate) action: Action,
-    /// The address of the tracepoint after whose hit it executes instructions one by one, to have
-    /// them recorded.
+    /// Address of the tracepoint after whose hit the thread executes single instructions to be
+    /// recorded.
     pub(crate) records_steps_from: Option<u64>,
-    /// Where the client saw it stop last: a trap there has been answered for and is stepped over.
+    /// Address at which the client last saw the thread stop. The stub has reported a trap there, so
+    /// it steps over it.
     pub(crate) shown_at: Option<u64>,
-    /// The system call under a trap that it was taken into last, and its registers before.
+    /// Address of the trapped system call that the thread last entered, and the registers before
+    /// the call.
     pub(crate) entered: Option<(u64, Vec<u8>)>,
     pub(crate) pending: VecDeque<Pending>,
-    /// Signals that go to the program without the client being asked.
+    /// Signals to deliver to the program without asking the client.
     pub(crate) deliver: VecDeque<SignalInfo>,
-    /// Signals queued by us that will come back as stops: not to be reported again.
+    /// Signals that the stub queued and that will return as stops. The stub does not report them
+    /// again.
     pub(crate) returning: Vec<i32>,
-    /// The signal the client was told about at the last stop.
+    /// The signal that the client saw at the last stop.
     pub(crate) shown_signal: Option<SignalInfo>,
-    /// It went by a step last.
+    /// The thread's last resume was a kernel single-step.
     pub(crate) kernel_steps: bool,
-    /// That has been forgotten: it stands as if it had been interrupted.
+    /// The kernel's single-step state was cleared: the thread is stopped as if it had been
+    /// interrupted.
     pub(crate) step_reset: bool,
-    /// Where traps end the step it makes.
+    /// Addresses of the traps that end the current step.
     pub(crate) step_traps: Vec<u64>,
-    /// A stop that ends the step it makes.
+    /// A stop that ends the current step.
     pub(crate) awaited: Option<Awaited>,
-    /// The slot in which it executes its next instruction when it goes.
+    /// Address of the code slot in which the thread executes its next instruction.
     pub(crate) through: Option<u64>,
-    /// Hits that have been dealt with although the instruction was not executed: where, and the
-    /// stack pointer then.
+    /// Hits that the stub has handled before the thread executed the instruction: the address and
+    /// the stack pointer.
     pub(crate) dealt_with: Vec<(u64, u64)>,
-    /// It is at the kernel's door, and will leave the system call in one of these places.
+    /// The thread is at the entry of a system call under a trap, and will continue at one of these
+    /// addresses (with breakpoint kinds).
     pub(crate) after_call: Option<Vec<(u64, usize)>>,
-    /// It is in a system call whose beginning was seen.
+    /// The thread is in a system call whose entry the stub saw.
     pub(crate) in_call: bool,
-    /// The client wants it to stop, and is to be told this.
+    /// The stop that the client has requested, to be reported with this cause.
     pub(crate) wanted: Option<Cause>,
-    /// Not yet seen to stop for the first time.
+    /// The thread has not stopped for the first time yet.
     pub(crate) newborn: bool,
-    /// It stops once more when it ends (see `tracee::thread_exit`).
+    /// The thread stops once more before it ends (see `tracee::thread_exit`).
     pub(crate) stops_at_end: bool,
-    /// The child for which it waits in vfork(2): until that one is gone, it cannot stop.
+    /// The child for which the thread waits in vfork(2). The thread cannot stop before the child
+    /// leaves the memory.
     pub(crate) vfork_child: Option<Tid>,
-    /// That child is debugged, too: its reports are not this process's to wait for.
+    /// The vfork(2) child is debugged, too, so another process waits for its reports.
     pub(crate) lends_memory: bool,
 }
 
 impl Thread {
-    /// A thread that runs and does `action`.
+    /// A running thread with this action.
     pub(crate) fn new(tid: Tid, action: Action) -> Thread {
         Thread {
             state: State::Running(Running::new(tid)),
@@ -408,7 +415,7 @@ impl Thread {
         }
     }
 
-    /// The first thread of a process that has just been got hold of.
+    /// The first thread of a process that was just started or attached to.
     pub(crate) fn first(tid: Tid) -> Thread {
         Thread {
             stops_at_end: true,
@@ -416,7 +423,7 @@ impl Thread {
         }
     }
 
-    /// What the kernel is to report of it.
+    /// The ptrace options for this thread.
     pub(crate) fn options(&self) -> i32 {
         if self.stops_at_end {
             ptrace::WITH_END
@@ -425,22 +432,23 @@ impl Thread {
         }
     }
 
-    /// Whether it executes one instruction at a time.
+    /// True if the thread executes one instruction at a time.
     pub(crate) fn steps(&self) -> bool {
         self.action.is_step() || self.records_steps()
     }
 
-    /// Whether it does so only to have them recorded.
+    /// True if the thread executes single instructions only so that they are recorded.
     pub(crate) fn records_steps(&self) -> bool {
         matches!(self.action, Action::Continue(_)) && self.records_steps_from.is_some()
     }
 
-    /// Whether it can stop when it runs: not while it waits in vfork(2) for its child.
+    /// True if the thread can stop when it runs. It cannot while it waits in vfork(2) for its
+    /// child.
     pub(crate) fn can_stop(&self) -> bool {
         self.vfork_child.is_none() && !self.lends_memory
     }
 
-    /// The thread's stopped half, if it is stopped.
+    /// The thread's registers, if it is stopped.
     pub(crate) fn stopped(&mut self) -> Option<&mut Stopped> {
         match &mut self.state {
             State::Stopped(stopped) => Some(stopped),
@@ -448,7 +456,7 @@ impl Thread {
         }
     }
 
-    /// Takes the first thing that happened to it.
+    /// Takes the oldest pending event as the cause of a stop.
     pub(crate) fn take_cause(&mut self) -> Option<Cause> {
         Some(match self.pending.pop_front()? {
             Pending::Breakpoint(_) | Pending::Tracepoint(_) => Cause::Breakpoint,
@@ -467,13 +475,13 @@ impl Thread {
         })
     }
 
-    /// The kernel reported that it stopped.
+    /// Records a stop that the kernel reported.
     pub(crate) fn now_stopped(&mut self, tid: Tid, at: At) {
         self.state = State::Stopped(Running::new(tid).stopped(at));
         self.after_call = None;
     }
 
-    /// Lets it go, if it is stopped.
+    /// Resumes the thread, if it is stopped.
     pub(crate) fn go(&mut self, motion: Motion, signal: i32) {
         (self.kernel_steps, self.step_reset) = (motion == Motion::Step, false);
         self.state = match std::mem::replace(&mut self.state, State::Exiting) {

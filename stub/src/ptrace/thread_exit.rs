@@ -1,9 +1,9 @@
-//! Which threads stop once more when they end.
+//! Which threads stop once more before they end.
 //!
-//! The kernel reports the end of each thread, but of the first thread only when all others have
-//! ended, and the memory goes with the last. So the first thread stops once more when it ends
-//! (`PTRACE_O_TRACEEXIT`), and when it has ended the others do. For others that stop would tell
-//! nothing new, and a thread that joins them would wait for it.
+//! The kernel reports the end of each thread. It reports the end of the first thread only when all
+//! others have ended, and by then the memory is gone. So the first thread stops once more before it
+//! ends (`PTRACE_O_TRACEEXIT`), and after its end the others do. Until then, such a stop of the
+//! others would report nothing new, and would delay threads that join them.
 
 use crate::sys::Tid;
 use crate::sys::ptrace;
@@ -12,8 +12,8 @@ use super::process::Process;
 use super::thread::{Motion, State};
 
 impl Process {
-    /// Has a stopped thread stop once more when it ends, if the stub would hear of its end too late
-    /// otherwise.
+    /// Makes a stopped thread stop once more before it ends, if the kernel's report of its end
+    /// would come too late.
     pub(crate) fn set_exit_stop(&mut self, tid: Tid) {
         let stops = tid == self.pid() || self.first_has_ended();
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -23,7 +23,7 @@ impl Process {
             return;
         }
         thread.stops_at_end = stops;
-        // If it is dead, it will not stop any more, either.
+        // A dead thread does not stop any more.
         let _ = ptrace::set_options(tid, thread.options());
     }
 
@@ -32,8 +32,8 @@ impl Process {
         first.is_none_or(|first| matches!(first.state, State::Exiting))
     }
 
-    /// Lets a thread go that is past its last instruction. It is never held: an exec elsewhere may
-    /// wait for its end.
+    /// Resumes a thread that has executed its last instruction. The stub never holds such a thread,
+    /// because an exec in another thread may wait for its end.
     pub(crate) fn let_end(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.go(Motion::Continue, 0);
@@ -42,7 +42,7 @@ impl Process {
         }
     }
 
-    /// The first thread has ended alone: has the others stop at their ends.
+    /// Makes all other threads stop before they end, after the first thread has ended alone.
     pub(crate) fn set_exit_stops(&mut self) {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
@@ -54,7 +54,7 @@ impl Process {
         }
     }
 
-    /// Whether a thread that is about to end does so by its own call, and its process goes on.
+    /// True if an ending thread calls exit(2) itself and its process continues.
     pub(crate) fn ends_alone(&mut self, tid: Tid) -> bool {
         let general = self.stopped(tid).and_then(|stopped| stopped.general().ok());
         let call = general.and_then(crate::arch::system_call);

@@ -1,5 +1,4 @@
-//! The threads of a process by their ids. Each has its own piece of memory: a tree's nodes are half
-//! empty.
+//! The threads of a process by their ids. Each is boxed, because tree nodes are half empty.
 
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Map;

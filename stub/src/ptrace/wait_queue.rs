@@ -1,6 +1,6 @@
-//! Reports that are not about the process that waited for them: of threads and children whose maker
-//! has not reported them yet, and of other processes that are debugged, too. waitpid(2) hands out
-//! all of them to any caller.
+//! Reports that are not about the process that waited for them. They are about threads and children
+//! whose creation the kernel has not reported yet, or about other debugged processes. waitpid(2)
+//! returns reports of all of these to any caller.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,14 +13,14 @@ use crate::sys::wait::Status;
 use super::rewind::wait_rewinding;
 
 /// Reports that no process has claimed yet, oldest first. All processes that are debugged together
-/// share one list.
+/// share one queue.
 #[derive(Clone, Default)]
 pub(crate) struct WaitQueue(Rc<RefCell<List>>);
 
 #[derive(Default)]
 struct List {
     reports: VecDeque<(Tid, Status)>,
-    /// Threads that were to be let go when they could not be: inside vfork(2).
+    /// Threads to detach as soon as possible: they were inside vfork(2) at the time.
     released: Vec<Tid>,
 }
 
@@ -37,9 +37,9 @@ impl WaitQueue {
         list.reports.remove(index)
     }
 
-    /// Whether no other process can claim a report.
+    /// True if no other process can claim a report.
     pub(crate) fn is_own(&self) -> bool {
-        // The family holds it, and this process.
+        // The family and this process each hold a reference.
         Rc::strong_count(&self.0) <= 2
     }
 
@@ -53,7 +53,7 @@ impl WaitQueue {
         }
     }
 
-    /// Lets a thread go as soon as it can be.
+    /// Detaches a thread as soon as that is possible.
     pub(crate) fn release(&self, tid: Tid) {
         self.0.borrow_mut().released.push(tid);
         if let Some(status) = self.take(tid) {
@@ -61,7 +61,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes what has come.
+    /// Reads all available reports.
     pub(crate) fn collect(&self) {
         while let Ok(Some((tid, status))) = wait_rewinding(None, false) {
             self.leave(tid, status);
@@ -69,10 +69,10 @@ impl WaitQueue {
     }
 
     /// The next report about a task that this process `knows`, in the order in which reports were
-    /// read. `None`: there is none now, or, if it may `block`, nothing is traced any more.
+    /// read. `None` if there is none now or, with `block`, if no traced task is left.
     ///
-    /// The kernel hands out reports of the same threads first. So all that are there are read
-    /// before one is returned: a thread that stops again and again must not hide the others.
+    /// The kernel prefers reports of the same threads again and again. So this reads all available
+    /// reports before it returns one: a thread that stops repeatedly must not hide the others.
     pub(crate) fn next(
         &self,
         process: Tid,
@@ -95,8 +95,8 @@ impl WaitQueue {
         }
     }
 
-    /// Lets threads of `process` end that were killed before their creator was reported: the
-    /// process cannot end before.
+    /// Lets threads of `process` end that were killed before the kernel reported their creation.
+    /// The process cannot end before they do.
     fn let_strangers_end(&self, process: Tid, knows: &impl Fn(Tid) -> bool) {
         let is_stranger = |tid: Tid| !knows(tid) && ptrace::is_thread_of(process, tid);
         self.0.borrow_mut().reports.retain(|(tid, status)| {
@@ -108,7 +108,7 @@ impl WaitQueue {
         });
     }
 
-    /// Waits for the next report about this task alone.
+    /// Waits for the next report about this task only.
     pub(crate) fn wait_for(&self, tid: Tid) -> Option<Status> {
         if let Some(status) = self.take(tid) {
             return Some(status);
@@ -118,7 +118,7 @@ impl WaitQueue {
                 return Some(status);
             }
             // The kernel reports the end of a process's first thread only to a tracer that has read
-            // the ends of all others.
+            // the ends of all other threads.
             match wait_rewinding(None, true).ok()?? {
                 (known, status) if known == tid => return Some(status),
                 (other, status) => self.leave(other, status),
@@ -126,20 +126,20 @@ impl WaitQueue {
         }
     }
 
-    /// The next report about this task, if there is one now.
+    /// The next report about this task, if one is available.
     pub(crate) fn now(&self, tid: Tid) -> Option<Status> {
         let report = || wait_rewinding(Some(tid), false).ok().flatten();
         self.take(tid)
             .or_else(|| report().map(|(_, status)| status))
     }
 
-    /// Whether there is a report about a task that `knows` accepts.
+    /// True if there is a report about a task that `knows` accepts.
     pub(crate) fn has_any(&self, knows: impl Fn(Tid) -> bool) -> bool {
         let list = self.0.borrow();
         list.reports.iter().any(|(tid, _)| knows(*tid))
     }
 
-    /// All that is about tasks that are not known.
+    /// Takes all reports about tasks that are not known.
     pub(crate) fn take_others(&self, known: impl Fn(Tid) -> bool) -> VecDeque<(Tid, Status)> {
         let mut list = self.0.borrow_mut();
         let reports = std::mem::take(&mut list.reports);
@@ -148,8 +148,8 @@ impl WaitQueue {
         taken
     }
 
-    /// Drops reports about tasks that have ended and that no process knew: their ids will be
-    /// reused.
+    /// Drops reports about ended tasks that no process knew, because the kernel will reuse their
+    /// ids.
     pub(crate) fn forget_ended(&self, known: impl Fn(Tid) -> bool) {
         let mut list = self.0.borrow_mut();
         let ended =

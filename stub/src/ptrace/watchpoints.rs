@@ -1,4 +1,4 @@
-//! Debug registers: every thread has its own, and all watch the same.
+//! Debug registers. Each thread has its own, and all threads watch the same places.
 
 use nix::errno::Errno;
 
@@ -11,13 +11,13 @@ use super::process::Process;
 use super::thread::{Pending, State};
 
 impl Process {
-    /// What the debug registers watch.
+    /// The watchpoints in the debug registers.
     pub(crate) fn watches(&self) -> &[Watch] {
         &self.watches
     }
 
-    /// Watches this in addition; all threads must be stopped. `false`: there are too few debug
-    /// registers, or this machine cannot watch that.
+    /// Adds a watchpoint. All threads must be stopped. Returns `false` if there are too few debug
+    /// registers, or if this machine cannot watch the place.
     pub(crate) fn add_watch(&mut self, watch: Watch) -> Result<bool, Errno> {
         let mut wanted = self.watches.clone();
         wanted.push(watch);
@@ -32,13 +32,14 @@ impl Process {
         Ok(true)
     }
 
-    /// Watches this no longer; all threads must be stopped. Removing what is not there is no error.
+    /// Removes a watchpoint. All threads must be stopped. Removing a watchpoint that does not exist
+    /// is no error.
     pub(crate) fn remove_watch(&mut self, watch: Watch) -> Result<(), Errno> {
         self.watches.retain(|other| *other != watch);
         self.write_watches()
     }
 
-    /// Watches nothing any more.
+    /// Removes all watchpoints.
     pub(crate) fn remove_watches(&mut self) {
         if !self.watches.is_empty() {
             self.watches.clear();
@@ -59,14 +60,14 @@ impl Process {
         Ok(())
     }
 
-    /// Fills a new thread's debug registers, which are empty.
+    /// Sets a new thread's debug registers, which are empty.
     pub(crate) fn watch_thread(&self, tid: Tid) {
         if !self.watches.is_empty() {
             let _ = arch::watch(tid, &self.watches);
         }
     }
 
-    /// Reports a `SIGTRAP` that came from a debug register. Whether it did.
+    /// Queues a report for a `SIGTRAP` that a debug register raised. Returns true if one did.
     pub(crate) fn watch_trap(&mut self, tid: Tid, info: &SignalInfo) -> bool {
         if self.watches.is_empty() {
             return false;

@@ -1,9 +1,9 @@
-//! Records of the kernel's perf events, from bytes: a pure function, apart from where they lie.
+//! Parses records of the kernel's perf events. Pure functions, separate from the ring buffers.
 //!
 //! The layout is `enum perf_event_type` in the kernel's `include/uapi/linux/perf_event.h`. Samples
 //! have the fields TID, TIME, CPU and RAW; all other records end with TID, TIME and CPU.
 
-/// Types of records, `PERF_RECORD_*`.
+/// Record types, `PERF_RECORD_*`.
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
@@ -11,54 +11,54 @@ const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const SWITCH: u32 = 14;
 
-/// Bits of a record's `misc`, `PERF_RECORD_MISC_*`.
+/// Bits of a record's `misc` field, `PERF_RECORD_MISC_*`.
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
 /// `struct perf_event_header`: type (4), misc (2), size (2).
 pub(super) const HEADER: usize = 8;
-/// TID (8), TIME (8), CPU (8) at the end of a record that is no sample.
+/// TID (8), TIME (8), CPU (8) at the end of each record except samples.
 const SAMPLE_ID: usize = 24;
 
-/// Flags of a trace entry: it was made in an interrupt (`TRACE_FLAG_HARDIRQ`,
-/// `TRACE_FLAG_SOFTIRQ`).
+/// Trace entry flags for entries made in an interrupt (`TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ`).
 const IN_INTERRUPT: u8 = 0x08 | 0x10;
 
 /// Something that happened to a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// When, by the monotonic clock.
+    /// Time of the event, by the monotonic clock.
     pub(crate) time_ns: u64,
-    /// The thread; of lost records 0.
+    /// The thread; 0 for lost records.
     pub(crate) tid: u32,
-    /// The processor on which it was recorded.
+    /// The processor on which the kernel recorded the event.
     pub(crate) cpu: u32,
-    /// Its kind.
+    /// The kind of event.
     pub(crate) event: Event,
 }
 
-/// The kinds of records.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The thread runs from now on.
+    /// The thread began to run.
     SwitchIn,
-    /// The thread does not run any more. Preempted: it could.
+    /// The thread stopped running. `preempted`: it was still runnable.
     SwitchOut { preempted: bool },
-    /// The thread was created, by this one.
+    /// The thread was created by `creator`.
     Fork { creator: u32 },
     /// The thread has ended.
     Exit,
-    /// The thread has this name.
+    /// The thread took this name.
     Name(Vec<u8>),
-    /// The thread was woken, by this one; by none if an interrupt did it.
+    /// `waker` woke the thread. `None` if an interrupt did.
     Waking { waker: Option<u32> },
-    /// The kernel had no room for this many records of this processor since then.
+    /// The kernel dropped `count` records of this processor between `since_ns` and this record's
+    /// time.
     Lost { count: u64, since_ns: u64 },
-    /// The state of a thread that was there before: the kernel's letter.
+    /// The state of a thread that existed before the recording: the kernel's letter.
     State(u8),
 }
 
-/// Where a sample of `sched_waking` says which thread is woken.
+/// Position of the woken thread's id in a sample of `sched_waking`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakingFormat {
     offset: usize,
@@ -80,13 +80,14 @@ impl WakingFormat {
     }
 }
 
-/// The size that a record's header states, and of which there is no less than a header.
+/// The size in a record's header. `None` if it is smaller than a header.
 pub(super) fn size_of_record(header: [u8; HEADER]) -> Option<usize> {
     let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
     (size >= HEADER).then_some(size)
 }
 
-/// Reads one whole record. `None`: it is of another process or kind, or it is malformed.
+/// Parses one complete record. Returns `None` for other processes or kinds and for malformed
+/// records.
 pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) -> Option<Record> {
     let kind = word(bytes, 0)?;
     let misc = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -122,7 +123,7 @@ pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) ->
                 },
             },
         )),
-        // Its process, its creator's process, the thread, its creator.
+        // Fields: the process, the creator's process, the thread, the creator.
         FORK if word(body, 0)? == process && word(body, 4)? == process => Some(record(
             word(body, 8)?,
             Event::Fork {
@@ -138,7 +139,7 @@ pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) ->
     }
 }
 
-/// A thread was woken, perhaps one of another process.
+/// Parses a wake-up; the woken thread may belong to another process.
 fn sample(bytes: &[u8], waking: WakingFormat) -> Option<Record> {
     let waker = word(bytes, 12)?;
     let raw_size = word(bytes, 32)? as usize;
@@ -204,7 +205,7 @@ mod tests {
         parse(bytes, PROCESS, Some(FORMAT)).map(|record| (record.tid, record.event))
     }
 
-    /// A record's bytes, and its thread and meaning.
+    /// The bytes of a record, and the expected thread and event.
     type Case = (Vec<u8>, Option<(u32, Event)>);
 
     fn all() -> Vec<Case> {
@@ -225,7 +226,7 @@ mod tests {
                 record(FORK, 0, &words(&[PROCESS, PROCESS, 102, 101, 5, 0])),
                 Some((102, Event::Fork { creator: 101 })),
             ),
-            // A process.
+            // A new process, not a thread.
             (
                 record(FORK, 0, &words(&[200, PROCESS, 200, 101, 5, 0])),
                 None,
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(parse(&record(SWITCH, 0, &[]), 7, None), None);
     }
 
-    /// A record that is cut has nothing to tell, and no byte of one can do harm.
+    /// Truncated records parse to nothing, and no damaged byte makes the parser panic.
     #[test]
     fn damaged_records() {
         for (bytes, expected) in all() {
@@ -282,7 +283,7 @@ mod tests {
                     let mut bytes = bytes.clone();
                     bytes[at] ^= 1 << bit;
                     let changed = parsed(&bytes);
-                    // The last four bytes of what is no sample are not used.
+                    // The last four bytes of a record are used in samples only.
                     if !is_sample && at >= bytes.len() - 4 {
                         assert_eq!(changed, expected);
                     }

@@ -1,45 +1,45 @@
-//! Why the kernel records no schedule, and what a user can set: apart from the recording because
-//! it reads the system's settings.
+//! The reasons why the kernel does not record a schedule, and the settings that would help.
+//! Separate from the recording because this file reads system settings.
 
 use std::fs;
 
 use nix::errno::Errno;
 
-/// Why there is no schedule. The text says what to set.
+/// The reason why there is no schedule. The message says what to set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The system's setting forbids it.
+    /// The setting `perf_event_paranoid` forbids it.
     #[error(
         "the kernel refuses perf events (kernel.perf_event_paranoid is {0}): set it to 2, or give the \
          stub CAP_PERFMON"
     )]
     Paranoid(i32),
-    /// Something forbids it although the setting does not.
+    /// Something other than the setting forbids it.
     #[error(
         "a container, a seccomp filter or a missing right refuses perf_event_open(2): allow it, or give \
          the stub CAP_PERFMON"
     )]
     Forbidden,
-    /// The kernel was built without.
+    /// The kernel was built without perf events.
     #[error("this kernel has no perf events: it needs CONFIG_PERF_EVENTS")]
     Missing,
-    /// No memory may be locked for the rings.
+    /// The process may not lock enough memory for the rings.
     #[error(
         "there is no memory for the kernel's records: raise kernel.perf_event_mlock_kb, or 'ulimit -l'"
     )]
     LockedMemory,
-    /// There are too many threads and processors.
+    /// There are not enough descriptors for all threads and processors.
     #[error(
         "each thread needs a descriptor for each processor, and there are too few: raise 'ulimit -n'"
     )]
     Descriptors,
-    /// Something else is wrong.
+    /// Any other error.
     #[error("the kernel cannot record the schedule: {0}")]
     Other(Errno),
 }
 
 impl Refusal {
-    /// The meaning of an error of perf_event_open(2).
+    /// Interprets an error of perf_event_open(2).
     pub(super) fn of(errno: Errno) -> Refusal {
         match errno {
             Errno::EACCES | Errno::EPERM => match paranoid() {

@@ -1,9 +1,9 @@
-//! Records as the notification `UnspoolSchedule` has them (docs/reference/protocol.md): bytes of
-//! variable length, because a busy program has a hundred thousand records a second.
+//! Encodes records for the notification `UnspoolSchedule` (docs/reference/protocol.md). The numbers
+//! have variable length, because a busy program has a hundred thousand records per second.
 
 use super::record::{Event, Record};
 
-/// `UnspoolSchedule:NOW;` and the records, not escaped.
+/// `UnspoolSchedule:NOW;` and the records, without escaping.
 pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
     let mut body = format!("UnspoolSchedule:{now_ns:x};").into_bytes();
     let mut last_ns = 0;
@@ -22,7 +22,7 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
         body.push(kind);
         let change = record.time_ns.wrapping_sub(last_ns).cast_signed();
         last_ns = record.time_ns;
-        // Small numbers of either sign have few bits: 0, -1, 1, -2, ...
+        // Zigzag encoding: small numbers of either sign become small numbers: 0, -1, 1, -2, ...
         number((change << 1 ^ change >> 63).cast_unsigned(), &mut body);
         number(record.tid.into(), &mut body);
         number(record.cpu.into(), &mut body);
@@ -44,7 +44,8 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
     body
 }
 
-/// Seven bits a byte, the lowest first; the highest bit of a byte says that another one follows.
+/// Appends seven bits per byte, lowest first. The highest bit of a byte says that another byte
+/// follows.
 fn number(mut value: u64, bytes: &mut Vec<u8>) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);

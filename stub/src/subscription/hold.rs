@@ -1,10 +1,11 @@
-//! Threads that wait for an observer while all others run.
+//! Holds: threads that wait for an observer while all others run.
 //!
-//! An observer must act before some hits are passed: it plants tracepoints in a library that has
-//! just been loaded, or reads a stack that is too long to be noted. No stop is reported for that.
-//! The thread stands where it trapped until the observer lets it go, or until a timeout: no client
-//! may hold up the program. Every packet of the observer extends the timeout. After an observer has
-//! let it pass in silence, the timeout is short until the observer is in time again.
+//! An observer must act before the program passes some hits: it plants tracepoints in a library
+//! that was just loaded, or reads a stack that is too long to record. The stub reports no stop for
+//! such a hit. It holds the thread at its trap until the observer releases the thread, or until a
+//! timeout, so that no client can block the program. Every packet of the observer extends the
+//! timeout. After an observer has missed a timeout, its timeouts are short until it releases a
+//! thread in time again.
 
 use std::time::{Duration, Instant};
 
@@ -13,33 +14,33 @@ use crate::sys::Tid;
 use super::Subscriptions;
 use super::role::Role;
 
-/// The longest silence of an observer.
+/// Maximum time for which a thread waits for a silent observer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest silence of an observer that was late the last time.
+/// Maximum wait for a silent observer that missed its last timeout.
 const LATE_TIMEOUT: Duration = Duration::from_millis(250);
-/// The longest hold of all.
+/// Maximum duration of a hold, even if the observer keeps sending.
 const MAX_HOLD: Duration = Duration::from_secs(60);
 
-/// Why a thread does not run.
+/// One held thread.
 pub(crate) struct Hold {
-    /// The observers that it waits for.
+    /// The observers that the thread waits for.
     roles: Vec<Role>,
     pub(crate) since: Instant,
     until: Instant,
-    /// The trap at which it stands, and which it must still be taken past.
+    /// The address of the trap at which the thread is stopped and which it must still pass.
     pub(crate) at: Option<u64>,
 }
 
 impl Subscriptions {
-    /// Has a stopped thread wait for this observer, and tells the observer. `at`: the trap at which
-    /// it stands.
+    /// Holds a stopped thread for this observer, and reports the hold to it. `at` is the address of
+    /// the trap at which the thread is stopped.
     pub(crate) fn hold(&mut self, tid: Tid, role: Role, at: Option<u64>) {
         let held = &mut self.of(role).held;
         held.push((tid, at.unwrap_or(0), Instant::now()));
         self.hold_unreported(tid, role, at);
     }
 
-    /// Has a stopped thread wait for this observer, which learns of it in another way.
+    /// Holds a stopped thread for this observer, which learns of the hold in another way.
     pub(crate) fn hold_unreported(&mut self, tid: Tid, role: Role, at: Option<u64>) {
         let now = Instant::now();
         let hold = self.holds.entry(tid).or_insert(Hold {
@@ -52,7 +53,7 @@ impl Subscriptions {
         self.heard(role);
     }
 
-    /// An observer has sent a packet: it is at work.
+    /// Extends the holds of an observer, which has just sent a packet.
     pub(crate) fn heard(&mut self, role: Role) {
         if self.holds.is_empty() {
             return;
@@ -66,7 +67,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether a thread waits for an observer.
+    /// True if the thread waits for an observer.
     pub(crate) fn is_held(&self, tid: Tid) -> bool {
         self.holds.contains_key(&tid)
     }
@@ -76,8 +77,8 @@ impl Subscriptions {
         self.holds.keys().copied().collect()
     }
 
-    /// An observer lets a thread go: whether it was held for that observer, and the hold if it
-    /// waits for no other.
+    /// Ends a thread's hold for one observer. Returns true if there was one, and the hold itself if
+    /// the thread waits for no other observer.
     pub(crate) fn release(&mut self, tid: Tid, role: Role) -> (bool, Option<Hold>) {
         let Some(hold) = self.holds.get_mut(&tid) else {
             return (false, None);
@@ -95,7 +96,7 @@ impl Subscriptions {
         (was, over)
     }
 
-    /// Takes out a hold whose time is over. Its observers are late.
+    /// Removes a hold that has timed out, and marks its observers as late.
     pub(crate) fn take_overdue(&mut self) -> Option<(Tid, Hold)> {
         if self.holds.is_empty() {
             return None;
@@ -112,12 +113,12 @@ impl Subscriptions {
         Some((tid, hold))
     }
 
-    /// When the next hold is over.
+    /// The time at which the next hold times out.
     pub(crate) fn release_due(&self) -> Option<Instant> {
         self.holds.values().map(|hold| hold.until).min()
     }
 
-    /// A thread is gone: nothing of it is held or recorded any more.
+    /// Drops all state of a thread that is gone.
     pub(crate) fn forget_thread(&mut self, tid: Tid) {
         self.holds.remove(&tid);
         self.end_series(tid);

@@ -1,5 +1,5 @@
-//! What a client is told that drains the trace buffer: threads that came and went, and frames, in
-//! the order in which it all happened.
+//! Notifications for a client that drains its trace: created and ended threads, and frames, in the
+//! order in which they happened.
 
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,23 @@ use crate::tracepoint::frame_buffer::Frame;
 use super::Subscription;
 use super::thread_log::{ThreadEvent, ThreadLog};
 
-/// A frame is told of no later: until then more may come, and the client is woken once for all.
+/// Maximum delay of a frame's notification. Frames that come meanwhile are sent with it, so that
+/// the client wakes up once for all of them.
 const LATEST: Duration = Duration::from_millis(10);
-/// So many bytes of frames, or a quarter of the buffer, are told of at once.
+/// Number of frame bytes that are sent without delay, unless a quarter of the buffer is less. Also
+/// the approximate limit for one batch.
 const ENOUGH: usize = 64 * 1024;
 
-/// A run of things of one kind.
+/// Consecutive entries of one kind.
 pub(crate) enum Notification {
     Threads(Vec<ThreadEvent>),
     Frames(Vec<Frame>),
 }
 
 impl Subscription {
-    /// When something is to be told, if there is anything.
+    /// The time at which a notification is due, if there is anything to send.
     pub(crate) fn notifications_due(&self) -> Option<Instant> {
-        // What waits for a thread's first stop is told when that has come.
+        // Later entries must wait until the new thread stops for the first time.
         let until = self.log.as_ref().and_then(ThreadLog::held_up_since);
         let ready = |at: &Instant| until.is_none_or(|until| *at < until);
         let first = self.trace.buffer.frames().front();
@@ -38,17 +40,17 @@ impl Subscription {
             .min()?;
         let buffer = &self.trace.buffer;
         let enough = ENOUGH.min(buffer.size() / 4);
-        // A thread that is held waits for the client.
+        // A held thread waits for the client.
         let urgent = others.is_some() || buffer.size() - buffer.free() >= enough;
         Some(if urgent { since } else { since + LATEST })
     }
 
-    /// What can be told now, in its order; of frames not much more than [`ENOUGH`], unless `all`
-    /// are wanted.
+    /// Takes the entries that can be sent now, in order. Takes about [`ENOUGH`] bytes of frames, or
+    /// all frames if `all` is set.
     pub(crate) fn take_notifications(&mut self, all: bool) -> Vec<Notification> {
         let ready = self.log.as_mut().map(ThreadLog::take).unwrap_or_default();
         let mut entries = ready.into_iter().peekable();
-        // What happened after a thread's creation is not told of before that.
+        // Keep what happened after a thread's creation until the creation itself can be sent.
         let until = self.log.as_ref().and_then(ThreadLog::since);
         let mut news = Vec::new();
         let mut taken = 0;
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_due_that_cannot_be_told() {
+    fn entries_that_cannot_be_sent_yet_are_not_due() {
         let mut subscription = Subscription::default();
         let log = subscription.log.insert(ThreadLog::default());
         log.created(Tid(2), Tid(1));

@@ -1,4 +1,4 @@
-//! Threads that execute instructions one by one after a hit, for these to be recorded (gdb's
+//! Threads that execute single instructions after a hit, so that each is recorded (gdb's
 //! `while-stepping`).
 
 use crate::arch;
@@ -8,12 +8,12 @@ use crate::tracepoint::experiment::{HitContext, StepSeries};
 use super::Subscriptions;
 use super::role::Role;
 
-/// The most series of one thread. A tracepoint in a loop is hit again before its earlier hits are
-/// over.
+/// Maximum number of concurrent series of one thread. A tracepoint in a loop is hit again before
+/// the series of its earlier hits are over.
 const MAX_SERIES: usize = 1000;
 
 impl Subscriptions {
-    /// A thread has hit tracepoints after which its instructions are recorded.
+    /// Begins the series of a thread that has hit tracepoints.
     pub(crate) fn begin_series(&mut self, tid: Tid, new: Vec<(Role, StepSeries)>) {
         if new.is_empty() {
             return;
@@ -29,7 +29,7 @@ impl Subscriptions {
         series.first().map(|(_, series)| series.at)
     }
 
-    /// A thread has executed an instruction, and stands at `pc`.
+    /// Records that a thread has executed an instruction and is now at `pc`.
     pub(crate) fn record_step(&mut self, tid: Tid, pc: u64, context: &mut dyn HitContext) {
         let Some(mut all) = self.series.remove(&tid) else {
             return;
@@ -44,7 +44,7 @@ impl Subscriptions {
         }
     }
 
-    /// A thread is about to end, or has.
+    /// Ends all series of a thread that has ended or is about to.
     pub(crate) fn end_series(&mut self, tid: Tid) {
         for (role, series) in self.series.remove(&tid).unwrap_or_default() {
             if let Some(subscription) = self.known(role) {
@@ -53,7 +53,7 @@ impl Subscriptions {
         }
     }
 
-    /// Drops series of traces that have ended. The threads that had any series.
+    /// Drops series of traces that have ended. Returns the threads that had any series.
     pub(crate) fn drop_ended_series(&mut self) -> Vec<Tid> {
         let tids = self.series.keys().copied().collect();
         let clients = &self.clients;

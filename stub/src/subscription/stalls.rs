@@ -1,30 +1,30 @@
-//! Measures the time that threads were stopped for the stub and its clients.
+//! Measures the time for which threads were stopped by the stub and its clients.
 //!
-//! A thread that is stopped holds its locks, and others wait for them: that is not the program's
-//! doing, and clients that record it need to know. Stops of a millisecond or more are told one by
-//! one: this process had to wait for a processor, halted all threads to plant something, or waited
-//! for a client; or all threads were halted until a client resumed them. Shorter stops are counted
-//! and summed up.
+//! A stopped thread keeps its locks while others wait for them. Clients that record the program
+//! must know about such delays, because the program did not cause them. Each stop of at least a
+//! millisecond is reported with its cause: the stub waited for a processor, stopped all threads to
+//! plant something or waited for a client to read, or all threads were halted until a client
+//! resumed them. Shorter stops are counted and their times are added up.
 
 use crate::sys::monotonic_ns;
 
 use super::Subscriptions;
 
-/// Stalls that are kept apart for a client that does not hear them.
+/// Maximum number of stalls that are kept apart until the client reads them.
 const MAX_STALLS: usize = 1000;
-/// Stops of at least this length are told one by one.
+/// Minimum duration of a stop that is reported on its own.
 const LONG_STOP_NS: u64 = 1_000_000;
 
-/// What clients are told of.
+/// The cause of a stall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// The stub was late, or waited for a client that does not read.
+    /// The stub was slow, or waited for a client that did not read.
     Late,
     /// All threads were halted for a client.
     Halted,
 }
 
-/// A moment in which threads were stopped, by the monotonic clock in nanoseconds.
+/// An interval in which threads were stopped, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stall {
     pub(crate) from: u64,
@@ -32,11 +32,11 @@ pub(crate) struct Stall {
     pub(crate) cause: Cause,
 }
 
-/// What one client is still to be told.
+/// Stalls that one client has not been sent yet.
 #[derive(Default)]
 pub(crate) struct Stalls {
     long: Vec<Stall>,
-    /// How many stops were shorter, and how long they took together.
+    /// Number of shorter stops, and their total time in nanoseconds.
     short: (u64, u64),
     told_short: (u64, u64),
 }
@@ -50,15 +50,15 @@ impl Stalls {
         }
     }
 
-    /// Takes out those with this cause.
+    /// Removes and returns the intervals of all stalls with this cause.
     pub(crate) fn take(&mut self, cause: Cause) -> Vec<(u64, u64)> {
         let is_meant = |stall: &mut Stall| stall.cause == cause;
         let taken = self.long.extract_if(.., is_meant);
         taken.map(|stall| (stall.from, stall.to)).collect()
     }
 
-    /// How many short stops there were and how long they took, if there are more than when this was
-    /// asked last.
+    /// The number of short stops and their total time in nanoseconds, if they have changed since
+    /// the last call.
     pub(crate) fn more_short(&mut self) -> Option<(u64, u64)> {
         let more = self.short != self.told_short;
         self.told_short = self.short;
@@ -66,13 +66,13 @@ impl Stalls {
     }
 }
 
-/// When threads of one process were stopped.
+/// Measures when the threads of one process are stopped.
 pub(super) struct StallClock {
-    /// A thread has been stopped since the event loop last slept.
+    /// A thread was stopped since the event loop last slept.
     stopped: bool,
-    /// When all threads were halted for a client, by the monotonic clock.
+    /// The time at which all threads were halted for a client, by the monotonic clock.
     halted_since: Option<u64>,
-    /// Stalls that happened before a client drained a trace.
+    /// Stalls that happened before any client drained a trace.
     early: Vec<Stall>,
 }
 
@@ -88,12 +88,12 @@ impl Default for StallClock {
 }
 
 impl Subscriptions {
-    /// A thread is stopped, in this turn of the event loop.
+    /// Records that a thread is stopped in this turn of the event loop.
     pub(crate) fn thread_stops(&mut self) {
         self.stall_clock.stopped = true;
     }
 
-    /// A turn of the event loop ends that lasted from one moment to the other; `halted`: all
+    /// Ends a turn of the event loop, which lasted from `from` to `to`. `halted` says that all
     /// threads are halted for a client.
     pub(crate) fn turn_ends(&mut self, (from, to): (u64, u64), halted: bool) {
         if std::mem::take(&mut self.stall_clock.stopped) {
@@ -107,21 +107,21 @@ impl Subscriptions {
         }
     }
 
-    /// Stopped threads waited from one moment to the other, for a client that had to read first.
+    /// Records that stopped threads waited from `from` to `to` for a client to read.
     pub(crate) fn were_held_up(&mut self, from: u64, to: u64) {
         if self.stall_clock.stopped {
             self.add_stall(from, to, Cause::Late);
         }
     }
 
-    /// Threads that were halted for a client are about to go on.
+    /// Records that threads which were halted for a client are about to continue.
     pub(crate) fn halt_ends(&mut self, now: u64) {
         if let Some(since) = self.stall_clock.halted_since.take() {
             self.add_stall(since, now, Cause::Halted);
         }
     }
 
-    /// A thread may have been stopped from one moment to the other.
+    /// Adds an interval in which threads may have been stopped.
     pub(crate) fn add_stall(&mut self, from: u64, to: u64, cause: Cause) {
         let stall = Stall { from, to, cause };
         let mut any = false;
@@ -135,7 +135,8 @@ impl Subscriptions {
         }
     }
 
-    /// A client that drains its trace begins: it gets the stalls that its preparation has caused.
+    /// Passes the early stalls to a client that begins to drain its trace, whose preparations have
+    /// caused them.
     pub(crate) fn hand_out_early_stalls(&mut self) {
         let early = std::mem::take(&mut self.stall_clock.early);
         for stalls in self.stalls() {
@@ -143,7 +144,7 @@ impl Subscriptions {
         }
     }
 
-    /// The stalls of clients that drain a trace that runs.
+    /// The stalls of all clients that drain a running trace.
     fn stalls(&mut self) -> impl Iterator<Item = &mut Stalls> {
         let drained = self.clients.values_mut();
         let drained = drained.filter(|it| it.trace.running && it.trace.drained);
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stalls_are_told_once_and_by_cause() {
+    fn stalls_are_reported_once_and_by_cause() {
         let mut stalls = Stalls::default();
         let stall = |from, cause| Stall {
             from,

@@ -1,4 +1,4 @@
-//! Which events stop the program for the client in control, and which signals pass.
+//! Which events stop the program for the controlling client, and which signals pass.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(crate) struct SignalSet(u128);
 
 impl SignalSet {
-    /// Adds one.
+    /// Adds a signal.
     pub(crate) fn insert(&mut self, signal: i32) {
         self.0 |= 1 << (signal & 127);
     }
@@ -17,24 +17,24 @@ impl SignalSet {
         SignalSet(u128::MAX)
     }
 
-    /// Whether it is in the set.
+    /// True if the set contains this signal.
     pub(crate) fn contains(self, signal: i32) -> bool {
         self.0 >> (signal & 127) & 1 != 0
     }
 }
 
-/// System calls.
+/// A set of system calls.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) enum SyscallFilter {
     #[default]
     None,
     All,
-    /// Those with these numbers.
+    /// The calls with these numbers.
     These(BTreeSet<u64>),
 }
 
 impl SyscallFilter {
-    /// Whether it is one of these.
+    /// True if the set contains the call with this number.
     pub(crate) fn contain(&self, number: u64) -> bool {
         match self {
             SyscallFilter::None => false,
@@ -44,25 +44,25 @@ impl SyscallFilter {
     }
 }
 
-/// What the client wants to be told and what not.
+/// The controlling client's choice of events to stop at.
 #[derive(Clone, Default)]
 pub(crate) struct StopPolicy {
     /// Signals that are delivered without a stop.
     pub(crate) pass: SignalSet,
-    /// Signals that detaching may deliver; `None`: all.
+    /// Signals that detaching may deliver. `None` means all.
     pub(crate) deliver: Option<SignalSet>,
-    /// Stop before a signal ends the process, though it is to be passed.
+    /// Stop before a signal ends the process, even if the signal is in `pass`.
     pub(crate) fatal: bool,
     /// Stop when a thread begins and when it ends.
     pub(crate) thread_events: bool,
-    /// Stop where these begin and end.
+    /// Stop at the entry and the return of these system calls.
     pub(crate) calls: SyscallFilter,
     /// Stop at an exec.
     pub(crate) execs: bool,
     /// Stop at a fork, and hold the new process.
     pub(crate) forks: bool,
-    /// Stop at a vfork, and hold the new process; stop where that is over.
+    /// Stop at a vfork and hold the new process; stop again when the vfork is over.
     pub(crate) vforks: bool,
-    /// Report that nothing is left to run.
+    /// Report when no thread is left that may run.
     pub(crate) no_resumed: bool,
 }

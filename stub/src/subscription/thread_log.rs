@@ -1,23 +1,24 @@
-//! Threads that came and went, noted without stopping anything for it.
+//! A log of created and ended threads, kept without extra stops.
 //!
-//! What a client of `QUnspoolThreads` is told. The kernel says at each clone who made whom; a new
-//! thread's thread pointer is known a moment later, when it stops for the first time, so entries
-//! are handed out up to the first that is not complete.
+//! Clients of `QUnspoolThreads` read it. At each clone the kernel reports the new thread and its
+//! creator. The new thread's thread pointer is known only when it stops for the first time, so the
+//! log hands out entries only up to the first incomplete one.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::sys::Tid;
 
-/// Something that happened to a thread, and when.
+/// A change to a thread or process, and its time.
 pub(crate) struct ThreadEvent {
     pub(crate) change: Change,
     pub(crate) at: Instant,
 }
 
-/// What happened.
+/// The kind of change.
 pub(crate) enum Change {
-    /// `creator` made `tid`, whose thread pointer is `pointer` where the kernel shows it.
+    /// `creator` created `tid`. `pointer` is the new thread's thread pointer where the kernel shows
+    /// it.
     Created {
         tid: Tid,
         creator: Tid,
@@ -29,7 +30,7 @@ pub(crate) enum Change {
     Killed { tid: Tid, signal: i32 },
     /// `creator` started the process `pid`.
     Started { pid: Tid, creator: Tid },
-    /// The process `pid`, which was started before, executes this file.
+    /// The process `pid`, reported as started before, executes this file.
     Executed { pid: Tid, file: Vec<u8> },
 }
 
@@ -51,7 +52,7 @@ impl ThreadLog {
         });
     }
 
-    /// A created thread has stopped for the first time.
+    /// Completes the entry of a created thread, which has now stopped for the first time.
     pub(crate) fn born(&mut self, born: Tid, thread_pointer: Option<u64>) {
         self.unborn.retain(|tid| *tid != born);
         let entry = self.entries.iter_mut().rev();
@@ -83,22 +84,22 @@ impl ThreadLog {
         self.add(Change::Executed { pid, file });
     }
 
-    /// No thread is left that could still be born.
+    /// Marks all entries as complete, because no created thread is left that could still stop.
     pub(crate) fn complete(&mut self) {
         self.unborn.clear();
     }
 
-    /// What can be told now, in the order in which it happened.
+    /// Takes the complete entries, in the order in which they happened.
     pub(crate) fn take(&mut self) -> Vec<ThreadEvent> {
         self.entries.drain(..self.ready()).collect()
     }
 
-    /// Since when something waits for a thread's first stop.
+    /// The time of the oldest entry that waits for a thread's first stop.
     pub(crate) fn held_up_since(&self) -> Option<Instant> {
         self.entries.get(self.ready()).map(|entry| entry.at)
     }
 
-    /// How many entries can be told now.
+    /// Number of entries before the first incomplete one.
     fn ready(&self) -> usize {
         let unborn = |entry: &ThreadEvent| match entry.change {
             Change::Created { tid, .. } => self.unborn.contains(&tid),
@@ -108,18 +109,18 @@ impl ThreadLog {
         first.unwrap_or(self.entries.len())
     }
 
-    /// Takes back what was handed out too early.
+    /// Returns entries that were taken too early to the front.
     pub(crate) fn put_back(&mut self, entries: impl Iterator<Item = ThreadEvent>) {
         let later = std::mem::take(&mut self.entries);
         self.entries = entries.chain(later).collect();
     }
 
-    /// How many entries have not been handed out.
+    /// Number of entries that have not been handed out.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// When the first entry happened that has not been handed out.
+    /// The time of the oldest entry that has not been handed out.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.entries.front().map(|entry| entry.at)
     }
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overtakes_a_thread_that_has_yet_to_stop() {
+    fn later_entries_wait_for_a_thread_that_has_yet_to_stop() {
         let mut log = ThreadLog::default();
         log.created(Tid(2), Tid(1));
         log.created(Tid(3), Tid(1));
