@@ -94,7 +94,7 @@ impl Client {
     /// Tells what there is to tell, if there is room.
     pub(crate) fn notify(&mut self, debuggee: &mut Debuggee) {
         if self.is_behind() {
-            self.session.check_patience(debuggee);
+            self.session.check_backlog(debuggee);
             return self.write();
         }
         // As much as it takes: hits come in while nothing is sent.
@@ -174,7 +174,7 @@ impl Client {
     pub(crate) fn is_done(&self) -> bool {
         self.closed
             || match self.session.outcome() {
-                Some(Outcome::Deaf | Outcome::Superseded) => true,
+                Some(Outcome::NotReading | Outcome::Superseded) => true,
                 Some(Outcome::Refused) => self.unsent.is_empty(),
                 _ => false,
             }

@@ -394,7 +394,7 @@ impl Server {
     /// A client leaves. Whether there is nothing left to serve.
     fn take_leave(&mut self, mut client: Client, outcome: Option<Outcome>) -> bool {
         let controlled = client.session.controls();
-        if outcome == Some(Outcome::Deaf) {
+        if outcome == Some(Outcome::NotReading) {
             crate::say!(
                 "{}: {} does not read what it is sent, and is dropped",
                 crate::NAME,
@@ -420,8 +420,8 @@ impl Server {
         if matches!(self.door, Door::Line(..)) {
             self.next_greeting = client.take_next();
         }
-        let let_go = controlled && outcome == Some(Outcome::Detached);
-        let released = let_go || self.debuggee.released;
+        let detached = controlled && outcome == Some(Outcome::Detached);
+        let released = detached || self.debuggee.released;
         let unwatched = self.debuggee.free && self.debuggee.observers == 0;
         let persists = Tracee::has_persistent_commands;
         if unwatched && !self.debuggee.family.processes().any(persists) {

@@ -1,4 +1,4 @@
-//! One client's conversation: packets in, replies and stop replies out. No sockets here.
+//! The session with one client: takes packets, sends replies and stop replies. Knows no sockets.
 
 mod control;
 pub(crate) mod debuggee;
@@ -34,20 +34,20 @@ use stop_reply::Dialect;
 use stub::Stub;
 use thread_db::ThreadDb;
 
-/// What the conversation has come to.
+/// How a session has ended, or what it has led to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// The program has been detached from.
+    /// The stub has detached from the program.
     Detached,
-    /// The program has been killed.
+    /// The stub has killed the program.
     Killed,
-    /// The server is to end.
+    /// The server must end.
     Exit,
-    /// The client may neither control nor observe, and knows why.
+    /// The client may neither control nor observe, and has been sent the reason.
     Refused,
-    /// It has been told more than it reads.
-    Deaf,
-    /// Another client has begun to talk at the other end of its line.
+    /// The client does not read what the stub sends.
+    NotReading,
+    /// Another client has begun to send at the other end of the serial line.
     Superseded,
 }
 
@@ -58,49 +58,49 @@ pub(crate) struct Session {
     dialect: Dialect,
     name: String,
     number: u32,
-    /// Whether it controls or observes, once it has said something.
+    /// The client's role. `None` before its first packet.
     role: Option<Role>,
-    /// Why it may do neither.
+    /// The reason why the client may take no role.
     refused: Option<String>,
-    /// What it has been told as an observer.
+    /// Notifications that the client has received as an observer.
     notified: Notified,
-    /// The files it has open.
+    /// The files that the client has open.
     files: Files,
-    /// Packets that this client gets no answer to.
+    /// Packets that the stub does not answer for this client.
     disabled_packets: DisabledPackets,
-    /// The thread that register packets mean (`Hg`).
+    /// The thread for register packets (`Hg`).
     selected: Option<Tid>,
-    /// The thread that `c` and `s` mean (`Hc`).
+    /// The thread for `c` and `s` (`Hc`).
     resumed: Option<Tid>,
-    /// The client asked for extended mode.
+    /// The client has requested extended mode.
     extended: bool,
     /// The client waits for a stop reply.
     waiting: bool,
-    /// The thread list that is being read.
+    /// The thread list that the client is reading.
     threads: Vec<u8>,
-    /// The library list that is being read.
+    /// The library list that the client is reading.
     libraries: Vec<u8>,
-    /// The table of the system's that is being read.
+    /// The system table that the client is reading.
     os_table: Vec<u8>,
-    /// Stops that the client has not seen (non-stop).
+    /// Stops that the client has not seen yet (non-stop mode).
     stop_notifications: StopNotifications,
-    /// The trace frame that registers and memory are read from.
+    /// The trace frame that the client reads registers and memory from.
     frame: Option<usize>,
-    /// Tracepoints or variables that are being read.
+    /// The remaining definitions of tracepoints or variables that the client is reading.
     upload: VecDeque<Vec<u8>>,
-    /// What the client knows of each process's libc.
+    /// The addresses of each process's libc symbols, as the client reported them.
     thread_db: BTreeMap<Tid, ThreadDb>,
-    /// When the threads run, if the client wants to know.
+    /// The recording of the schedule, if the client has requested it.
     schedule: Option<Schedule>,
-    /// Its end is not to be seen: the connection is a serial line.
+    /// The connection is a serial line, which does not show that the client has left.
     on_line: bool,
-    /// The first packet of another client at the same line.
+    /// The first packet of another client on the same line.
     greeting: Vec<u8>,
     outcome: Option<Outcome>,
 }
 
 impl Session {
-    /// A client that has said nothing.
+    /// A session with a client that has not sent anything.
     pub(crate) fn new(
         disabled_packets: DisabledPackets,
         debuggee: &Debuggee,
@@ -137,22 +137,22 @@ impl Session {
         }
     }
 
-    /// Where it sits. One that has not said anything yet has nothing.
+    /// The client's role. Before its first packet: an observer without subscriptions.
     pub(crate) fn role(&self) -> Role {
         self.role.unwrap_or(Role::Observer(self.number))
     }
 
-    /// Whether it controls the program.
+    /// True if the client controls the program.
     pub(crate) fn controls(&self) -> bool {
         self.role == Some(Role::Control)
     }
 
-    /// Its number among all clients.
+    /// The client's number among all clients.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Whether it has yet to say what it wants.
+    /// True if the client has not sent its first packet.
     pub(crate) fn is_undecided(&self) -> bool {
         self.role.is_none()
     }
@@ -162,17 +162,17 @@ impl Session {
         &self.name
     }
 
-    /// When it should be sent records of the schedule, if it wants them.
+    /// The time at which schedule records are due, if the client has requested them.
     pub(crate) fn schedule_due(&self) -> Option<Instant> {
         self.schedule.as_ref().map(Schedule::due)
     }
 
-    /// Readable when it should be sent such records at once.
+    /// Descriptor that becomes readable when schedule records should be sent immediately.
     pub(crate) fn schedule_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.schedule.as_ref().map(Schedule::descriptor)
     }
 
-    /// It is gone, and gives up its role.
+    /// Gives up the client's role, because the client is gone.
     pub(crate) fn leave(&mut self, debuggee: &mut Debuggee) {
         self.schedule = None;
         match self.role.take() {
@@ -182,38 +182,40 @@ impl Session {
         }
     }
 
-    /// Whether the client asked for extended mode.
+    /// True if the client has requested extended mode.
     pub(crate) fn is_extended(&self) -> bool {
         self.extended
     }
 
-    /// Whether the program's end is the session's, because the client at a serial line cannot be
-    /// seen to leave.
+    /// True if the session ends with the program. This is so at a serial line, because the stub
+    /// cannot see the client leave.
     pub(crate) fn is_over_with_program(&self) -> bool {
         self.on_line && !self.extended && self.knows_end()
     }
 
-    /// Takes what another client has said to begin with.
+    /// Takes the first packet of the client that has superseded this one.
     pub(crate) fn take_greeting(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.greeting)
     }
 
-    /// What has come of it, once it has ended.
+    /// The outcome, if the session has one.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         self.outcome
     }
 
-    /// Whether nothing is answered any more.
+    /// True if the stub answers this client no longer.
     pub(crate) fn is_over(&self) -> bool {
         match self.outcome {
-            Some(Outcome::Exit | Outcome::Refused | Outcome::Deaf | Outcome::Superseded) => true,
+            Some(Outcome::Exit | Outcome::Refused | Outcome::NotReading | Outcome::Superseded) => {
+                true
+            }
             Some(Outcome::Detached) => !self.controls(),
             Some(Outcome::Killed) | None => false,
         }
     }
 
-    /// Takes what the client sent; of much that it asks for, only so much as it has room for. How
-    /// many bytes were taken.
+    /// Takes bytes from the client and returns how many were taken. Stops early when the output
+    /// buffer is full.
     pub(crate) fn feed(&mut self, debuggee: &mut Debuggee, bytes: &[u8]) -> usize {
         for (index, byte) in bytes.iter().enumerate() {
             match self.framing.take(*byte) {
@@ -221,16 +223,16 @@ impl Session {
                 Some(Incoming::Interrupt) => self.interrupt(debuggee),
                 None => continue,
             }
-            if self.framing.is_laden() || self.is_over() {
+            if self.framing.is_full() || self.is_over() {
                 return index + 1;
             }
         }
         bytes.len()
     }
 
-    /// It does not read any more.
+    /// Ends the session of a client that does not read.
     pub(crate) fn give_up(&mut self) {
-        self.outcome = Some(Outcome::Deaf);
+        self.outcome = Some(Outcome::NotReading);
     }
 
     /// Takes the bytes to write to the client.
@@ -238,7 +240,7 @@ impl Session {
         self.framing.take_output()
     }
 
-    /// The program stopped, and this client controls it.
+    /// Reports a stop of the program to this client, which controls it.
     pub(crate) fn stopped(&mut self, debuggee: &mut Debuggee, stop: Stop) {
         self.notify(debuggee, true);
         let Some(tracee) = &mut debuggee.family.current else {
@@ -258,7 +260,7 @@ impl Session {
         debuggee.family.forget_ended();
     }
 
-    /// Sends the stops of single threads, to the client that controls them.
+    /// Sends stops of single threads to the controlling client.
     pub(crate) fn notify_stops(&mut self, debuggee: &mut Debuggee) {
         if !self.controls() {
             return;
@@ -293,7 +295,7 @@ impl Session {
 
     fn packet(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
         if self.on_line && self.role.is_some() && packet.starts_with(b"qSupported") {
-            // A line does not show that its client has left.
+            // A serial line does not show that its client has left.
             self.outcome = Some(Outcome::Superseded);
             self.greeting = framing::framed(packet);
             return;
@@ -311,10 +313,10 @@ impl Session {
         if !self.controls()
             && let Some(tracee) = debuggee.live()
         {
-            // After the answer: what that took is not the observer's.
+            // Only now, so that the time for the answer does not count as the observer's silence.
             tracee.subscriptions.heard(self.role());
         }
-        // What a packet brought about is told after its reply.
+        // Send stops that the packet has caused after its reply.
         self.notify_stops(debuggee);
         if debuggee.exit_requested {
             self.outcome = Some(Outcome::Exit);
@@ -333,7 +335,7 @@ impl Session {
         }
     }
 
-    /// Lets gdbstub answer.
+    /// Lets gdbstub answer the packet.
     fn pass_on(&mut self, debuggee: &mut Debuggee, packet: &[u8]) -> Vec<Vec<u8>> {
         let about_thread = matches!(packet.first(), Some(b'g' | b'G' | b'p' | b'P'));
         let Some(tid) = about_thread.then(|| self.thread(debuggee)).flatten() else {
@@ -344,7 +346,7 @@ impl Session {
         if self.controls() {
             return self.stub.answer(debuggee, packet);
         }
-        // An observer may look at a thread that runs.
+        // An observer may read a running thread, so pause it.
         let stopped = debuggee.live().map(|tracee| tracee.pause_threads(&[tid]));
         let replies = self.stub.answer(debuggee, packet);
         if let (Some(stopped), Some(tracee)) = (stopped, debuggee.live()) {
@@ -353,7 +355,7 @@ impl Session {
         replies
     }
 
-    /// The thread that register packets mean.
+    /// The thread for register packets.
     fn thread(&self, debuggee: &mut Debuggee) -> Option<Tid> {
         let tracee = debuggee.live()?;
         let selected = self.selected.filter(|tid| tracee.process.listed(*tid));

@@ -1,4 +1,4 @@
-//! Starting a program under trace, and seizing the threads of one that runs.
+//! Starts a program under trace, and seizes the threads of a running process.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -19,22 +19,22 @@ use super::process::Process;
 use super::thread::{At, Thread};
 use super::wait_queue::WaitQueue;
 
-/// Why there is no program to trace. Each message says what to do.
+/// The reason why there is no program to trace. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// The file is not there.
+    /// The file does not exist.
     #[error("cannot start '{0}': no such program; check the path, or PATH for a bare name")]
     NoSuchProgram(String),
-    /// The file may not be executed.
+    /// The file is not executable.
     #[error(
         "cannot start '{0}': it is not executable; make it so with 'chmod +x', or check its directory's permissions"
     )]
     NotExecutable(String),
-    /// The kernel does not know the format.
+    /// The kernel does not know the file's format.
     #[error("cannot start '{0}': wrong architecture or not a program (expected an ELF file for {arch}, or a script with a '#!' line)", arch = crate::arch::NAME)]
     WrongFormat(String),
-    /// Its interpreter is missing.
+    /// The file's interpreter is missing.
     #[error(
         "cannot start '{0}': the file is there but its interpreter is not; install the dynamic linker or the script's interpreter that it names"
     )]
@@ -42,12 +42,12 @@ pub(crate) enum Error {
     /// The working directory cannot be entered.
     #[error("cannot enter the working directory '{0}': {1}; choose another one")]
     Directory(String, &'static str),
-    /// It ended before its first instruction.
+    /// The program ended before its first instruction.
     #[error(
         "'{0}' ended while it was being started; if a wrapper is given, it must execute the program"
     )]
     Ended(String),
-    /// Some other refusal.
+    /// Any other error while starting.
     #[error("cannot start '{0}': {1}")]
     System(String, &'static str),
     /// There is no such process.
@@ -65,20 +65,20 @@ pub(crate) enum Error {
         "attaching to process {0} is not allowed; name it with --may-attach when the server is started"
     )]
     NotAllowed(i32),
-    /// Another tracer has it.
+    /// Another process traces it.
     #[error(
         "cannot attach to process {0}: process {1} is tracing it already; detach that one first"
     )]
     AlreadyTraced(i32, i32),
-    /// The number is that of a thread.
+    /// The number belongs to a thread.
     #[error("cannot attach to {0}: it is a thread of process {1}; attach to that")]
     IsThread(i32, i32),
-    /// It is dead already.
+    /// The process is a zombie.
     #[error(
         "cannot attach to process {0}: it has ended and only waits for its parent to take notice"
     )]
     IsZombie(i32),
-    /// Some other refusal.
+    /// Any other error while attaching.
     #[error("cannot attach to process {0}: {1}")]
     Attach(i32, &'static str),
 }
@@ -101,29 +101,29 @@ impl Error {
     }
 }
 
-/// A program to start, and how.
+/// A program to start, and its start options.
 #[derive(Clone)]
 pub(crate) struct Program {
     /// The file or name, then its arguments.
     pub(crate) words: Vec<OsString>,
-    /// A program, with arguments, that is to execute it.
+    /// A program with arguments that executes the program to debug.
     pub(crate) wrapper: Vec<OsString>,
-    /// Start it with these variables instead of ours.
+    /// The program's environment, instead of ours.
     pub(crate) environment: BTreeMap<OsString, OsString>,
-    /// Where to start it, unless here.
+    /// The working directory, unless the stub's own.
     pub(crate) directory: Option<PathBuf>,
     /// Load it at the same addresses every time.
     pub(crate) fixed_addresses: bool,
-    /// Our standard input and output are the connection.
+    /// The stub's standard input and output are the connection, so the program must not use them.
     pub(crate) detached_stdio: bool,
-    /// A terminal's keys end it, even if our parent ignores them.
+    /// A terminal's interrupt keys end the program, even if our parent ignores their signals.
     pub(crate) default_keys: bool,
-    /// The signal mask to start it with.
+    /// The program's initial signal mask.
     pub(crate) mask: SigSet,
 }
 
 impl Process {
-    /// Starts a program; it is halted before its first instruction.
+    /// Starts a program and leaves it halted before its first instruction.
     pub(crate) fn start(program: &Program, reports: WaitQueue) -> Result<Process, Error> {
         let words: Vec<&OsString> = program.wrapper.iter().chain(&program.words).collect();
         let name = words.first().map(|w| w.to_string_lossy().into_owned());
@@ -190,8 +190,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Seizes the first thread of a process that runs; see
-    /// [`seize_new_threads`](Self::seize_new_threads) for the others.
+    /// Seizes the first thread of a running process. [`seize_new_threads`](Self::seize_new_threads)
+    /// seizes the others.
     pub(crate) fn seize(pid: i32, reports: WaitQueue) -> Result<Process, Error> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(|_| Error::NoSuchProcess(pid))?;
@@ -222,8 +222,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Whether the kernel counts no more threads than are known. A directory that is read while
-    /// threads end leaves others out.
+    /// True if the kernel counts no more threads than are known. Needed because reading the
+    /// directory of threads can miss some while others end.
     pub(crate) fn has_all_threads(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let count = status
@@ -252,19 +252,19 @@ impl Process {
             } else if let Some(tracer) = foreign_tracer(self.pid(), tid) {
                 return Found::Foreign(tracer);
             }
-            // Else it is dead, or already ours by way of its creator.
+            // Otherwise the thread is dead, or already traced because its creator is.
         }
         found
     }
 }
 
-/// The threads of a process that were not known.
+/// The outcome of a search for new threads.
 pub(crate) enum Found {
-    /// There were none.
+    /// There was no new thread.
     None,
-    /// There were some, which are traced now.
+    /// There were new threads, and they are traced now.
     Some,
-    /// One of them is traced by this process.
+    /// Another process traces one of the threads.
     Foreign(i32),
 }
 
@@ -275,8 +275,8 @@ fn foreign_tracer(process: Tid, tid: Tid) -> Option<i32> {
     (tracer != 0 && tracer.cast_unsigned() != std::process::id()).then_some(tracer)
 }
 
-/// Finds the file for a program's name: as given if it contains a slash, else in `PATH`, else here,
-/// as gdbserver does.
+/// Finds a program's file. A name with a slash is a path; otherwise searches `PATH` and then the
+/// working directory, as gdbserver does.
 fn search(name: &OsStr, program: &Program) -> Option<PathBuf> {
     if name.is_empty() {
         return None;

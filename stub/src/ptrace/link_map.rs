@@ -49,7 +49,7 @@ const PT_PHDR: u64 = 6;
 const DT_DEBUG: u64 = 21;
 const PATH_MAX: usize = 4096;
 /// Maximum length of the list. A longer list is damaged.
-const LIMIT: usize = 65_536;
+const MAX_LIBRARIES: usize = 65_536;
 
 impl Process {
     /// Reads the list. `None` if the program's headers will never lead to it, for example if the
@@ -105,7 +105,7 @@ impl Process {
     fn link_maps(&self, head: u64, namespace: u64, libraries: &mut Libraries) {
         let mut seen = HashSet::new();
         let mut entry = head;
-        while entry != 0 && seen.len() < LIMIT && seen.insert(entry) {
+        while entry != 0 && seen.len() < MAX_LIBRARIES && seen.insert(entry) {
             // link_map: addr bias; char *name; dyn *ld; link_map *next, *prev.
             let field = |index: u64| self.read_number(entry + index * WORD, WORD as usize);
             let (Some(bias), Some(name), Some(dynamic), Some(next)) =

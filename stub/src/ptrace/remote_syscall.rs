@@ -1,7 +1,8 @@
-//! Whether a thread can make a system call for the stub, and the call itself.
+//! Makes system calls in a thread of the program.
 //!
-//! The thread executes one system call instruction and has its registers back afterwards. The
-//! system call in which it was interrupted is among them, and the kernel then makes that again.
+//! The thread executes one system call instruction and then gets its registers back. If it was
+//! interrupted in a system call, the registers include that call's restart state, so the kernel
+//! restarts the call.
 
 use crate::arch::{self, call};
 use crate::sys::{Tid, ptrace, status_field};
@@ -10,15 +11,15 @@ use super::process::Process;
 use super::thread::{At, Motion};
 
 impl Process {
-    /// Whether the kernel lets the program make any system call.
+    /// True if the program has no seccomp filter.
     pub(crate) fn calls_freely(&self) -> bool {
         let status = self.read_proc("status");
         let filter = status_field(&String::from_utf8_lossy(&status), "Seccomp");
         filter.is_none_or(|mode: String| mode == "0")
     }
 
-    /// Keeps a stopped thread from a call that its filter may not allow: the kernel ends a sleep
-    /// that it interrupted by `restart_syscall`, which programs do not list among their own calls.
+    /// Avoids a system call that the program's seccomp filter may not allow. The kernel resumes an
+    /// interrupted sleep with `restart_syscall`, which programs do not list among their own calls.
     pub(super) fn avoid_restart_call(&mut self, tid: Tid) {
         let stopped = self.stopped(tid);
         let changed =
@@ -31,14 +32,14 @@ impl Process {
         }
     }
 
-    /// A thread that can make a system call.
+    /// Finds a thread that can make a system call.
     pub(crate) fn find_caller(&mut self) -> Option<Tid> {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         tids.into_iter().find(|tid| self.can_call(*tid))
     }
 
-    /// Whether a thread's registers are all that there is to its state: it is about to take a
-    /// signal, or was interrupted.
+    /// True if the registers are the thread's complete state: it is about to take a signal, or was
+    /// interrupted.
     fn can_call(&mut self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
@@ -66,8 +67,8 @@ impl Process {
     }
 }
 
-/// How a thread executes the instruction of a system call. Where the kernel makes no steps a trap
-/// stands after it.
+/// How a thread executes a system call instruction. On machines without kernel single-step, a trap
+/// follows the instruction.
 pub(crate) const MOTION: Motion = if arch::CAN_STEP {
     Motion::Step
 } else {

@@ -1,16 +1,16 @@
-//! Which role a client takes, by the first packet it sends: control, if it is free, or an
-//! observer's, if it asks for that (docs/decisions/0003-one-controls-others-observe.md).
+//! Assigns a client's role by its first packet: control, if that is free, or observer, if the
+//! client requests it (docs/decisions/0003-one-controls-others-observe.md).
 
 use crate::subscription::role::Role;
 
 use super::debuggee::Debuggee;
 use super::{Outcome, Session};
 
-/// What an observer has in its `qSupported`.
+/// Feature in `qSupported` with which a client asks to observe.
 const OBSERVES: &[u8] = b"UnspoolObserve+";
 
 impl Session {
-    /// The client's first packet decides.
+    /// Chooses the role by the client's first packet.
     pub(super) fn take_role(&mut self, debuggee: &mut Debuggee, packet: &[u8]) {
         if self.refused.is_some() {
             return;
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    /// The answer of somebody who has none. gdb shows the one to `vMustReplyEmpty`, and gives up.
+    /// The reply to a client without a role. gdb shows the reply to `vMustReplyEmpty` and gives up.
     pub(super) fn refusal(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         let words = self.refused.as_ref()?;
         if packet.starts_with(b"qSupported") || packet == b"QStartNoAckMode" {

@@ -1,5 +1,5 @@
-//! What a session debugs: a process, or several, how to start another, and the files the client
-//! has open. gdbstub's [`Target`] is implemented for it, one extension a file.
+//! The debuggee of a session: one process or several, how to start another, and the client's open
+//! files. Implements gdbstub's [`Target`], with one file per extension.
 
 mod auxv;
 mod base;
@@ -38,53 +38,53 @@ use limits::Limits;
 
 use files::Files;
 
-/// What a session debugs.
+/// Everything that a session debugs.
 pub(crate) struct Debuggee {
-    /// The processes; the current one is what packets are about.
+    /// The processes. Packets refer to the current one.
     pub(crate) family: Family,
     /// How to start a program.
     pub(crate) program: Program,
-    /// What the present client wants to be told; every process it gets inherits it.
+    /// The controlling client's choice of stops. All processes inherit it.
     pub(crate) stop_policy: StopPolicy,
-    /// The client in control wants to know of threads that come and go.
+    /// The controlling client wants notifications about threads.
     follows_threads: bool,
-    /// The client that controls the program.
+    /// Name of the client that controls the program.
     pub(crate) controller: Option<String>,
-    /// How many clients observe it.
+    /// Number of clients that observe the program.
     pub(crate) observers: usize,
-    /// Nobody controls the program, and it runs all the same.
+    /// The program runs although no client controls it.
     pub(crate) free: bool,
-    /// Who controlled it has let it go.
+    /// The controlling client has detached.
     pub(crate) released: bool,
-    /// The process that was there before, for those who observed it.
+    /// The previous process, kept for its observers.
     gone: Option<Tracee>,
-    /// The observer that started or attached to the process, until a client takes control of that.
+    /// The observer that started or attached to the process, until a client takes control.
     pub(crate) brought_by: Option<u32>,
-    /// The process to attach to when the next client comes.
+    /// The process to attach to when the next client connects.
     untraced: Option<reattach::Untraced>,
-    /// Threads are stopped one by one.
+    /// Non-stop mode: threads are stopped one by one.
     pub(crate) non_stop: bool,
-    /// The client asked the server to end (`monitor exit`).
+    /// The client has asked the server to end (`monitor exit`).
     pub(crate) exit_requested: bool,
-    /// Why the process is halted.
+    /// The reason why the process is halted.
     pub(crate) last_stop: Option<Stop>,
-    /// Why the last start or attach failed.
+    /// The error of the last start or attach.
     pub(crate) failure: Option<Error>,
-    /// The files of the client that is being served.
+    /// The open files of the client whose packet is being handled.
     pub(super) files: Files,
-    /// The server outlives its programs, and clients name them.
+    /// The server outlives its programs, and clients choose them.
     multi: bool,
-    /// The only processes that a client may attach to, if not all.
+    /// Ids of the only processes that a client may attach to. `None` means all.
     attachable: Option<Vec<i32>>,
-    /// What tracing may cost the program, if that is limited.
+    /// The default limit of the cost of tracing. `None` means no limit.
     budget: Option<Share>,
-    /// It was named when the stub was started: no client gets more.
+    /// The command line gave the budget, so no client gets more.
     budget_is_bound: bool,
     original: Program,
 }
 
 impl Debuggee {
-    /// Nothing yet, and how to start something.
+    /// A debuggee without a process. `program` says how to start one.
     pub(crate) fn new(program: Program, limits: Limits, multi: bool) -> Debuggee {
         Debuggee {
             family: Family::default(),
@@ -111,18 +111,18 @@ impl Debuggee {
         }
     }
 
-    /// What tracing may cost the program, if that is limited.
+    /// The default limit of the cost of tracing. `None` means no limit.
     pub(super) fn budget(&self) -> Option<Share> {
         self.budget
     }
 
-    /// Whether a client may have tracing cost that much.
+    /// True if a client may set this limit.
     pub(super) fn permits(&self, limit: Limit) -> bool {
         let bound = self.budget.map_or(Limit::None, Limit::Share);
         !self.budget_is_bound || limit <= bound
     }
 
-    /// The process, if there is one that has not ended.
+    /// The current process, unless it has ended.
     pub(crate) fn live(&mut self) -> Option<&mut Tracee> {
         self.family
             .current
@@ -130,7 +130,7 @@ impl Debuggee {
             .filter(|tracee| tracee.process.end().is_none())
     }
 
-    /// The process's id, if there is one that has not ended.
+    /// The current process's id, unless it has ended.
     pub(crate) fn pid(&self) -> Option<Tid> {
         self.family
             .current
@@ -139,7 +139,7 @@ impl Debuggee {
             .map(|it: &Tracee| it.process.pid())
     }
 
-    /// Starts the program anew.
+    /// Starts the program again.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
         let tracee = Tracee::start(&self.program, self.family.wait_queue())?;
         self.take(tracee);
@@ -174,7 +174,7 @@ impl Debuggee {
         self.family.add(tracee);
     }
 
-    /// Sets what the client wants to be told.
+    /// Changes which events stop the program.
     pub(crate) fn set_stop_policy(&mut self, change: impl FnOnce(&mut StopPolicy)) {
         change(&mut self.stop_policy);
         for tracee in self.family.members() {
@@ -182,7 +182,7 @@ impl Debuggee {
         }
     }
 
-    /// Has a client be told of threads that come and go, or not.
+    /// Turns notifications about threads on or off for a client.
     pub(crate) fn follow_threads(&mut self, role: Role, on: bool) {
         if role == Role::Control {
             self.follows_threads = on;
@@ -197,7 +197,7 @@ impl Debuggee {
         }
     }
 
-    /// The client in control has left: what it wished for goes with it.
+    /// Resets what the controlling client has set, because it has left.
     pub(crate) fn controller_left(&mut self) {
         self.controller = None;
         self.stop_all();
@@ -212,7 +212,7 @@ impl Debuggee {
         self.stop_policy = StopPolicy::default();
     }
 
-    /// An observer has left, and with it what it wanted to know.
+    /// Removes the subscriptions of an observer that has left.
     pub(crate) fn observer_left(&mut self, role: Role) {
         self.observers -= 1;
         for tracee in self.family.members().chain(&mut self.gone) {
@@ -220,7 +220,7 @@ impl Debuggee {
         }
     }
 
-    /// A client controls the program from now on, and finds it halted.
+    /// Gives a client control of the program and halts the program.
     pub(crate) fn take_control(&mut self, name: String) {
         self.controller = Some(name);
         let was_free = std::mem::take(&mut self.free);
@@ -234,9 +234,9 @@ impl Debuggee {
         }
     }
 
-    /// The client in control lets all go. A program that is observed stays traced, and so does one
-    /// with commands that are to persist.
-    pub(crate) fn let_go(&mut self) {
+    /// Detaches from all processes for the controlling client. A program stays traced if it has
+    /// observers or commands that persist.
+    pub(crate) fn detach_client(&mut self) {
         self.stop_members();
         let kept = |tracee: &Tracee| {
             tracee.subscriptions.is_observed() || tracee.has_persistent_commands()
@@ -257,20 +257,21 @@ impl Debuggee {
         }
     }
 
-    /// The client in control lets one of the processes go. Whether there is such a process.
-    pub(crate) fn let_one_go(&mut self, pid: Tid) -> bool {
+    /// Detaches from one process for the controlling client. Returns true if there is such a
+    /// process.
+    pub(crate) fn detach_client_from(&mut self, pid: Tid) -> bool {
         let known = self
             .family
             .processes()
             .any(|tracee| tracee.process.pid() == pid);
         if known && self.family.processes().count() == 1 {
-            self.let_go();
+            self.detach_client();
             return true;
         }
         self.family.detach(pid)
     }
 
-    /// Has a program go on that nobody controls.
+    /// Lets the program run without a controlling client.
     pub(crate) fn go_free(&mut self) {
         if let Some(tracee) = self.live() {
             let stop = tracee.go_on();
@@ -278,7 +279,7 @@ impl Debuggee {
         }
     }
 
-    /// The program has stopped, and there is nobody to be told.
+    /// Handles a stop while no client controls the program.
     pub(crate) fn stopped_alone(&mut self, stop: Stop) {
         self.last_stop = match &mut self.family.current {
             Some(tracee) if self.free && tracee.process.end().is_none() => tracee.go_on(),
@@ -286,7 +287,8 @@ impl Debuggee {
         };
     }
 
-    /// When this client is to be told something that it need not be told at once.
+    /// The time at which notifications for this client are due, if they need not be sent
+    /// immediately.
     pub(crate) fn notifications_due(&self, role: Role) -> Option<Instant> {
         let subscriptions = self.family.processes().map(|tracee| &tracee.subscriptions);
         let subscriptions = subscriptions.filter_map(|subscriptions| subscriptions.get(role));
@@ -296,27 +298,28 @@ impl Debuggee {
             .min()
     }
 
-    /// What an observer looks at: this process, if it is there or was.
+    /// The process with this id, even if it is gone, for an observer.
     pub(crate) fn observed(&mut self, pid: Tid) -> Option<&mut Tracee> {
         let mut all = self.family.members().chain(&mut self.gone);
         all.find(|tracee| tracee.process.pid() == pid)
     }
 
-    /// Ends non-stop mode: all threads are halted.
+    /// Ends non-stop mode and halts all threads.
     pub(crate) fn stop_all(&mut self) {
         if std::mem::take(&mut self.non_stop) {
             self.stop_members();
         }
     }
 
-    /// The same for those that there are; what the client debugs later is stopped as it asked for.
+    /// Ends non-stop mode for the present processes. Processes that come later use the client's
+    /// choice.
     fn stop_members(&mut self) {
         for tracee in self.family.members() {
             tracee.set_non_stop(false);
         }
     }
 
-    /// Why the process is halted, as far as that is still true.
+    /// The reason why the process is halted, as far as it is still valid.
     pub(crate) fn halt_reason(&self) -> Option<Stop> {
         let tracee = self.family.current.as_ref()?;
         if let Some(end) = tracee.process.end() {
@@ -328,7 +331,7 @@ impl Debuggee {
         }
     }
 
-    /// Lets the processes go.
+    /// Detaches from all processes.
     pub(crate) fn detach(&mut self) {
         (self.free, self.released) = (false, false);
         self.gone = None;
@@ -337,7 +340,7 @@ impl Debuggee {
         }
     }
 
-    /// Kills one. Whether there is such a process.
+    /// Kills one process. Returns true if there is such a process.
     pub(crate) fn kill_one(&mut self, pid: Tid) -> bool {
         let Some(mut tracee) = self.family.remove(pid) else {
             return false;
@@ -349,10 +352,11 @@ impl Debuggee {
         true
     }
 
-    /// Kills the processes.
+    /// Kills all processes.
     pub(crate) fn kill(&mut self) {
         if self.free {
-            // It has been let go: only observers still have it, or commands that persist.
+            // The controlling client has detached already. Only observers or persistent commands
+            // still keep the program traced.
             return self.detach();
         }
         for mut tracee in self.family.dissolve() {
@@ -369,7 +373,8 @@ fn refused(errno: Errno) -> TargetError<Infallible> {
     TargetError::Errno(errno as i32 as u8)
 }
 
-/// The part of `bytes` that starts at `offset`, as much as fits.
+/// Copies the part of `bytes` at `offset`, up to `length` bytes and the size of `into`. Returns the
+/// size of the part.
 fn part(bytes: &[u8], offset: u64, length: usize, into: &mut [u8]) -> usize {
     let start = usize::try_from(offset)
         .unwrap_or(usize::MAX)
@@ -387,7 +392,7 @@ impl Target for Debuggee {
         BaseOps::MultiThread(self)
     }
 
-    // The layer in front owns framing, and what a fork is reported as.
+    // The layer in front of gdbstub does framing and reports forks.
     fn use_rle(&self) -> bool {
         false
     }
@@ -413,7 +418,7 @@ impl Target for Debuggee {
     }
 
     fn guard_rail_implicit_sw_breakpoints(&self) -> bool {
-        // They are answered in front.
+        // The layer in front of gdbstub answers breakpoint packets.
         true
     }
 

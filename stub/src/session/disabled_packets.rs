@@ -6,9 +6,9 @@
 pub(crate) struct DisabledPackets {
     /// `vCont`.
     pub(crate) resume: bool,
-    /// Stop replies that say more than a signal.
+    /// Details in stop replies (the `T` form); without them, a stop reply is only a signal.
     pub(crate) stop_details: bool,
-    /// The thread in stop replies.
+    /// The thread id in stop replies.
     pub(crate) stop_thread: bool,
     /// `qC`.
     pub(crate) current_thread: bool,
@@ -17,7 +17,7 @@ pub(crate) struct DisabledPackets {
 }
 
 impl DisabledPackets {
-    /// Adds the packets with gdbserver's name for them. `false`: there is no such name.
+    /// Disables the packets with this gdbserver name. `false` if there is no such name.
     pub(crate) fn add(&mut self, name: &str) -> bool {
         let all = name == "threads";
         self.resume |= all || name == "vCont";

@@ -1,13 +1,13 @@
-//! Bytes to packets and back (GDB manual, "Overview" of the remote protocol): `$body#checksum`,
-//! acknowledgements until they are switched off, and the lone interrupt byte.
+//! Packet framing (GDB manual, "Overview" of the remote protocol): `$body#checksum`,
+//! acknowledgements until the client turns them off, and the single interrupt byte.
 //!
-//! Nothing a peer sends is fatal here: garbage between packets is skipped, a bad checksum is
-//! answered with `-`, an endless packet is dropped.
+//! No input is fatal: the parser skips garbage between packets, answers a bad checksum with `-`,
+//! and drops a packet that is too long.
 
-/// The longest packet we take, and what `PacketSize` announces.
+/// Maximum size of a packet, announced as `PacketSize`.
 pub(crate) const PACKET_SIZE: usize = 0x20000;
 
-/// What the peer sent.
+/// Parsed input from the peer.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Incoming {
     /// A packet's body, still escaped.
@@ -22,7 +22,7 @@ enum State {
     Checksum,
 }
 
-/// Both directions of one connection.
+/// Framing of one connection, in both directions.
 pub(crate) struct Framing {
     state: State,
     body: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
-    /// A connection on which nothing has been said.
+    /// A new connection.
     pub(crate) fn new() -> Framing {
         Framing {
             state: State::Between,
@@ -45,13 +45,13 @@ impl Framing {
         }
     }
 
-    /// No more acknowledgements, in either direction.
+    /// Turns off acknowledgements in both directions.
     pub(crate) fn stop_acks(&mut self) {
         self.acks = false;
         self.last = Vec::new();
     }
 
-    /// Takes one byte.
+    /// Takes one byte. Returns a packet or interrupt when it is complete.
     pub(crate) fn take(&mut self, byte: u8) -> Option<Incoming> {
         match (&self.state, byte) {
             (State::Between, b'$') => {
@@ -65,7 +65,7 @@ impl Framing {
                 self.checksum.clear();
                 self.state = State::Checksum;
             }
-            // An unescaped `$` starts anew: the rest of the packet before it was lost.
+            // An unescaped `$` starts a new packet: the end of the previous one was lost.
             (State::Body, b'$') => self.body.clear(),
             (State::Body, _) if self.body.len() >= PACKET_SIZE => self.state = State::Between,
             (State::Body, byte) => self.body.push(byte),
@@ -102,7 +102,7 @@ impl Framing {
         }
     }
 
-    /// Queues a notification, which nobody acknowledges.
+    /// Queues a notification. Notifications have no acknowledgement.
     pub(crate) fn notify(&mut self, body: &[u8]) {
         self.out.push(b'%');
         self.out.extend_from_slice(body);
@@ -110,24 +110,24 @@ impl Framing {
             .extend_from_slice(format!("#{:02x}", sum(body)).as_bytes());
     }
 
-    /// Whether so much is to be written that no more should be asked for.
-    pub(crate) fn is_laden(&self) -> bool {
+    /// True if the output buffer is full, so that the stub should take no more requests.
+    pub(crate) fn is_full(&self) -> bool {
         self.out.len() >= PACKET_SIZE
     }
 
-    /// Takes the bytes to write now.
+    /// Takes the bytes to write.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
 }
 
-/// A whole packet. The body must be escaped where it is binary.
+/// Builds a complete packet. The body must be escaped where it is binary.
 pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     let checksum = format!("#{:02x}", sum(body));
     [b"$", body, checksum.as_bytes()].concat()
 }
 
-/// Number of bytes to examine together when escaping.
+/// Number of bytes that are examined together when escaping.
 const CHUNK: usize = 64;
 
 fn sum(body: &[u8]) -> u8 {
@@ -138,8 +138,8 @@ fn sum(body: &[u8]) -> u8 {
 pub(crate) fn escape(bytes: &[u8], into: &mut Vec<u8>) {
     let special = |byte: &u8| matches!(byte, b'#' | b'$' | b'}' | b'*');
     let mut plain = 0;
-    // Most of what is sent is memory, in which few bytes are special: many are looked at at once,
-    // which takes no branches.
+    // Most output is memory, which contains few special bytes. Examining a whole chunk takes no
+    // branches.
     for (number, chunk) in bytes.chunks(CHUNK).enumerate() {
         if !chunk.iter().fold(false, |any, byte| any | special(byte)) {
             continue;
@@ -170,7 +170,7 @@ pub(crate) fn unescape(bytes: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Reads bytes given as hexadecimal digits.
+/// Decodes hexadecimal digits.
 pub(crate) fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     let pairs = digits.chunks(2);
     pairs

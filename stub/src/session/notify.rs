@@ -1,5 +1,5 @@
-//! What a client is told without asking: threads that came and went, trace frames, and to observers
-//! what became of the program and of its control (docs/reference/protocol.md, "Several clients").
+//! Notifications to a client: created and ended threads, trace frames, and for observers also
+//! changes of the program and its control (docs/reference/protocol.md, "Several clients").
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -18,24 +18,23 @@ use super::framing::{PACKET_SIZE, escape, hex};
 use super::signal::to_gdb;
 use super::{Outcome, Session, trace_notification};
 
-/// Threads that came and went and of which a client has not heard. One that lets more wait does not
-/// read.
+/// Maximum number of thread events that wait for a client. A client with more does not read.
 const MAX_PENDING_EVENTS: usize = 50_000;
 
-/// What an observer has been told.
+/// The last state that was sent to an observer.
 #[derive(Default)]
 pub(super) struct Notified {
-    /// Whether somebody controls the program, and whether it runs though nobody does.
+    /// Whether a client controls the program, and whether it runs without control.
     control: Option<(bool, bool)>,
-    /// The process it observes.
+    /// The process that the client observes.
     process: Option<Tid>,
-    /// That this one is gone.
+    /// The end of the process was sent.
     end: bool,
 }
 
 impl Session {
-    /// Makes the process that this client observes the one that packets are about, if it is
-    /// another. The one that was.
+    /// Makes the observed process the current one. Returns the former current process if that is
+    /// another.
     pub(super) fn look_at_own(&mut self, debuggee: &mut Debuggee) -> Option<Tid> {
         if !matches!(self.role, Some(Role::Observer(_))) {
             return None;
@@ -45,23 +44,23 @@ impl Session {
         (own != former && debuggee.family.select(own)).then_some(former)
     }
 
-    /// Whether the client knows that the process has ended.
+    /// True if the client knows that the process has ended.
     pub(super) fn knows_end(&self) -> bool {
         self.notified.end
     }
 
-    /// The client knows that now.
+    /// Records that the client knows of the process's end.
     pub(super) fn set_end_known(&mut self) {
         self.notified.end = true;
     }
 
-    /// This client observes another process from now on.
+    /// Changes the process that this client observes.
     pub(super) fn observe_process(&mut self, pid: Tid) {
         (self.notified.process, self.notified.end) = (Some(pid), false);
     }
 
-    /// Sends what there is to tell, if the client wants to hear it. Unless `all` is wanted, a
-    /// client that drains the trace buffer is told only when it is worth waking it.
+    /// Sends the notifications that the client has subscribed to. Unless `all` is set, a client
+    /// that drains the trace buffer gets them only when they are due.
     pub(crate) fn notify(&mut self, debuggee: &mut Debuggee, all: bool) {
         let Some(role) = self.role else {
             return;
@@ -75,13 +74,14 @@ impl Session {
         };
         if let Some(tracee) = tracee {
             let all = all || ended.is_some();
-            // Asked once: what becomes due from here on waits, for nothing was drained for it.
+            // Check only once: what becomes due below has not been drained yet, so it waits.
             if notifications_are_due(tracee.subscriptions.of(role), all) {
-                // A thread's creation is not told of before the call that made it.
+                // Drain first, so that the call that created a thread precedes the thread's
+                // creation.
                 tracee.drain_jump_pads();
                 let missed = tracee.newly_missed(role, all);
-                // Before the frames, for a pause that is over; behind them, for one that began
-                // among them.
+                // Send it before the frames for a pause that is over, and again after them for a
+                // pause that began among them.
                 self.notify_missed(&missed);
                 self.notify_stalls(tracee.subscriptions.of(role));
                 self.notify_in_order(tracee.subscriptions.of(role), all);
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Sends records of the schedule: all, or what is due.
+    /// Sends records of the schedule: all of them, or those that are due.
     pub(super) fn notify_schedule(&mut self, all: bool) {
         let Some(schedule) = &mut self.schedule else {
             return;
@@ -110,19 +110,19 @@ impl Session {
         }
     }
 
-    /// Whether the client lets too much wait.
-    pub(crate) fn check_patience(&mut self, debuggee: &mut Debuggee) {
+    /// Ends the session if too many events wait for the client.
+    pub(crate) fn check_backlog(&mut self, debuggee: &mut Debuggee) {
         let role = self.role();
         let logs = debuggee.family.processes().filter_map(|tracee| {
             let subscription = tracee.subscriptions.get(role)?;
             subscription.log.as_ref().map(ThreadLog::len)
         });
         if logs.sum::<usize>() > MAX_PENDING_EVENTS {
-            self.outcome = Some(Outcome::Deaf);
+            self.outcome = Some(Outcome::NotReading);
         }
     }
 
-    /// What threads did, to a client that does not drain the trace buffer.
+    /// Sends thread events to a client that does not drain the trace buffer.
     fn notify_threads(&mut self, subscription: &mut Subscription) {
         if !subscription.trace.drained
             && let Some(log) = &mut subscription.log
@@ -132,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Frames, and what threads did, in the order in which it happened.
+    /// Sends frames and thread events in the order in which they happened.
     fn notify_in_order(&mut self, subscription: &mut Subscription, all: bool) {
         for news in subscription.take_notifications(all) {
             match news {
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Of threads that wait for it, and of another program.
+    /// Sends holds, fatal signals and execs to an observer.
     fn notify_held(&mut self, subscription: &mut Subscription) {
         let executed = subscription.executed.take();
         if !matches!(self.role, Some(Role::Observer(_))) {
@@ -200,7 +200,7 @@ impl Session {
     }
 
     fn notify_control(&mut self, debuggee: &Debuggee) {
-        // Who has let it go may still be there, without it.
+        // A client that has detached may still be connected.
         let free = debuggee.free;
         let now = (debuggee.controller.is_some() && !free, free);
         if self.role == Some(Role::Control) || self.notified.control == Some(now) {
@@ -215,8 +215,8 @@ impl Session {
         self.framing.notify(body);
     }
 
-    /// The end of what was observed, if the client has not heard of it: as stop replies have it, or
-    /// `D` if the program was let go.
+    /// The end of the observed process, if the client does not know it yet: in the form of a stop
+    /// reply, or `D` if the stub has detached.
     fn end_to_notify(&mut self, debuggee: &mut Debuggee) -> Option<Vec<u8>> {
         if self.notified.end || !matches!(self.role, Some(Role::Observer(_))) {
             return None;
@@ -233,7 +233,7 @@ impl Session {
     }
 }
 
-/// Whether a client that drains the trace buffer is told of it now.
+/// True if a client that drains the trace buffer should get notifications now.
 fn notifications_are_due(subscription: &Subscription, all: bool) -> bool {
     subscription.trace.drained
         && (all

@@ -1,4 +1,5 @@
-//! The layer in front of gdbstub: packets that it lacks or answers too narrowly, one family a file.
+//! The layer in front of gdbstub: packets that gdbstub lacks or answers too narrowly. Each file
+//! holds one family of packets.
 //!
 //! gdbstub answers all other packets.
 
@@ -25,13 +26,13 @@ use super::framing::number;
 use crate::sys::Tid;
 use crate::tracee::Tracee;
 
-/// How a packet is answered.
+/// The way to answer a packet.
 pub(super) enum Answer {
-    /// With this body.
+    /// Reply with this body.
     Reply(Vec<u8>),
-    /// Not now, or not at all.
+    /// No reply now, or never.
     Nothing,
-    /// By gdbstub.
+    /// gdbstub answers.
     PassOn,
 }
 
@@ -45,10 +46,10 @@ impl Answer {
     }
 }
 
-/// Answers packets that begin with a certain prefix; it gets what follows that.
+/// Handles packets with a certain prefix. Gets the text after the prefix.
 type Handler = fn(&mut Session, &mut Debuggee, &[u8]) -> Answer;
 
-/// The first match counts: longer prefixes stand before shorter ones.
+/// The first match applies, so longer prefixes precede shorter ones.
 const PACKETS: &[(&str, Handler)] = &[
     ("!", |session, _, _| {
         session.extended = true;
@@ -141,7 +142,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("z4,", breakpoint::remove_access),
 ];
 
-/// Answers a packet, or says who does.
+/// Answers a packet, or returns that gdbstub must answer it.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
     if let Some(refusal) = session.refusal(packet) {
         return Answer::Reply(refusal);
@@ -155,7 +156,7 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u
         return Answer::Reply(Vec::new());
     }
     if packet.starts_with(b"QT") || packet.starts_with(b"qT") {
-        // What has been noted is there for whoever asks.
+        // Hits that collectors have recorded must be visible to the packet.
         debuggee.live().map(Tracee::drain_jump_pads);
     }
     if packet == b"qC" {
@@ -169,7 +170,7 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, packet: &[u
     Answer::PassOn
 }
 
-/// Whether the command line has disabled the packet (`--disable-packet`).
+/// True if the command line has disabled the packet (`--disable-packet`).
 fn is_disabled(session: &Session, packet: &[u8]) -> bool {
     let disabled = session.disabled_packets;
     disabled.resume && packet.starts_with(b"vCont")
@@ -177,14 +178,14 @@ fn is_disabled(session: &Session, packet: &[u8]) -> bool {
         || disabled.thread_list && packet.starts_with(b"qfThreadInfo")
 }
 
-/// Reads `offset,length`.
+/// Parses `offset,length`.
 fn range(text: &[u8]) -> Option<(u64, usize)> {
     let comma = text.iter().position(|byte| *byte == b',')?;
     let length = usize::try_from(number(&text[comma + 1..])?).ok()?;
     Some((number(&text[..comma])?, length))
 }
 
-/// The reply to a `qXfer` read: `m` with more to come, or `l` with the last.
+/// The reply to a `qXfer` read: `m` if more follows, `l` for the last part.
 fn transfer(object: &[u8], request: &[u8]) -> Answer {
     let Some((offset, length)) = range(request) else {
         return Answer::error(nix::errno::Errno::EINVAL);
@@ -201,22 +202,22 @@ fn transfer(object: &[u8], request: &[u8]) -> Answer {
     Answer::Reply(reply)
 }
 
-/// A thread named on the wire.
+/// A thread id in a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ThreadName {
-    /// All of all processes.
+    /// All threads of all processes.
     All,
-    /// Any of any.
+    /// Any thread of any process.
     Any,
-    /// All of this process.
+    /// All threads of this process.
     AllOf(Tid),
-    /// Any of this process.
+    /// Any thread of this process.
     AnyOf(Tid),
-    /// This one; its id says which process it is of.
+    /// This thread. Its id also determines its process.
     One(Tid),
 }
 
-/// Reads `TID`, `pPID.TID` or `pPID`; `-1` is all, `0` any.
+/// Parses `TID`, `pPID.TID` or `pPID`. `-1` means all, `0` any.
 fn thread_name(text: &[u8]) -> Option<ThreadName> {
     let (tracee, thread) = match text.strip_prefix(b"p") {
         Some(both) => match both.iter().position(|byte| *byte == b'.') {

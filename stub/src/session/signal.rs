@@ -1,6 +1,6 @@
-//! Signal numbers: GDB's on the wire, Linux's here (GDB manual, "Signals"; signal(7)).
+//! Signal numbers: GDB's in packets, Linux's elsewhere (GDB manual, "Signals"; signal(7)).
 
-/// (GDB, Linux) where they differ; 1-6, 8, 9, 11, 13-15, 21, 22, 24-28 are the same.
+/// (GDB, Linux) pairs that differ. 1-6, 8, 9, 11, 13-15, 21, 22, 24-28 are equal.
 const DIFFERENT: &[(u8, i32)] = &[
     (10, libc::SIGBUS),
     (12, libc::SIGSYS),
@@ -24,7 +24,7 @@ const SAME: &[i32] = &[
 /// `GDB_SIGNAL_UNKNOWN`.
 const UNKNOWN: u8 = 143;
 
-/// Linux to GDB.
+/// Converts a Linux number to GDB's.
 pub(crate) fn to_gdb(signal: i32) -> u8 {
     if signal == 0 || SAME.contains(&signal) {
         return signal as u8;
@@ -38,7 +38,7 @@ pub(crate) fn to_gdb(signal: i32) -> u8 {
     }
 }
 
-/// GDB to Linux; `None` for signals that Linux does not have.
+/// Converts a GDB number to Linux's. `None` for signals that Linux does not have.
 pub(crate) fn from_gdb(signal: u8) -> Option<i32> {
     (0..=64).find(|linux| to_gdb(*linux) == signal)
 }

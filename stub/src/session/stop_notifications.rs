@@ -1,20 +1,21 @@
-//! Stops as notifications (GDB manual, "Notification Packets"): one is sent, the client asks for
-//! the others with `vStopped`, and nothing more is sent before it has seen them all.
+//! Stops as notifications (GDB manual, "Notification Packets"). The stub sends one, and the client
+//! requests the others with `vStopped`. The stub sends the next notification only after the client
+//! has seen all of them.
 
 use std::collections::VecDeque;
 
 use crate::ptrace::stop::{Cause, Stop};
 use crate::sys::Tid;
 
-/// The stops a client has not seen.
+/// The stops that a client has not seen.
 #[derive(Default)]
 pub(super) struct StopNotifications {
-    /// The first one has been sent.
+    /// The client has been sent the first entry.
     queue: VecDeque<(Stop, Vec<u8>)>,
 }
 
 impl StopNotifications {
-    /// Adds a stop and the reply that says it. The body of a notification, if one is to be sent.
+    /// Adds a stop and its stop reply. Returns the body of a notification if one must be sent.
     pub(super) fn push(&mut self, stop: &Stop, reply: Vec<u8>) -> Option<Vec<u8>> {
         let first = self.queue.is_empty();
         let notice = first.then(|| [b"Stop:", &reply[..]].concat());
@@ -22,19 +23,19 @@ impl StopNotifications {
         notice
     }
 
-    /// The client has seen the first; the next one.
+    /// Removes the first stop, which the client has seen, and returns the next one.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
         self.queue.pop_front();
         self.queue.front().map(|(_, reply)| reply.clone())
     }
 
-    /// The one that the client was told last, again.
+    /// Returns the first stop again.
     pub(super) fn first(&self) -> Option<Vec<u8>> {
         self.queue.front().map(|(_, reply)| reply.clone())
     }
 
-    /// Whether a stop of this thread is among them, or the making of its process: it is not the
-    /// client's yet to resume.
+    /// True if a stop of this thread is queued, or the fork that created its process. The client
+    /// may not resume such a thread yet.
     pub(super) fn hold(&self, tid: Tid) -> bool {
         self.queue.iter().any(|(stop, _)| match stop {
             Stop::Thread(other, Cause::Fork(child) | Cause::VFork(child)) => {
@@ -45,7 +46,7 @@ impl StopNotifications {
         })
     }
 
-    /// Forgets all.
+    /// Drops all stops.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
     }

@@ -1,5 +1,5 @@
-//! Stop replies. gdbstub's cannot say exec, thread creation or exit, nor send all expedited
-//! registers, so they are written here.
+//! Stop replies. Written here because gdbstub cannot express execs, thread creations or exits, nor
+//! send all expedited registers.
 
 use std::fmt::Write;
 
@@ -15,27 +15,27 @@ use crate::tracee::Tracee;
 use super::framing::hex;
 use super::signal;
 
-/// What the client said it understands (`qSupported`).
+/// The client's features from `qSupported`, and options of stop replies.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Dialect {
-    /// Thread ids as `pPID.TID`.
+    /// Thread ids have the form `pPID.TID`.
     pub(crate) multiprocess: bool,
-    /// The `swbreak` stop reason.
+    /// The client knows the `swbreak` stop reason.
     pub(crate) swbreak: bool,
-    /// The `hwbreak` stop reason.
+    /// The client knows the `hwbreak` stop reason.
     pub(crate) hwbreak: bool,
-    /// Stop replies say no more than a signal.
+    /// Stop replies contain only a signal.
     pub(crate) no_details: bool,
     /// Stop replies do not name the thread.
     pub(crate) no_thread: bool,
     /// Stop replies carry all general registers.
     pub(crate) general_registers: bool,
-    /// Stop replies at breakpoints carry so many bytes from the stack pointer on.
+    /// Number of stack bytes, from the stack pointer up, in stop replies at breakpoints.
     pub(crate) stack: usize,
 }
 
 impl Dialect {
-    /// A client that has announced nothing.
+    /// The dialect before `qSupported`.
     pub(crate) fn new(disabled: DisabledPackets) -> Dialect {
         Dialect {
             no_details: disabled.stop_details,
@@ -44,7 +44,7 @@ impl Dialect {
         }
     }
 
-    /// A thread id on the wire.
+    /// Formats a thread id.
     pub(crate) fn thread_id(self, pid: Tid, tid: Tid) -> String {
         if self.multiprocess {
             format!("p{:x}.{:x}", pid.0, tid.0)
@@ -53,7 +53,7 @@ impl Dialect {
         }
     }
 
-    /// What threads did, as a notification; nothing if they did nothing.
+    /// Thread events as a notification. `None` if there are no events.
     pub(crate) fn thread_log(self, entries: &[ThreadEvent]) -> Option<Vec<u8>> {
         if entries.is_empty() {
             return None;
@@ -173,7 +173,7 @@ impl Dialect {
         reply.extend_from_slice(format!("thread:{thread};").as_bytes());
         reply
     }
-    /// `memory:0xADDRESS=BYTES;`, as LLDB's servers send memory along.
+    /// Appends `memory:0xADDRESS=BYTES;`, the form in which LLDB's servers expedite memory.
     fn append_stack(self, tracee: &mut Tracee, tid: Tid, reply: &mut Vec<u8>) {
         let sp = tracee
             .process

@@ -1,8 +1,9 @@
-//! gdbstub, fed whole packets: it answers what it knows about a halted program.
+//! gdbstub, fed with whole packets. It answers questions about a halted program.
 //!
-//! Its connection is a buffer. It stays in its idle state for good: resuming and stop replies are
-//! answered in front of it (`docs/decisions/0001-packets-in-front-of-gdbstub.md`). A packet that it
-//! cannot parse makes it give up; then it is made anew, and the client gets an error.
+//! Its connection is a buffer. It always stays in its idle state, because the layer in front of it
+//! answers resume packets and writes stop replies
+//! (`docs/decisions/0001-packets-in-front-of-gdbstub.md`). gdbstub gives up at a packet that it
+//! cannot parse. Then the client gets an error, and the next packet creates a new gdbstub.
 
 use std::convert::Infallible;
 
@@ -15,7 +16,7 @@ use super::framing::{PACKET_SIZE, hex};
 
 type Machine = GdbStubStateMachine<'static, Debuggee, Outbox>;
 
-/// What gdbstub writes.
+/// Output of gdbstub.
 #[derive(Default)]
 struct Outbox(Vec<u8>);
 
@@ -37,14 +38,14 @@ impl Connection for Outbox {
     }
 }
 
-/// One client's gdbstub.
+/// The gdbstub instance of one client.
 pub(super) struct Stub {
     machine: Option<Machine>,
     greeting: Vec<u8>,
 }
 
 impl Stub {
-    /// A fresh one.
+    /// A new instance.
     pub(super) fn new() -> Stub {
         Stub {
             machine: None,
@@ -52,8 +53,7 @@ impl Stub {
         }
     }
 
-    /// The bodies of the packets with which gdbstub answers `packet`: its console output, then the
-    /// reply.
+    /// The bodies of gdbstub's packets in answer to `packet`: console output, then the reply.
     pub(super) fn answer(&mut self, debuggee: &mut Debuggee, packet: &[u8]) -> Vec<Vec<u8>> {
         if packet.starts_with(b"qSupported") {
             self.greeting = packet.to_vec();
@@ -82,7 +82,7 @@ impl Stub {
         if self.greeting.is_empty() {
             return Some(machine);
         }
-        // What the first one was told about the client.
+        // Repeat the client's `qSupported` to the new instance.
         run(machine, debuggee, &self.greeting).map(|(machine, _)| machine)
     }
 }
@@ -111,7 +111,7 @@ fn run(
     Some((idle.into(), bodies(&written)))
 }
 
-/// Takes `+$body#ck$body#ck...` apart. In a body, `#` and `$` are escaped.
+/// Splits `+$body#ck$body#ck...` into bodies. In a body, `#` and `$` are escaped.
 fn bodies(written: &[u8]) -> Vec<Vec<u8>> {
     let packets = written.split(|byte| *byte == b'$').skip(1);
     packets

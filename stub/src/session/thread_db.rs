@@ -1,14 +1,14 @@
-//! Where a thread's own data is, as libc's own description of its layout says.
+//! Finds thread-local data with libc's own description of its layout.
 //!
 //! glibc exports a descriptor `{bits, count, offset}` (each an int) for every field that
-//! `libthread_db` reads (`nptl_db/structs.def`), also when it is stripped. The client knows
-//! symbols; it is asked for their addresses.
+//! `libthread_db` reads (`nptl_db/structs.def`), even when it is stripped. The stub asks the client
+//! for the descriptors' addresses, because the client knows symbols.
 
 use crate::arch;
 use crate::sys::Tid;
 use crate::tracee::Tracee;
 
-/// The descriptors that are needed.
+/// The descriptors that this file needs.
 const SYMBOLS: [&str; 5] = [
     "_thread_db_link_map_l_tls_modid",
     "_thread_db_link_map_l_tls_offset",
@@ -24,20 +24,20 @@ const ENTRY_POINTER: usize = 4;
 
 const WORD: u64 = size_of::<arch::Word>() as u64;
 
-/// What the client has said of the symbols.
+/// The addresses of the symbols, as the client reported them.
 #[derive(Default)]
 pub(crate) struct ThreadDb {
     addresses: [Option<u64>; SYMBOLS.len()],
 }
 
 impl ThreadDb {
-    /// The symbol to be asked for first.
+    /// The symbol to request first.
     pub(crate) fn first() -> &'static str {
         SYMBOLS[0]
     }
 
-    /// The client's answer; returns what to ask for next. If the first symbol is where it was known
-    /// to be, so are the others.
+    /// Stores the client's answer, and returns the symbol to request next. If the first address has
+    /// not changed, the others are still valid.
     pub(crate) fn answered(&mut self, name: &[u8], address: Option<u64>) -> Option<&'static str> {
         let index = SYMBOLS
             .iter()
@@ -46,24 +46,24 @@ impl ThreadDb {
             self.addresses = Default::default();
         }
         self.addresses[index] = address;
-        // A libc that lacks one describes nothing.
+        // A libc that lacks one of the symbols describes nothing.
         address?;
         (index + 1..SYMBOLS.len())
             .find(|index| self.addresses[*index].is_none())
             .map(|index| SYMBOLS[index])
     }
 
-    /// Where the thread-local block of the module with this `link_map` is, in this thread; `None`
-    /// if it has not been allocated there yet, or nothing is known.
+    /// Address of a thread's local block for the module with this `link_map`. `None` if the thread
+    /// has not allocated the block yet, or if the layout is unknown.
     pub(crate) fn block(&self, tracee: &mut Tracee, tid: Tid, link_map: u64) -> Option<u64> {
         let pointer = tracee.process.stopped(tid)?.thread_pointer().ok()?;
         let vector_at = if arch::TLS_BELOW_POINTER {
             pointer + self.field(tracee, VECTOR_POINTER)?.offset
         } else {
-            // The thread control block begins with it (ELF Handling for TLS, variant I).
+            // The thread control block begins with the vector (ELF Handling for TLS, variant I).
             pointer
         };
-        // A static program has no link map; its own block is the first module's.
+        // A static program has no link map. Its own block is that of the first module.
         let mut module = 1;
         if link_map != 0 {
             let modid = self.field(tracee, MODULE_NUMBER)?;
@@ -111,21 +111,21 @@ impl ThreadDb {
     }
 }
 
-/// A field of a structure of libc's.
+/// A field of one of libc's structures.
 struct Field {
     bits: u64,
     offset: u64,
 }
 
 impl Field {
-    /// Of one element, where the field is an array.
+    /// Size in bytes; for an array, the size of one element.
     fn size(&self) -> u64 {
         self.bits / 8
     }
 }
 
-/// `l_tls_offset` says so of blocks that are allocated on first use: 0, or -1 (also -2 where 0 is
-/// an offset).
+/// True if the block is allocated on first use: `l_tls_offset` is 0 or -1 then (or -2 where 0 is a
+/// valid offset).
 fn is_dynamic(offset: u64) -> bool {
     let max = arch::wide(arch::Word::MAX);
     offset == 0 || offset >= max - 1

@@ -1,5 +1,5 @@
-//! The `UnspoolTrace` notification: trace frames, how many were dropped, how many missed, and when
-//! threads stood (docs/reference/protocol.md).
+//! Notifications for a client that drains its trace: `UnspoolTrace` with frames, and counts of
+//! dropped and missed hits, and times for which threads were stopped (docs/reference/protocol.md).
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use crate::tracepoint::frame_buffer::Frame;
 
 use super::framing::escape;
 
-/// A notification ends behind the frame that makes it longer than this, before escaping.
-const LONG: usize = 16 * 1024;
+/// Size in bytes, before escaping, above which a notification ends.
+const BATCH_BYTES: usize = 16 * 1024;
 
-/// `UnspoolTrace:NOW;` and frames as trace files have them, escaped; in as many notifications as it
-/// takes.
+/// `UnspoolTrace:NOW;` and frames in the format of trace files, escaped. Splits them into several
+/// notifications if necessary.
 pub(super) fn frames(frames: &[Frame]) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let mut bytes = Vec::new();
     for (index, frame) in frames.iter().enumerate() {
         frame.write(&mut bytes);
-        if bytes.len() > LONG || index + 1 == frames.len() {
+        if bytes.len() > BATCH_BYTES || index + 1 == frames.len() {
             let mut body = format!("UnspoolTrace:{:x};", monotonic_ns()).into_bytes();
             escape(&bytes, &mut body);
             bodies.push(body);
@@ -29,7 +29,7 @@ pub(super) fn frames(frames: &[Frame]) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// `UnspoolDropped:N,COUNT;...`: of each tracepoint that has more than it had, all.
+/// `UnspoolDropped:N,COUNT;...`: total counts of the tracepoints whose count has grown.
 pub(super) fn dropped(counts: &[(u32, u64)]) -> Vec<u8> {
     let mut text = String::from("UnspoolDropped");
     for (index, (number, count)) in counts.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(super) fn dropped(counts: &[(u32, u64)]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// `UnspoolMissed:N,PAUSES,NS,HITS;...`: of each tracepoint that has been paused again, all.
+/// `UnspoolMissed:N,PAUSES,NS,HITS;...`: totals of the tracepoints that were paused again.
 pub(super) fn missed(counts: &[(u32, Missed)]) -> Vec<u8> {
     let mut text = String::from("UnspoolMissed");
     for (index, (number, missed)) in counts.iter().enumerate() {
@@ -57,7 +57,8 @@ pub(super) fn missed(counts: &[(u32, Missed)]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// `UnspoolStood:FROM,TO;...` or `UnspoolHalted:...`: when threads were stopped, or may have been.
+/// `UnspoolStood:FROM,TO;...` or `UnspoolHalted:...`: times at which threads were stopped, or may
+/// have been.
 pub(super) fn stalls(name: &str, spans: &[(u64, u64)]) -> Vec<u8> {
     let mut text = format!("Unspool{name}");
     for (index, (from, to)) in spans.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Text that goes into XML.
+//! Escapes text for XML.
 
 use std::fmt::Write;
 
-/// `bytes` as an attribute's value. Bytes that are not UTF-8, or not allowed in XML, become `?`.
+/// `bytes` as the value of an attribute. Bytes that are not UTF-8 or not allowed in XML become `?`.
 pub(crate) fn attribute(bytes: &[u8]) -> String {
     let mut text = String::new();
     for character in String::from_utf8_lossy(bytes).chars() {

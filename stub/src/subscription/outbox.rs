@@ -10,10 +10,10 @@ use super::thread_log::{ThreadEvent, ThreadLog};
 
 /// Maximum delay of a frame's notification. Frames that come meanwhile are sent with it, so that
 /// the client wakes up once for all of them.
-const LATEST: Duration = Duration::from_millis(10);
+const MAX_DELAY: Duration = Duration::from_millis(10);
 /// Number of frame bytes that are sent without delay, unless a quarter of the buffer is less. Also
 /// the approximate limit for one batch.
-const ENOUGH: usize = 64 * 1024;
+const BATCH_BYTES: usize = 64 * 1024;
 
 /// Consecutive entries of one kind.
 pub(crate) enum Notification {
@@ -39,13 +39,13 @@ impl Subscription {
             .chain(others)
             .min()?;
         let buffer = &self.trace.buffer;
-        let enough = ENOUGH.min(buffer.size() / 4);
+        let enough = BATCH_BYTES.min(buffer.size() / 4);
         // A held thread waits for the client.
         let urgent = others.is_some() || buffer.size() - buffer.free() >= enough;
-        Some(if urgent { since } else { since + LATEST })
+        Some(if urgent { since } else { since + MAX_DELAY })
     }
 
-    /// Takes the entries that can be sent now, in order. Takes about [`ENOUGH`] bytes of frames, or
+    /// Takes the entries that can be sent now, in order. Takes about [`BATCH_BYTES`] bytes of frames, or
     /// all frames if `all` is set.
     pub(crate) fn take_notifications(&mut self, all: bool) -> Vec<Notification> {
         let ready = self.log.as_mut().map(ThreadLog::take).unwrap_or_default();
@@ -58,7 +58,7 @@ impl Subscription {
             let first = self.trace.buffer.frames().front();
             let frame = first.filter(|f| until.is_none_or(|until| f.time < until));
             let frame = frame.map(|frame| frame.time);
-            if frame.is_some() && !all && taken >= ENOUGH {
+            if frame.is_some() && !all && taken >= BATCH_BYTES {
                 if let Some(log) = &mut self.log {
                     log.put_back(entries);
                 }
@@ -105,7 +105,7 @@ mod tests {
         log.created(Tid(2), Tid(1));
         assert_eq!(
             subscription.notifications_due(),
-            since.map(|since| since + LATEST)
+            since.map(|since| since + MAX_DELAY)
         );
         subscription.take_notifications(false);
         assert_eq!(subscription.notifications_due(), None);

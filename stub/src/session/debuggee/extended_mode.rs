@@ -1,4 +1,4 @@
-//! Starting and attaching on the client's word (`vRun vAttach`), and how to start
+//! Starts and attaches at the client's request (`vRun vAttach`), and sets start options
 //! (`QDisableRandomization QEnvironment... QSetWorkingDir QStartupWithShell`).
 
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use super::{Debuggee, refused};
 use crate::sys::Tid;
 
-/// What gdbstub is told where there is no process.
+/// The process id that gdbstub gets where there is no process.
 const NO_PID: Pid = Pid::MIN;
 
 impl ExtendedMode for Debuggee {
@@ -43,7 +43,7 @@ impl ExtendedMode for Debuggee {
     fn attach(&mut self, pid: Pid) -> TargetResult<(), Self> {
         let pid = i32::try_from(pid.get()).map_err(|_| refused(Errno::ESRCH))?;
         if self.free {
-            // It was let go, and is still observed.
+            // A client has detached from the process, which still has observers.
             if self.pid() == Some(Tid(pid)) {
                 self.take_control(self.controller.clone().unwrap_or_default());
                 return Ok(());
@@ -64,7 +64,8 @@ impl ExtendedMode for Debuggee {
         })
     }
 
-    // `k`, `vKill` and `R` are answered in front: they end connections or have no reply.
+    // The layer in front of gdbstub answers `k`, `vKill` and `R`: they end connections or have no
+    // reply.
     fn kill(&mut self, _pid: Option<Pid>) -> TargetResult<ShouldTerminate, Self> {
         Err(refused(Errno::ENOSYS))
     }
@@ -122,8 +123,8 @@ impl ConfigureEnv for Debuggee {
 }
 
 impl ConfigureStartupShell for Debuggee {
-    /// Programs are always executed directly: the arguments come ready in the packet, and a
-    /// shell could only change them.
+    /// Ignores the setting. The stub executes programs directly, because the packet holds the
+    /// arguments ready for use and a shell could only change them.
     fn cfg_startup_with_shell(&mut self, _enabled: bool) -> TargetResult<(), Self> {
         Ok(())
     }
@@ -134,7 +135,7 @@ impl ConfigureWorkingDir for Debuggee {
         let directory = directory.filter(|directory| !directory.is_empty());
         self.program.directory = directory.map(|directory| {
             let home = self.program.environment.get(OsStr::new("HOME"));
-            // `~` is the target's home, which only we know.
+            // `~` is the home directory on the target, which only the stub knows.
             match (directory.strip_prefix(b"~"), home) {
                 (Some(rest), Some(home)) if rest.is_empty() || rest[0] == b'/' => {
                     let mut path = home.clone();

@@ -1,8 +1,9 @@
-//! The files that clients may have: which, whether to write, and those that are open.
+//! Files of clients: which files they may open, whether they may write, and which are open.
 //!
-//! With a root directory a client's paths, and links in them, cannot lead out of it: openat2(2)
-//! sees to that. Linux before 5.6 lacks it; there the path is resolved first and then opened, which
-//! who can write in that directory could outrun.
+//! With a root directory, neither a client's paths nor links in them can lead out of that
+//! directory, because the stub opens them with openat2(2). Linux before 5.6 lacks that call. There
+//! the stub resolves the path first and then opens it, so a process that can write in the directory
+//! could change the path in between.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,15 +19,15 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// More open files than any client needs.
-const LIMIT: usize = 256;
+/// Maximum number of open files of one client.
+const MAX_OPEN_FILES: usize = 256;
 
 /// What clients may do with files.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Permission {
-    /// All their paths are beneath this directory.
+    /// Directory that contains all paths of clients.
     pub(crate) root: Option<PathBuf>,
-    /// Write, make and remove them.
+    /// Clients may write, create and remove files.
     pub(crate) write: bool,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// None yet.
+    /// Files of a client, none open.
     pub(super) fn new(permission: Permission) -> Files {
         Files {
             permission,
@@ -45,34 +46,34 @@ impl Files {
         }
     }
 
-    /// Another client's: none yet.
+    /// Files of another client with the same permissions, none open.
     pub(crate) fn for_another(&self) -> Files {
         Files::new(self.permission.clone())
     }
 
-    /// An open file.
+    /// The open file with this number.
     pub(super) fn get(&self, number: u32) -> Result<&File, Error> {
         let file = self.open.get(&number);
         file.ok_or_else(|| Error::from_raw_os_error(libc::EBADF))
     }
 
-    /// Closes one.
+    /// Closes a file.
     pub(super) fn close(&mut self, number: u32) -> Result<(), Error> {
         self.get(number)?;
         self.open.remove(&number);
         Ok(())
     }
 
-    /// Opens a file with open(2)'s flags. Its number.
+    /// Opens a file with open(2)'s flags, and returns its number.
     pub(super) fn open(&mut self, name: &[u8], flags: i32, mode: u32) -> Result<u32, Error> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_CREAT | libc::O_TRUNC) != 0
         {
             self.may_write()?;
         }
-        if self.open.len() >= LIMIT {
+        if self.open.len() >= MAX_OPEN_FILES {
             return Err(Error::from_raw_os_error(libc::EMFILE));
         }
-        // Not to wait for the other end of a pipe, nor to become a terminal's owner.
+        // Neither wait for the other end of a pipe, nor make a terminal the controlling one.
         let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
         let path = Path::new(OsStr::from_bytes(name));
         let file = match &self.permission.root {
@@ -85,7 +86,7 @@ impl Files {
         Ok(number)
     }
 
-    /// Where a link leads, in its own words.
+    /// The target of a symbolic link, as stored in the link.
     pub(super) fn read_link(&self, name: &[u8]) -> Result<PathBuf, Error> {
         let path = Path::new(OsStr::from_bytes(name));
         match &self.permission.root {
@@ -112,7 +113,7 @@ impl Files {
         }
     }
 
-    /// Refuses unless files may be written.
+    /// Returns an error unless clients may write files.
     pub(super) fn may_write(&self) -> Result<(), Error> {
         if self.permission.write {
             Ok(())
@@ -137,7 +138,7 @@ fn plain(path: &Path, flags: i32, mode: u32) -> Result<File, Error> {
         .create(flags & libc::O_CREAT != 0 && writes)
         .truncate(flags & libc::O_TRUNC != 0 && writes)
         .mode(mode)
-        // The kinds of access are the options' own.
+        // The options set these flags themselves.
         .custom_flags(flags & !(libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC))
         .open(path)
 }

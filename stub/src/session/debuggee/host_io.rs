@@ -1,4 +1,4 @@
-//! Files of the target (`vFile`), those that the command line allows.
+//! Files on the target (`vFile`), as far as the command line allows them.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -14,7 +14,7 @@ use super::{Debuggee, part};
 use crate::arch;
 use crate::session::framing::PACKET_SIZE;
 
-/// The protocol's number for an error of the system's.
+/// Converts a system error to the protocol's error number.
 fn refused<E>(error: &std::io::Error) -> HostIoError<E> {
     HostIoError::Errno(match error.raw_os_error() {
         Some(libc::EPERM) => HostIoErrno::EPERM,
@@ -79,7 +79,7 @@ impl HostIoOpen for Debuggee {
         flags: HostIoOpenFlags,
         mode: HostIoOpenMode,
     ) -> HostIoResult<u32, Self> {
-        // The protocol's numbers are its own (GDB manual, "Open Flags").
+        // The protocol has its own flag values (GDB manual, "Open Flags").
         let kinds = [
             (HostIoOpenFlags::O_WRONLY, libc::O_WRONLY),
             (HostIoOpenFlags::O_RDWR, libc::O_RDWR),
@@ -170,7 +170,7 @@ impl HostIoReadlink for Debuggee {
 }
 
 impl HostIoSetfs for Debuggee {
-    /// Everything is in this server's own file system.
+    /// Accepts every file system: all files are in this server's own.
     fn setfs(&mut self, _fs: FsKind) -> HostIoResult<(), Self> {
         Ok(())
     }

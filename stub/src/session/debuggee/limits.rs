@@ -1,17 +1,17 @@
-//! What clients may do beyond debugging. The command line sets it.
+//! Limits of what clients may do, set on the command line.
 
 use crate::tracepoint::budget::Share;
 
 use super::files::Permission;
 
-/// The limits of every client.
+/// The limits for every client.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// What they may do with files.
+    /// Permissions for files.
     pub(crate) files: Permission,
-    /// The only processes they may attach to; `None`: all.
+    /// Ids of the only processes that clients may attach to. `None` means all.
     pub(crate) attachable: Option<Vec<i32>>,
-    /// The share of a processor that tracing may use; `None`: no limit.
+    /// The share of a processor that tracing may use. `None` means no limit.
     pub(crate) budget: Option<Share>,
     /// The command line names the budget, so no client gets more.
     pub(crate) budget_is_given: bool,

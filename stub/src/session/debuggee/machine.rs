@@ -1,5 +1,5 @@
-//! gdbstub's view of the architecture: gdbstub_arch's description, extended by the registers that
-//! it lacks. `docs/decisions/0007-what-gdbstub-arch-carries.md` names them.
+//! The architecture as gdbstub sees it: gdbstub_arch's description plus the registers that it lacks
+//! (`docs/decisions/0007-what-gdbstub-arch-carries.md` lists them).
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -21,18 +21,18 @@ impl Arch for Machine {
 /// The contents of a `g` packet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RegisterBlock {
-    /// The registers that gdbstub_arch has.
+    /// The registers that gdbstub_arch describes.
     described: <Described as Arch>::Registers,
-    /// The bytes of the registers after those.
+    /// The bytes of all further registers.
     further: Vec<u8>,
-    /// The places of registers that this kernel does not show, in bytes.
+    /// Byte ranges of registers that this kernel does not show.
     hidden: Vec<Range<usize>>,
-    /// Bytes in the packet; a client may send too few.
+    /// Number of bytes in the packet. A client may send too few.
     length: usize,
 }
 
 impl RegisterBlock {
-    /// Takes the bytes of a packet, and the places of registers that the kernel does not show.
+    /// Builds a block from a packet's bytes and the byte ranges of hidden registers.
     pub(super) fn new(bytes: &[u8], hidden: Vec<Range<usize>>) -> RegisterBlock {
         let mut block = RegisterBlock {
             hidden,
@@ -52,7 +52,7 @@ impl RegisterBlock {
         block
     }
 
-    /// The bytes of the packet; those of hidden registers are zero.
+    /// The bytes of the packet. Hidden registers are zero.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let described = self.described_bytes();
         let parts = DESCRIBED.iter().flat_map(|part| &described[part.clone()]);
@@ -108,13 +108,13 @@ impl RegId for RegisterNumber {
 mod tests {
     use super::*;
 
-    /// The packet in which byte n is n.
+    /// A packet in which each byte holds its own index.
     fn numbered() -> Vec<u8> {
         (0..arch::layout().size).map(|at| at as u8).collect()
     }
 
     #[test]
-    fn a_packet_passes_unchanged() {
+    fn a_packet_survives_the_round_trip() {
         let bytes = numbered();
         let mut block = RegisterBlock::default();
         assert_eq!(block.gdb_deserialize(&bytes), Ok(()));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_described_registers_are_those_of_the_table() {
+    fn described_registers_match_the_table() {
         let bytes = numbered();
         let block = RegisterBlock::new(&bytes, Vec::new());
         let register = arch::layout().register(arch::PC).expect("pc");

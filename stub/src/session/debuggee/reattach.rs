@@ -1,20 +1,20 @@
-//! A program that runs while no client is connected: the stub detaches from it and attaches again
-//! when the next client comes.
+//! A program that runs while no client is connected. The stub detaches from it, and attaches again
+//! when the next client connects.
 //!
-//! Apart because it is neither debugged nor forgotten. Untraced, the program pays nothing between
-//! two clients, any other tracer can have it, and the stub can be killed in any way.
+//! Separate because such a program is neither traced nor forgotten. Between two clients it runs at
+//! full speed, another tracer can attach to it, and the stub can be killed in any way.
 
 use super::Debuggee;
 use crate::ptrace::attach::Error;
 use crate::sys::Tid;
 use crate::tracee::Tracee;
 
-/// A process to attach to when the next client comes.
+/// A process to attach to when the next client connects.
 pub(super) struct Untraced {
     pid: Tid,
-    /// It ran before the stub did; otherwise the stub started it.
+    /// The process ran before the stub. Otherwise the stub started it.
     attached: bool,
-    /// `starttime` of proc(5), in clock ticks: another process may get the number.
+    /// `starttime` of proc(5), in clock ticks, because another process may reuse the number.
     started: Option<u64>,
 }
 
@@ -26,8 +26,8 @@ impl Untraced {
 }
 
 impl Debuggee {
-    /// Detaches from the program until the next client comes. A program whose first thread has
-    /// ended stays traced, because the kernel lets no tracer attach to it.
+    /// Detaches from the program until the next client connects. Keeps tracing a program whose
+    /// first thread has ended, because the kernel would not let a tracer attach again.
     pub(crate) fn detach_until_next_client(&mut self) {
         let has_first_thread = |tracee: &mut Tracee| tracee.process.listed(tracee.process.pid());
         if self.multi || self.live().is_none_or(has_first_thread) {
@@ -35,8 +35,8 @@ impl Debuggee {
         }
     }
 
-    /// Detaches from the program, and attaches again when the next client comes if that is
-    /// possible.
+    /// Detaches from the program. Remembers it for the next client, if the server has one program
+    /// only.
     pub(super) fn detach_and_remember(&mut self) {
         let next = self
             .live()
@@ -51,7 +51,7 @@ impl Debuggee {
             });
     }
 
-    /// Attaches to the program again, which is then halted. Whether there was one.
+    /// Attaches to the remembered program, which is then halted. Returns false if there is none.
     pub(crate) fn reattach(&mut self) -> Result<bool, Error> {
         let Some(untraced) = self.untraced.take_if(|untraced| !untraced.has_ended()) else {
             return Ok(false);
@@ -70,27 +70,27 @@ impl Debuggee {
         }
     }
 
-    /// The stub does not attach to the program again.
+    /// Drops the remembered program.
     pub(crate) fn forget_untraced(&mut self) {
         self.untraced = None;
     }
 
-    /// Forgets a program that has ended untraced. Whether there was one.
+    /// Drops the remembered program if it has ended. Returns true if it had.
     pub(crate) fn untraced_has_ended(&mut self) -> bool {
         self.untraced.take_if(|it| it.has_ended()).is_some()
     }
 
-    /// Whether there is a program to attach to again.
+    /// True if there is a remembered program.
     pub(crate) fn has_untraced(&self) -> bool {
         self.untraced.is_some()
     }
 
-    /// Whether that program ran before the stub did.
+    /// True if the remembered program ran before the stub.
     pub(crate) fn was_attached(&self) -> bool {
         self.untraced.as_ref().is_some_and(|it| it.attached)
     }
 
-    /// Whether the stub shares its terminal with the program, because it has started it.
+    /// True if the program uses the stub's terminal, because the stub started it.
     pub(crate) fn shares_terminal(&self) -> bool {
         self.pid().is_some() || self.untraced.as_ref().is_some_and(|it| !it.attached)
     }
@@ -108,10 +108,10 @@ impl Stat {
     }
 
     fn read(stat: &str) -> Option<Stat> {
-        // The name may contain anything.
+        // The process's name may contain anything.
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
-        // A first thread that has ended is a zombie like a process, but others are left.
+        // A first thread that has ended looks like a zombie, but other threads may be left.
         let threads: u32 = fields.get(17)?.parse().ok()?;
         Some(Stat {
             has_ended: matches!(*fields.first()?, "Z" | "X") && threads <= 1,

@@ -24,7 +24,7 @@ impl SingleRegisterAccess<WireTid> for Debuggee {
             .ok_or_else(|| refused(Errno::EINVAL))?;
         match stopped.register(register, value) {
             Ok(()) => Ok(register.size),
-            // Not shown by this kernel: gdbstub writes `xx`.
+            // For a register that this kernel does not show, gdbstub writes `xx`.
             Err(Errno::ENODEV) => Ok(0),
             Err(errno) => Err(refused(errno)),
         }

@@ -10,10 +10,10 @@ use crate::session::framing::{number, unhex};
 
 use super::{Answer, range};
 
-/// `Z0`: a trap in the text, with conditions and commands that are evaluated here.
+/// `Z0`: a software breakpoint, with conditions and commands that the stub evaluates.
 ///
-/// `addr,kind[;Xlen,bytes...][;cmds:persist,Xlen,bytes...]`. The lists take the place of those that
-/// were sent before.
+/// `addr,kind[;Xlen,bytes...][;cmds:persist,Xlen,bytes...]`. The lists replace those of an earlier
+/// packet.
 pub(super) fn insert_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(((at, kind), actions)) = breakpoint(rest) else {
         return Answer::error(Errno::EINVAL);
@@ -27,7 +27,7 @@ pub(super) fn insert_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[
     }
 }
 
-/// `z0`.
+/// `z0`: removes a software breakpoint.
 ///
 /// `addr,kind`.
 pub(super) fn remove_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
@@ -40,7 +40,7 @@ pub(super) fn remove_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[
     }
 }
 
-/// Address and kind, and what a hit leads to.
+/// Address, kind, and the actions at a hit.
 type Breakpoint = ((u64, usize), HitActions);
 
 fn breakpoint(text: &[u8]) -> Option<Breakpoint> {
@@ -59,7 +59,7 @@ fn breakpoint(text: &[u8]) -> Option<Breakpoint> {
     Some((place, actions))
 }
 
-/// `Xlen,bytes...`: gdb puts nothing between them.
+/// Parses `Xlen,bytes...`. gdb puts no separator between expressions.
 fn expressions(mut rest: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     while !rest.is_empty() {
@@ -75,8 +75,8 @@ fn expressions(mut rest: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(all)
 }
 
-/// `Z1`: a breakpoint in a debug register. What the machine cannot do at all is answered as an
-/// unknown packet, so that gdb tries another kind.
+/// `Z1`: a breakpoint in a debug register. If the machine cannot do it at all, the reply is that of
+/// an unknown packet, so that gdb tries another kind.
 pub(super) fn insert_hardware(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     insert_watch(debuggee, Access::Execute, rest)
 }
@@ -134,11 +134,11 @@ fn remove_watch(debuggee: &mut Debuggee, access: Access, rest: &[u8]) -> Answer 
     }
 }
 
-/// `addr,kind`: a breakpoint's kind, or how many bytes to watch.
+/// Parses `addr,kind`. The kind is a breakpoint's kind, or the number of bytes to watch.
 fn watch(access: Access, rest: &[u8]) -> Option<Watch> {
     let plain = rest.split(|byte| *byte == b';').next()?;
     let (at, length) = range(plain)?;
-    // What is watched is rounded up to whole words.
+    // The watched range is rounded up to whole words.
     at.checked_add(length as u64)?.checked_add(8)?;
     Some(Watch {
         access,

@@ -1,4 +1,4 @@
-//! `qXfer:libraries-svr4:read`: the dynamic linker's list, all of it, or from an entry on that gdb
+//! `qXfer:libraries-svr4:read`: the dynamic linker's list, complete or from an entry that gdb
 //! knows.
 
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::session::xml::attribute;
 
-/// `ANNEX:offset,length`; the annex is empty, or `start=ADDRESS;prev=ADDRESS;lmid=ADDRESS`.
+/// `ANNEX:offset,length`. The annex is empty or `start=ADDRESS;prev=ADDRESS;lmid=ADDRESS`.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let mut parts = rest.splitn(2, |byte| *byte == b':');
     let annex = parts.next().unwrap_or_default();
@@ -20,7 +20,7 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    // Read in parts, it is still one list.
+    // Read the list only for the first part, so that all parts belong to the same list.
     if range(part).is_some_and(|(offset, _)| offset == 0) {
         let value = |key: &[u8]| {
             let mut items = annex.split(|byte| *byte == b';');

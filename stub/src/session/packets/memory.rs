@@ -8,10 +8,10 @@ use crate::session::framing::{PACKET_SIZE, escape, hex, number, unescape};
 
 use super::{Answer, range, trace};
 
-/// `m`: memory as digits, up to the first address that cannot be read.
+/// `m`: memory as hexadecimal digits, up to the first address that cannot be read.
 ///
-/// gdbstub has no end to a long `m`. While a trace frame is selected, this is the memory of that
-/// frame.
+/// gdbstub does not limit the length of an `m`. While a trace frame is selected, the reply is the
+/// memory of that frame.
 pub(super) fn as_hex(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     read(session, debuggee, rest, |bytes| {
         let mut reply = Vec::with_capacity(2 * bytes.len());
@@ -20,7 +20,7 @@ pub(super) fn as_hex(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     })
 }
 
-/// GDB 16's `x`: the reply's data follows a `b`.
+/// `x` (since GDB 16): memory as binary, after a `b`.
 pub(super) fn as_binary(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     read(session, debuggee, rest, |bytes| {
         let mut reply = Vec::with_capacity(bytes.len() + bytes.len() / 16 + 1);
@@ -50,12 +50,12 @@ fn read(
     }
 }
 
-/// Bytes that are read at once.
+/// Number of bytes that are read together.
 const CHUNK: u64 = 64 * 1024;
 
-/// `qSearch:memory`: where bytes occur. The stub searches, so that the memory need not be sent.
+/// `qSearch:memory`: finds bytes in memory. The stub searches, so that it need not send the memory.
 ///
-/// `ADDRESS;LENGTH;PATTERN`, the pattern binary.
+/// `ADDRESS;LENGTH;PATTERN`. The pattern is binary.
 pub(super) fn search(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let mut parts = rest.splitn(3, |byte| *byte == b';');
     let mut next = || parts.next().and_then(number);
@@ -76,7 +76,7 @@ pub(super) fn search(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
         let mut chunk = vec![0; (end - at).min(CHUNK) as usize];
         match tracee.read_memory(at, &mut chunk) {
             Ok(known) if known > 0 => chunk.truncate(known),
-            // gdbserver, too, gives up where memory cannot be read.
+            // Like gdbserver, give up at memory that cannot be read.
             _ => return Answer::error(Errno::EFAULT),
         }
         let first = at - window.len() as u64;
@@ -85,14 +85,15 @@ pub(super) fn search(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> A
         if let Some(index) = find(&window, &pattern) {
             return Answer::Reply(format!("1,{:x}", first + index as u64).into_bytes());
         }
-        // What may begin here and end in the next chunk.
+        // Keep the end, because a match may begin here and end in the next chunk.
         let kept = window.len().min(pattern.len() - 1);
         window.drain(..window.len() - kept);
     }
     Answer::Reply(b"0".to_vec())
 }
 
-/// Where a pattern begins. Most bytes are not its first, which is all that is looked at of them.
+/// Position of the first match. Most bytes differ from the pattern's first byte, so they need one
+/// comparison each.
 fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     let (first, rest) = pattern.split_first()?;
     let mut at = 0;
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_found_where_they_begin_first() {
+    fn the_first_match_of_a_pattern_is_found() {
         let found = |bytes: &str, pattern: &str| find(bytes.as_bytes(), pattern.as_bytes());
         assert_eq!(found("aaab", "aab"), Some(1));
         assert_eq!(found("abcabd", "abd"), Some(3));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn check_value() {
+    fn checksum_has_the_catalogued_check_value() {
         // The catalogue of CRCs gives 0x0376e6e7 for "123456789" (CRC-32/MPEG-2).
         let crc = b"123456789"
             .iter()

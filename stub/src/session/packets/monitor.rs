@@ -1,5 +1,5 @@
-//! Commands typed by a person (`monitor ...`, `qRcmd`), some of them gdbserver's: what they print,
-//! people and programs look for. In front of gdbstub, which cannot refuse one.
+//! `monitor` commands (`qRcmd`). Some are gdbserver's, and their output is the same because people
+//! and programs rely on it. They are handled in front of gdbstub, which cannot refuse a command.
 
 use std::fmt::Write;
 
@@ -59,7 +59,7 @@ fn print(session: &mut Session, text: &str) -> Answer {
     Answer::ok()
 }
 
-/// One line about the costs, one about each tracepoint.
+/// One line about the total cost, and one line per tracepoint.
 fn budget(debuggee: &mut Debuggee) -> String {
     let Some(tracee) = debuggee.family.current.as_mut() else {
         return "There is no program.\n".to_owned();
@@ -98,7 +98,7 @@ fn budget(debuggee: &mut Debuggee) -> String {
     text
 }
 
-/// Hundredths as a number with a point.
+/// Formats hundredths as a decimal number.
 fn percent(hundredths: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }

@@ -1,5 +1,5 @@
-//! What an observer may ask, and what only observers ask: `QUnspoolGo`, `QUnspoolRelease`,
-//! `QUnspoolSignal` (docs/reference/protocol.md, "Several clients").
+//! Packets that an observer may send, and those that only observers send: `QUnspoolGo`,
+//! `QUnspoolRelease`, `QUnspoolSignal` (docs/reference/protocol.md, "Several clients").
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -13,7 +13,8 @@ use crate::session::{Outcome, Session};
 use crate::subscription::role::Role;
 use crate::sys::Tid;
 
-/// Packets that change neither the program nor what its controller sees. All others are refused.
+/// Packets that change neither the program nor anything its controlling client sees. All others are
+/// refused.
 const ALLOWED: &[&str] = &[
     "H",
     "T",
@@ -53,7 +54,7 @@ const ALLOWED: &[&str] = &[
     "x",
 ];
 
-/// Packets that gdb and others send to change something, or to have the program run.
+/// Packets that change the program or its state. gdb and other clients expect an error for them.
 const CONTROLS: &[&str] = &[
     "!",
     "C",
@@ -80,9 +81,9 @@ const CONTROLS: &[&str] = &[
     "z",
 ];
 
-/// Packets by which a client brings a program. An observer may send them while no client is in
+/// Packets that start or attach to a program. An observer may send them while no client is in
 /// control and there is no program.
-const BRINGS: &[&str] = &[
+const START_PACKETS: &[&str] = &[
     "QDisableRandomization",
     "QEnvironment",
     "QSetWorkingDir",
@@ -91,7 +92,7 @@ const BRINGS: &[&str] = &[
     "vRun;",
 ];
 
-/// An observer's packet that is not answered as anybody's; `None`: it is.
+/// The answer to an observer's packet. `None` if it has the usual answer.
 pub(super) fn answer(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -102,7 +103,7 @@ pub(super) fn answer(
             .any(|start| packet.starts_with(start.as_bytes()))
     };
     if packet == b"?" {
-        return Some(glance(session, debuggee));
+        return Some(name_process(session, debuggee));
     }
     if packet == b"D" || packet.starts_with(b"D;") {
         session.outcome = Some(Outcome::Detached);
@@ -111,8 +112,8 @@ pub(super) fn answer(
     if begins(ALLOWED) {
         return None;
     }
-    if begins(BRINGS) {
-        return Some(bring(session, debuggee, packet));
+    if begins(START_PACKETS) {
+        return Some(start(session, debuggee, packet));
     }
     if begins(CONTROLS) {
         let words = "E.an observer cannot do this: only the client that controls the program can";
@@ -121,8 +122,8 @@ pub(super) fn answer(
     Some(Answer::Reply(Vec::new()))
 }
 
-/// `?`: which process that is. Nothing has stopped for it.
-fn glance(session: &Session, debuggee: &mut Debuggee) -> Answer {
+/// `?`: names the process without a stop.
+fn name_process(session: &Session, debuggee: &mut Debuggee) -> Answer {
     let Some(tracee) = debuggee.live() else {
         return Answer::Reply(b"W00".to_vec());
     };
@@ -130,13 +131,13 @@ fn glance(session: &Session, debuggee: &mut Debuggee) -> Answer {
     Answer::Reply(session.dialect.stop_reply(tracee, &stop))
 }
 
-/// Starts a program or attaches to one, or sets how programs are started.
-fn bring(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
+/// Starts or attaches to a program, or sets start options.
+fn start(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answer {
     let error = |words: String| Answer::Reply(format!("E.{words}").into_bytes());
     let asked = packet.strip_prefix(b"vAttach;").and_then(number);
     if let Some(pid) = debuggee.live().map(|tracee| tracee.process.pid()) {
         if asked == u64::try_from(pid.0).ok() {
-            return glance(session, debuggee);
+            return name_process(session, debuggee);
         }
         return error(format!(
             "this stub serves process {pid}; name that, or start another stub"
@@ -189,8 +190,7 @@ pub(super) fn signal(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     }
 }
 
-/// `QUnspoolGo`: the program may run, as far as this client is concerned. Nobody else being in
-/// control, it does.
+/// `QUnspoolGo`: lets the program run, unless another client controls it.
 pub(super) fn go(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     if session.controls() {
         return Answer::error(Errno::EBUSY);
@@ -207,7 +207,7 @@ pub(super) fn go(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> An
     Answer::ok()
 }
 
-/// `QUnspoolRelease:TID`: a thread that was held goes on.
+/// `QUnspoolRelease:TID`: ends the hold of a thread.
 pub(super) fn release(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let tid = number(rest).and_then(|tid| i32::try_from(tid).ok());
     let (Some(tid), Some(tracee)) = (tid, debuggee.live()) else {
@@ -221,11 +221,11 @@ pub(super) fn release(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8
 
 #[cfg(test)]
 mod tests {
-    use super::{ALLOWED, BRINGS, CONTROLS};
+    use super::{ALLOWED, CONTROLS, START_PACKETS};
 
     #[test]
-    fn nothing_is_both() {
-        let lists = [ALLOWED, CONTROLS, BRINGS];
+    fn no_packet_is_in_two_lists() {
+        let lists = [ALLOWED, CONTROLS, START_PACKETS];
         for (index, list) in lists.iter().enumerate() {
             let others = lists[index + 1..].concat();
             for (one, other) in list.iter().flat_map(|a| others.iter().map(move |b| (a, b))) {

@@ -1,4 +1,4 @@
-//! `qXfer:osdata:read`: what runs on this system (`info os`), from `/proc`.
+//! `qXfer:osdata:read`: tables of this system's processes and resources (`info os`), from `/proc`.
 
 mod ipc;
 mod machine;
@@ -103,9 +103,9 @@ pub(super) fn answer(session: &mut Session, _: &mut Debuggee, rest: &[u8]) -> An
     let mut parts = rest.splitn(2, |byte| *byte == b':');
     let name = parts.next().unwrap_or_default();
     let part = parts.next().unwrap_or_default();
-    // Read in parts, it is still one table.
+    // Build the table only for the first part, so that all parts belong to the same table.
     if range(part).is_some_and(|(offset, _)| offset == 0) {
-        // Of what there is no table, there is nothing: gdb says so in words.
+        // An unknown table is empty; gdb then reports that itself.
         session.os_table = table(name).unwrap_or_default().into_bytes();
     }
     transfer(&session.os_table, part)
@@ -153,7 +153,8 @@ fn name(pid: u32, tid: u32) -> String {
     String::from_utf8_lossy(&name).trim_end().to_owned()
 }
 
-/// Who there is: `/etc/passwd`, `/etc/group`. A static binary has no name service.
+/// Names of users or groups, from `/etc/passwd` or `/etc/group`, because a static binary has no
+/// name service.
 struct Names(String);
 
 impl Names {
@@ -165,7 +166,7 @@ impl Names {
         Names(fs::read_to_string("/etc/group").unwrap_or_default())
     }
 
-    /// The name of this number, else the number.
+    /// The name for a number, or the number itself if it has none.
     fn of(&self, number: u32) -> String {
         let line = self.0.lines().find_map(|line| {
             let mut fields = line.split(':');
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_are_in_the_list() {
+    fn processes_include_our_own() {
         let table = table(b"processes").expect("there is such a table");
         let ours = format!("<column name=\"pid\">{}</column>", std::process::id());
         assert!(table.contains(&ours), "{table}");

@@ -14,9 +14,10 @@ use crate::tracee::Tracee;
 
 use super::{Answer, query};
 
-/// `vRun`: the stop reply is ours, and gdbstub would drop empty arguments.
+/// `vRun`: starts a program. Not left to gdbstub, which would drop empty arguments and write its
+/// own stop reply.
 ///
-/// `;file;argument;...` in hexadecimal; no file: the same program as before.
+/// `;file;argument;...` in hexadecimal. Without a file, starts the previous program.
 pub(super) fn run(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let words: Option<Vec<OsString>> = rest
         .split(|byte| *byte == b';')
@@ -49,7 +50,7 @@ pub(super) fn run(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -
     }
 }
 
-/// `vAttach`: the stop reply is ours; gdbstub reads the packet.
+/// `vAttach`: attaches to a process. gdbstub parses the packet; the stop reply is ours.
 pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     debuggee.failure = None;
     if debuggee.live().is_some() && !session.dialect.multiprocess {
@@ -64,8 +65,8 @@ pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         && debuggee.failure.is_none()
         && let Some(tracee) = debuggee.live()
     {
-        // Not stopped, as gdbserver has it: gdb can read a stop only when it knows the registers,
-        // and asks for it then.
+        // As gdbserver does, leave the process running: gdb can parse a stop reply only after it
+        // has read the registers, and requests a stop then.
         let go = Action::Continue(0);
         tracee.resume_some(|_| Some(go), Some(go));
         return Answer::ok();
@@ -80,7 +81,7 @@ pub(super) fn attach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     }
 }
 
-/// `R`: starts the program anew. It has no reply.
+/// `R`: starts the program again. It has no reply.
 pub(super) fn restart(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     if session.extended && !debuggee.program.words.is_empty() {
         debuggee.kill();
@@ -89,7 +90,7 @@ pub(super) fn restart(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) 
     Answer::Nothing
 }
 
-/// `D`: lets the program go. The reply is sent when that is done.
+/// `D`: detaches from the program. The reply follows the detach.
 pub(super) fn detach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let asked = match rest.strip_prefix(b";") {
         Some(digits) => Some(number(digits)),
@@ -98,13 +99,13 @@ pub(super) fn detach(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     };
     match asked {
         _ if debuggee.free => return Answer::error(Errno::ESRCH),
-        None if debuggee.pid().is_some() => debuggee.let_go(),
-        Some(Some(pid)) if debuggee.let_one_go(Tid(pid as i32)) => {}
+        None if debuggee.pid().is_some() => debuggee.detach_client(),
+        Some(Some(pid)) if debuggee.detach_client_from(Tid(pid as i32)) => {}
         _ => return Answer::error(Errno::ESRCH),
     }
     session.selected = None;
     if session.extended {
-        // This client will say what comes next.
+        // A client in extended mode will say what comes next.
         debuggee.forget_untraced();
     }
     if debuggee.pid().is_none() || debuggee.free {
@@ -138,7 +139,7 @@ pub(super) fn kill_one(session: &mut Session, debuggee: &mut Debuggee, rest: &[u
 
 /// `qAttached`: whether leaving should mean detaching (1) or killing (0).
 ///
-/// `:PID` if there may be several.
+/// `:PID` if there may be several processes.
 pub(super) fn is_attached(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let pid = rest.strip_prefix(b":").and_then(number);
     let meant = |tracee: &&mut Tracee| pid.is_none_or(|pid| tracee.process.pid().0 as u64 == pid);

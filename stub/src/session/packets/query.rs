@@ -14,7 +14,7 @@ QProgramSignals+;swbreak+;hwbreak+;ConditionalBreakpoints+;BreakpointCommands+;Q
 ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\
 QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+;FastTracepoints+";
 
-/// `qSupported`: gdbstub's features and ours. Remembers what the client understands.
+/// `qSupported`: the features of gdbstub and our own. Records the client's features.
 pub(super) fn supported(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let list = rest.strip_prefix(b":").unwrap_or_default();
     let has = |name: &[u8]| list.split(|byte| *byte == b';').any(|item| item == name);
@@ -44,16 +44,16 @@ pub(super) fn supported(session: &mut Session, debuggee: &mut Debuggee, rest: &[
     Answer::Reply(reply)
 }
 
-/// `QStartNoAckMode`: framing is ours, so this is too.
+/// `QStartNoAckMode`: answered here because framing is ours.
 pub(super) fn stop_acks(session: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
     session.framing.stop_acks();
     Answer::ok()
 }
 
-/// `?`: why the program is halted. `W00` says that there is no program.
+/// `?`: the reason why the program is halted. `W00` if there is no program.
 pub(super) fn halt_reason(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     if debuggee.free {
-        // It has been let go, and only observers see it.
+        // The client has detached; only observers see the program.
         return Answer::Reply(b"W00".to_vec());
     }
     if debuggee.non_stop {
@@ -63,7 +63,7 @@ pub(super) fn halt_reason(session: &mut Session, debuggee: &mut Debuggee, _: &[u
     }
 }
 
-/// The last stop of all.
+/// Replies with the last stop.
 pub(super) fn last_stop(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
     let stop = debuggee.halt_reason();
     match (stop, &mut debuggee.family.current) {
@@ -77,8 +77,8 @@ pub(super) fn last_stop(session: &mut Session, debuggee: &mut Debuggee) -> Answe
     }
 }
 
-/// In non-stop mode: the first of the threads that are held; `vStopped` asks for the others. `OK`:
-/// all run, or there are none.
+/// Non-stop mode: replies with the first stopped thread. `vStopped` returns the others. `OK` if no
+/// thread is stopped.
 fn held_threads(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
     let last = debuggee.halt_reason();
     session.stop_notifications.clear();
@@ -89,7 +89,7 @@ fn held_threads(session: &mut Session, debuggee: &mut Debuggee) -> Answer {
                 _ => Stop::Thread(tid, Cause::Halted),
             };
             let reply = session.dialect.stop_reply(tracee, &stop);
-            // Not a notification: the first is the reply to this packet.
+            // The first one is the reply to this packet, not a notification.
             session.stop_notifications.push(&stop, reply);
         }
     }

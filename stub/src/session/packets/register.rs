@@ -1,4 +1,4 @@
-//! Register packets: `g` and `p` of a trace frame, and `qXfer:siginfo`.
+//! Register packets: `g` and `p` for trace frames, and `qXfer:siginfo`.
 
 use nix::errno::Errno;
 
@@ -16,7 +16,7 @@ pub(super) fn all(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> A
 
 /// `p` while a trace frame is selected; otherwise gdbstub answers.
 pub(super) fn one(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
-    // A number that is none is no register's.
+    // An invalid number matches no register.
     let wanted = number(rest).and_then(|number| usize::try_from(number).ok());
     read_frame(session, debuggee, Some(wanted.unwrap_or(usize::MAX)))
 }
@@ -28,7 +28,7 @@ fn read_frame(session: &Session, debuggee: &mut Debuggee, only: Option<usize>) -
         .unwrap_or(Answer::PassOn)
 }
 
-/// `qXfer:siginfo:read`: the `siginfo_t` that the selected thread stopped with.
+/// `qXfer:siginfo:read`: the `siginfo_t` of the selected thread's stop.
 pub(super) fn read_siginfo(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match shown_signal(session, debuggee) {
         Ok(info) => transfer(&info.bytes(), rest),
@@ -36,9 +36,9 @@ pub(super) fn read_siginfo(session: &mut Session, debuggee: &mut Debuggee, rest:
     }
 }
 
-/// `qXfer:siginfo:write`: what the program's handler will see.
+/// `qXfer:siginfo:write`: changes the `siginfo_t` that the program's handler will get.
 ///
-/// `offset:data`, binary.
+/// `offset:data`. The data are binary.
 pub(super) fn write_siginfo(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(colon) = rest.iter().position(|byte| *byte == b':') else {
         return Answer::error(Errno::EINVAL);

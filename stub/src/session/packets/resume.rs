@@ -1,7 +1,8 @@
-//! Resume packets: `vCont` and its forerunners `c C s S`, `vCtrlC`, `QNonStop` and `vStopped`.
+//! Resume packets: `vCont` and its predecessors `c C s S`, and `vCtrlC`, `QNonStop` and `vStopped`.
 //!
-//! gdbstub drops a signal given to all threads, refuses a step for all, and can report a stop only
-//! in its own words. So resuming is answered here, and gdbstub never learns that the program ran.
+//! gdbstub drops a signal given to all threads, refuses a step of all threads, and writes only its
+//! own kinds of stop replies. So this file answers resume packets, and gdbstub never learns that
+//! the program ran.
 
 use nix::errno::Errno;
 
@@ -14,7 +15,7 @@ use crate::sys::Tid;
 
 use super::{Answer, ThreadName, thread_name};
 
-/// `vCont?`.
+/// `vCont?`: the supported actions.
 pub(super) fn actions(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
     Answer::Reply(b"vCont;c;C;s;S;t;r".to_vec())
 }
@@ -31,19 +32,19 @@ pub(super) fn continue_threads(
     resume(session, debuggee, &asked)
 }
 
-/// `c`.
+/// `c`: continues.
 pub(super) fn plain_continue(session: &mut Session, debuggee: &mut Debuggee, at: &[u8]) -> Answer {
     move_to(session, debuggee, at);
     old_style(session, debuggee, Action::Continue(0))
 }
 
-/// `s`.
+/// `s`: steps.
 pub(super) fn plain_step(session: &mut Session, debuggee: &mut Debuggee, at: &[u8]) -> Answer {
     move_to(session, debuggee, at);
     old_style(session, debuggee, Action::Step(0))
 }
 
-/// `C`.
+/// `C`: continues with a signal.
 pub(super) fn continue_with_signal(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -52,7 +53,7 @@ pub(super) fn continue_with_signal(
     with_signal(session, debuggee, rest, Action::Continue)
 }
 
-/// `S`.
+/// `S`: steps with a signal.
 pub(super) fn step_with_signal(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -61,7 +62,7 @@ pub(super) fn step_with_signal(
     with_signal(session, debuggee, rest, Action::Step)
 }
 
-/// `sig[;addr]`.
+/// Parses `sig[;addr]`.
 fn with_signal(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -76,7 +77,7 @@ fn with_signal(
     old_style(session, debuggee, action(signal))
 }
 
-/// The old packets may name an address to go on from.
+/// Sets the program counter, if an old packet names an address.
 fn move_to(session: &Session, debuggee: &mut Debuggee, at: &[u8]) {
     let tid = session.resumed.or_else(|| session.thread(debuggee));
     if let (Some(pc), Some(tid), Some(tracee)) = (number(at), tid, debuggee.live())
@@ -86,7 +87,8 @@ fn move_to(session: &Session, debuggee: &mut Debuggee, at: &[u8]) {
     }
 }
 
-/// As gdbserver: one thread does this; the others continue, unless `Hc` named one thread.
+/// Resumes as gdbserver does: one thread takes this action, and the others continue unless `Hc`
+/// named one thread.
 fn old_style(session: &mut Session, debuggee: &mut Debuggee, action: Action) -> Answer {
     let Some(tid) = session.resumed.or_else(|| session.thread(debuggee)) else {
         return Answer::error(Errno::ESRCH);
@@ -130,8 +132,7 @@ fn resume(
     Answer::Nothing
 }
 
-/// In non-stop mode: the threads that are named do that, all others what they did; the reply comes
-/// at once.
+/// Non-stop mode: changes the actions of the named threads only, and replies immediately.
 fn resume_some(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -198,7 +199,7 @@ fn parse(rest: &[u8]) -> Option<Vec<(Action, ThreadName)>> {
         .collect()
 }
 
-/// A signal the program can be given.
+/// Converts a signal from the packet to one that the program can get.
 fn wire_signal(digits: &[u8]) -> Option<i32> {
     from_gdb(u8::try_from(number(digits)?).ok()?)
 }
@@ -210,7 +211,8 @@ pub(super) fn interrupt(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]
     Answer::Nothing
 }
 
-/// `QNonStop`: stop threads one by one, and notify the client of each.
+/// `QNonStop`: turns non-stop mode on or off. In it, threads stop one by one and the stub sends a
+/// notification for each stop.
 pub(super) fn set_non_stop(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let on = match rest {
         b"0" => false,
@@ -225,7 +227,7 @@ pub(super) fn set_non_stop(session: &mut Session, debuggee: &mut Debuggee, rest:
     Answer::ok()
 }
 
-/// `vStopped`: the client has seen the last one.
+/// `vStopped`: the client has seen the last stop and requests the next one.
 pub(super) fn next_stop(session: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
     session
         .stop_notifications
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_actions_are_refused() {
         for bad in [&b""[..], b"q", b"Czz", b"c:zz", b"r1", b"c;;"] {
             assert_eq!(parse(bad), None, "{}", String::from_utf8_lossy(bad));
         }

@@ -1,4 +1,4 @@
-//! `QUnspoolSchedule`: the kernel's records of when the threads run (docs/reference/protocol.md).
+//! `QUnspoolSchedule`: the kernel's records of when threads run (docs/reference/protocol.md).
 
 use nix::errno::Errno;
 
@@ -7,8 +7,8 @@ use crate::schedule::Schedule;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-/// `1`: begins. The reply: what is recorded, and the size of the rings. `0`: sends what there is,
-/// and ends.
+/// `1` begins the recording; the reply names the kind of records and the size of the rings. `0`
+/// sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest {
         b"0" => {

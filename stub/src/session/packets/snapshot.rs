@@ -1,4 +1,5 @@
-//! `qUnspoolStacks` and `qUnspoolTimes`: many threads with one packet (docs/reference/protocol.md).
+//! `qUnspoolStacks` and `qUnspoolTimes`: data of many threads in one reply
+//! (docs/reference/protocol.md).
 
 use std::fmt::Write;
 use std::fs;
@@ -14,23 +15,24 @@ use crate::tracee::Tracee;
 
 use super::Answer;
 
-/// Number of threads that are stopped at the same time.
+/// Maximum number of threads that are paused at the same time.
 const BATCH_THREADS: usize = 16;
-/// No more of a stack is read.
-const LONGEST: usize = 64 * 1024;
+/// Maximum number of bytes that are read from one stack.
+const MAX_STACK_BYTES: usize = 64 * 1024;
 
-/// `qUnspoolStacks`: registers and stacks of threads. The stub pauses threads that run, some at a
-/// time, and reports no stop.
+/// `qUnspoolStacks`: registers and stacks of threads. The stub pauses running threads in batches
+/// and reports no stop.
 ///
-/// `LENGTH;TID;TID...`. The reply: `b`, then for as many of these threads, in this order, as there
-/// is room for
+/// `LENGTH;TID;TID...`. The reply is `b`, then for each thread, in this order and as long as there
+/// is room:
 ///
 /// ```text
-/// thread id (4) registers' size (4) stack's size (4) registers as in the g packet, stack from sp upward
+/// thread id (4), size of registers (4), size of stack (4),
+/// registers as in the g packet, stack from sp upward
 /// ```
-/// little-endian, with binary escapes. Of the registers the general ones are there and the thread
-/// pointer; others are zeroes, or left out at the end. A thread that cannot be looked at has no
-/// registers.
+/// Numbers are little-endian, and the bytes have binary escapes. The registers include the general
+/// ones and the thread pointer; others are zero, or missing at the end. A thread that the stub
+/// cannot read has no registers.
 pub(super) fn stacks(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let mut parts = rest.split(|byte| *byte == b';').map(number);
     let length = parts.next().flatten().and_then(|n| usize::try_from(n).ok());
@@ -41,23 +43,23 @@ pub(super) fn stacks(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    let mut stack = vec![0; length.min(LONGEST)];
+    let mut stack = vec![0; length.min(MAX_STACK_BYTES)];
     // Every byte may need an escape.
     let room = PACKET_SIZE / 2 - 8;
     let largest = 12 + arch::layout().size + stack.len();
     let mut plain = Vec::with_capacity(room);
     for some in tids.chunks(BATCH_THREADS) {
         if plain.len() + some.len() * largest > room {
-            // The rest of them one by one, as far as there is room.
+            // Take the rest one by one, as long as there is room.
             for tid in some {
                 if !plain.is_empty() && plain.len() + largest > room {
                     return reply(&plain);
                 }
-                look(tracee, &[*tid], &mut stack, &mut plain);
+                append_threads(tracee, &[*tid], &mut stack, &mut plain);
             }
             continue;
         }
-        look(tracee, some, &mut stack, &mut plain);
+        append_threads(tracee, some, &mut stack, &mut plain);
     }
     let _ = session;
     reply(&plain)
@@ -70,15 +72,15 @@ fn reply(plain: &[u8]) -> Answer {
     Answer::Reply(reply)
 }
 
-fn look(tracee: &mut Tracee, tids: &[Tid], stack: &mut [u8], into: &mut Vec<u8>) {
+fn append_threads(tracee: &mut Tracee, tids: &[Tid], stack: &mut [u8], into: &mut Vec<u8>) {
     let interrupted = tracee.pause_threads(tids);
     for tid in tids {
-        note(tracee, *tid, stack, into);
+        append_thread(tracee, *tid, stack, into);
     }
     tracee.unpause_threads(interrupted);
 }
 
-fn note(tracee: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
+fn append_thread(tracee: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
     let layout = arch::layout();
     let start = into.len();
     into.extend_from_slice(&tid.0.to_le_bytes());
@@ -109,11 +111,12 @@ fn note(tracee: &mut Tracee, tid: Tid, stack: &mut [u8], into: &mut Vec<u8>) {
     into[start + 8..start + 12].copy_from_slice(&(known as u32).to_le_bytes());
 }
 
-/// `qUnspoolTimes`: how long threads have run and waited for a processor, by the kernel's account.
+/// `qUnspoolTimes`: the times for which threads have run and waited for a processor, as the kernel
+/// counts them.
 ///
-/// `AFTER`: of the threads with greater ids, as many as there is room for. The reply: `m` if there
-/// are more, else `l`, the time, then `;TID,ON-CPU,RUNNABLE` for each. A kernel without this
-/// account is an error.
+/// `AFTER` selects threads with greater ids. The reply is `m` if there are more threads than fit,
+/// else `l`, then the current time, then `;TID,ON-CPU,RUNNABLE` for each thread. It is an error if
+/// the kernel does not count these times.
 pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some(after) = number(rest).and_then(|after| i32::try_from(after).ok()) else {
         return Answer::error(Errno::EINVAL);
@@ -134,7 +137,7 @@ pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> An
     for (at, tid) in tids.iter().enumerate() {
         let text = match fs::read_to_string(format!("{tasks}/{tid}/schedstat")) {
             Ok(text) => text,
-            // It has ended; or the kernel has none of these files.
+            // The thread has ended, or the kernel has no such files.
             Err(_) if fs::exists(format!("{tasks}/{tid}")).unwrap_or(false) => {
                 return Answer::error(Errno::ENOSYS);
             }

@@ -1,4 +1,4 @@
-//! Packets that say which events stop the program: `QCatchSyscalls`, `QThreadEvents`,
+//! Packets that select the events that stop the program: `QCatchSyscalls`, `QThreadEvents`,
 //! `QPassSignals`, `QProgramSignals`.
 
 use nix::errno::Errno;
@@ -11,14 +11,14 @@ use crate::subscription::stop_policy::{SignalSet, SyscallFilter};
 
 use super::Answer;
 
-/// `QPassSignals`: signals that the program gets without a stop.
+/// `QPassSignals`: signals that the stub delivers without a stop.
 pub(super) fn pass_signals(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let set = signals(rest);
     debuggee.set_stop_policy(|stop_policy| stop_policy.pass = set);
     Answer::ok()
 }
 
-/// A list of GDB's numbers, `hex;hex;...`. Numbers Linux lacks name signals that cannot come.
+/// Parses a list of GDB's numbers, `hex;hex;...`. Ignores numbers of signals that Linux lacks.
 pub(super) fn signals(list: &[u8]) -> SignalSet {
     let mut set = SignalSet::default();
     for digits in list.split(|byte| *byte == b';') {
@@ -30,16 +30,16 @@ pub(super) fn signals(list: &[u8]) -> SignalSet {
     set
 }
 
-/// `QProgramSignals`: which of the signals that the client has seen go to the program on detaching.
+/// `QProgramSignals`: signals that the stub delivers on detach if the client has seen them.
 pub(super) fn program_signals(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let set = signals(rest);
     debuggee.set_stop_policy(|stop_policy| stop_policy.deliver = Some(set));
     Answer::ok()
 }
 
-/// `QCatchSyscalls`: stop where system calls begin and end.
+/// `QCatchSyscalls`: stop at the entry and return of system calls.
 ///
-/// `0`, or `1` and the numbers of those that matter; without any, all do.
+/// `0` turns it off. `1` with numbers selects these calls, `1` alone all calls.
 pub(super) fn catch_syscalls(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let calls = match rest {
         b"0" => Some(SyscallFilter::None),

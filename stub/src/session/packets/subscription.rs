@@ -1,5 +1,5 @@
-//! Packets by which a client of Unspool subscribes: `QUnspoolThreads`, `QUnspoolTrace`,
-//! `QUnspoolFatal` and `QUnspoolBudget` (docs/reference/protocol.md).
+//! Packets with which a client subscribes to Unspool's extensions: `QUnspoolThreads`,
+//! `QUnspoolTrace`, `QUnspoolFatal` and `QUnspoolBudget` (docs/reference/protocol.md).
 
 use nix::errno::Errno;
 
@@ -29,7 +29,7 @@ pub(super) fn threads(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8
     Answer::ok()
 }
 
-/// `QUnspoolTrace`: frames are taken out of the trace buffer and sent as they come.
+/// `QUnspoolTrace`: the stub sends trace frames as notifications and removes them from the buffer.
 pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let role = session.role();
     let (drained, waits) = match rest {
@@ -42,7 +42,7 @@ pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8])
         return Answer::error(Errno::ESRCH);
     };
     if waits && role != Role::Control && tracee.tracepoints.budget.share.is_some() {
-        // An observer may cost the program no more than the budget.
+        // An observer may not cost the program more than the budget.
         return Answer::error(Errno::EPERM);
     }
     let trace = tracee.trace(role);
@@ -50,7 +50,9 @@ pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8])
     Answer::ok()
 }
 
-/// `QUnspoolFatal`: the client reads the threads before a signal ends the process.
+/// `QUnspoolFatal`: stop a thread before a signal ends the process, so that the client can read all
+/// threads.
+/// all threads.
 pub(super) fn fatal_signals(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let on = match rest {
         b"0" => false,
@@ -67,7 +69,7 @@ pub(super) fn fatal_signals(session: &mut Session, debuggee: &mut Debuggee, rest
     Answer::ok()
 }
 
-/// `QUnspoolBudget`: how much of a processor tracing may use.
+/// `QUnspoolBudget`: the share of a processor that tracing may use.
 pub(super) fn budget(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let limit = match rest {
         b"none" => Some(Limit::None),

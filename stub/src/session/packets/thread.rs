@@ -1,4 +1,5 @@
-//! Thread packets: `T`, `H`, `qC`, thread lists, `qGetTLSAddr` and the symbols that it needs.
+//! Thread packets: `T`, `H`, `qC`, thread lists, `qGetTLSAddr`, and `qSymbol` for the symbols that
+//! it needs.
 
 use std::fmt::Write;
 
@@ -15,7 +16,7 @@ use super::{Answer, ThreadName, range, thread_name, transfer};
 
 /// `qXfer:threads:read`: all threads with their names and processors, as XML.
 pub(super) fn list_as_xml(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
-    // Read in parts, it is still one list.
+    // Build the list only for the first part, so that all parts belong to the same list.
     if range(rest).is_some_and(|(offset, _)| offset == 0) {
         session.threads = describe_threads(session, debuggee).into_bytes();
     }
@@ -42,8 +43,8 @@ fn describe_threads(session: &Session, debuggee: &mut Debuggee) -> String {
     text
 }
 
-/// `qfThreadInfo`: all thread ids, in one reply. (gdbstub answers `qsThreadInfo`: there are no
-/// more.)
+/// `qfThreadInfo`: all thread ids in one reply. gdbstub answers `qsThreadInfo` with the end of the
+/// list.
 pub(super) fn list(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let dialect = session.dialect;
     if debuggee.live().is_none() {
@@ -58,7 +59,7 @@ pub(super) fn list(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> 
     Answer::Reply(format!("m{}", ids.join(",")).into_bytes())
 }
 
-/// `T`: whether the thread still exists.
+/// `T`: true if the thread still exists.
 pub(super) fn is_alive(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match thread_name(rest) {
         Some(ThreadName::One(tid)) if debuggee.family.process_of(tid).is_some() => Answer::ok(),
@@ -77,7 +78,7 @@ pub(super) fn current(session: &mut Session, debuggee: &mut Debuggee) -> Answer 
     }
 }
 
-/// `Hg` and `Hc`: the thread that register packets, or `c` and `s`, mean.
+/// `Hg` and `Hc`: selects the thread for register packets, or for `c` and `s`.
 pub(super) fn select(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let (Some(operation), Some(name)) = (rest.first(), rest.get(1..).and_then(thread_name)) else {
         return Answer::error(Errno::EINVAL);
@@ -102,7 +103,7 @@ pub(super) fn select(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
     match operation {
         b'c' => session.resumed = tid,
         b'g' if tid.is_some() => session.selected = tid,
-        // Any thread will do: the one that stopped is the one that is meant.
+        // For "any thread", select the thread that stopped.
         b'g' if debuggee.live().is_some() => {
             session.selected = debuggee.live().map(|tracee| tracee.process.current());
         }
@@ -136,10 +137,11 @@ pub(super) fn tls_address(session: &mut Session, debuggee: &mut Debuggee, rest: 
     }
 }
 
-/// `qSymbol`: the client offers to look symbols up. The stub asks for those that locate
+/// `qSymbol`: the client offers to look up symbols. The stub requests those that locate
 /// thread-local data.
 ///
-/// `:` and nothing: an offer. `VALUE:NAME`: what was asked for, without a value if it is not known.
+/// `:` alone is an offer. `VALUE:NAME` is the answer to a request, without a value if the client
+/// does not know the symbol.
 pub(super) fn symbol(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let Some((value, name)) = rest.strip_prefix(b":").and_then(|rest| {
         let colon = rest.iter().position(|byte| *byte == b':')?;

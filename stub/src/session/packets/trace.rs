@@ -1,7 +1,7 @@
-//! Tracepoint packets (GDB manual, "Tracepoint Packets"), one kind a file; and `QTinit`.
+//! Tracepoint packets (GDB manual, "Tracepoint Packets"), one kind per file, and `QTinit`.
 //!
-//! gdbstub has a tracepoint extension, without conditions, variables and status details; all of it
-//! is answered here (docs/decisions/0002-tracepoints-in-front-of-gdbstub.md).
+//! gdbstub's tracepoint extension lacks conditions, variables and status details, so all of these
+//! packets are answered here (docs/decisions/0002-tracepoints-in-front-of-gdbstub.md).
 
 pub(super) mod buffer;
 pub(super) mod define;
@@ -19,7 +19,7 @@ use crate::session::debuggee::Debuggee;
 use crate::session::framing::{hex, number};
 use crate::tracepoint::experiment::Ended;
 
-/// `QTinit`: forget everything.
+/// `QTinit`: deletes all tracepoints, variables and frames.
 pub(super) fn init(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
     session.frame = None;
@@ -31,7 +31,7 @@ pub(super) fn init(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> 
     Answer::ok()
 }
 
-/// Numbers with a separator between them; the rest behind the last.
+/// Parses numbers with a separator between them. Returns the text after the last number, too.
 fn numbers<const N: usize>(text: &[u8], separator: u8) -> Option<([u64; N], &[u8])> {
     let mut values = [0; N];
     let mut rest = text;
@@ -47,7 +47,7 @@ fn numbers<const N: usize>(text: &[u8], separator: u8) -> Option<([u64; N], &[u8
     Some((values, rest))
 }
 
-/// Digits to bytes.
+/// Decodes hexadecimal digits.
 fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     digits
         .chunks(2)
@@ -58,14 +58,14 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Bytes to digits.
+/// Encodes bytes as hexadecimal digits.
 fn digits(bytes: &[u8]) -> String {
     let mut text = Vec::new();
     hex(bytes, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// An error in words (GDB manual, "Standard Replies").
+/// An error with a text (GDB manual, "Standard Replies").
 fn refused(words: &str) -> Answer {
     Answer::Reply(format!("E.{words}").into_bytes())
 }

@@ -6,7 +6,7 @@ use std::fs;
 use super::{Columns, Names, name};
 use crate::sys::local_time;
 
-/// How what the kernel tells is shown.
+/// How to show a value from the kernel.
 enum As {
     Itself,
     Process,
@@ -15,7 +15,7 @@ enum As {
     Time,
 }
 
-/// gdb's columns, and the kernel's headings.
+/// gdb's column names with the kernel's headings.
 type Table = [(&'static str, &'static str, As)];
 
 pub(super) fn regions() -> Vec<Columns> {
@@ -83,7 +83,7 @@ fn rows(file: &str, table: &Table) -> Vec<Columns> {
         let number = value.parse().unwrap_or(0);
         match how {
             As::Itself => value.to_owned(),
-            // One that has ended has no name any more.
+            // A process that has ended has no name any more.
             As::Process => Some(name(number, number))
                 .filter(|name| !name.is_empty())
                 .unwrap_or_else(|| value.to_owned()),

@@ -1,4 +1,4 @@
-//! Processors and the kernel's modules.
+//! Processors and kernel modules.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ pub(super) fn cpus() -> Vec<Columns> {
         .collect()
 }
 
-/// None where the kernel has none, or does not tell.
+/// The loaded kernel modules. Empty if the kernel has none or does not show them.
 pub(super) fn modules() -> Vec<Columns> {
     let text = fs::read_to_string("/proc/modules").unwrap_or_default();
     const NAMES: [&str; 6] = [

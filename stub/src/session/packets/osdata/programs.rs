@@ -25,7 +25,7 @@ pub(super) fn processes() -> Vec<Columns> {
     numbers("/proc").into_iter().filter_map(row).collect()
 }
 
-/// Each group's leader first.
+/// Process groups, each with its leader first.
 pub(super) fn groups() -> Vec<Columns> {
     let group = |pid| Some((field(pid, pid, GROUP)?.parse().ok()?, pid));
     let mut processes: Vec<(u32, u32)> = numbers("/proc").into_iter().filter_map(group).collect();
@@ -60,7 +60,7 @@ pub(super) fn files() -> Vec<Columns> {
     let mut rows = Vec::new();
     for pid in numbers("/proc") {
         for number in numbers(&format!("/proc/{pid}/fd")) {
-            // It may have been closed since.
+            // The file may have been closed meanwhile.
             let Ok(file) = fs::read_link(format!("/proc/{pid}/fd/{number}")) else {
                 continue;
             };
@@ -86,13 +86,13 @@ fn command_line(pid: u32) -> Option<String> {
     })
 }
 
-/// Fields of `stat`, as proc(5) counts them.
+/// Field numbers of `stat`, as in proc(5).
 const GROUP: usize = 5;
 const CORE: usize = 39;
 
 fn field(pid: u32, tid: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    // Counted behind the name, which may contain anything.
+    // Count from the end of the name, which may contain anything.
     let after = stat.rsplit_once(") ")?.1;
     after.split(' ').nth(number - 3).map(str::to_owned)
 }

@@ -1,11 +1,11 @@
-//! Sockets of the internet's protocols.
+//! Internet-domain sockets.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Columns, Names};
 
-/// `include/net/tcp_states.h` of the kernel, from 1 on.
+/// Names of states 1 to 11, from the kernel's `include/net/tcp_states.h`.
 const STATES: [&str; 11] = [
     "ESTABLISHED",
     "SYN_SENT",
@@ -57,7 +57,7 @@ struct Socket {
     user: u32,
 }
 
-/// A line of `/proc/net/tcp` and its like; `None`: the heading.
+/// Parses a line of `/proc/net/tcp` and similar files. `None` for the heading.
 fn socket(line: &str) -> Option<Socket> {
     let words: Vec<&str> = line.split_whitespace().collect();
     Some(Socket {
@@ -68,7 +68,8 @@ fn socket(line: &str) -> Option<Socket> {
     })
 }
 
-/// Words of 32 bits as the machine has them, in hexadecimal digits; behind a colon the port.
+/// Parses an address: 32-bit words in the machine's byte order as hexadecimal digits, a colon, the
+/// port.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (digits, port) = text.split_once(':')?;
     let bytes: Vec<u8> = digits
@@ -88,9 +89,9 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
 mod tests {
     use super::*;
 
-    /// What the kernel says of sockets that this process has.
+    /// Finds sockets of this process in the kernel's list.
     #[test]
-    fn listening_ones_are_found() {
+    fn listening_sockets_are_found() {
         for host in ["127.0.0.1", "::1"] {
             let Ok(listener) = std::net::TcpListener::bind((host, 0)) else {
                 // A machine without IPv6 has no such address.

@@ -1,4 +1,4 @@
-//! `qTBuffer`: the frames as bytes, as trace files have them.
+//! `qTBuffer`: frames in the format of trace files.
 
 use super::super::{Answer, range};
 use super::digits;

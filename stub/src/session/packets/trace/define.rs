@@ -1,5 +1,5 @@
-//! `QTDP` and `QTDPsrc`: tracepoints, their conditions and actions, and the client's words for
-//! them.
+//! `QTDP` and `QTDPsrc`: defines tracepoints with their conditions and actions, and stores the
+//! client's source text for them.
 
 use nix::errno::Errno;
 
@@ -10,12 +10,12 @@ use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::tracepoint::definition::{Action, Source, Tracepoint};
 
-/// No client has more; each may be hit.
+/// Maximum number of tracepoints. Each may be hit.
 const MAX_TRACEPOINTS: usize = 10_000;
-/// More bytes than a jump ever displaces.
+/// Maximum number of instruction bytes to keep, more than a jump ever replaces.
 const MAX_MOVABLE_BYTES: usize = 32;
 
-/// `n:addr:ena:step:pass[:Fflen][:S][:Xlen,bytes][-]`, or `-n:addr:[S]action...[-]` with more
+/// `n:addr:ena:step:pass[:Fflen][:S][:Xlen,bytes][-]`, or `-n:addr:[S]action...[-]` for more
 /// actions.
 pub(in super::super) fn tracepoint(
     session: &mut Session,
@@ -36,7 +36,7 @@ pub(in super::super) fn tracepoint(
         };
         let text = text.strip_prefix(b":").unwrap_or(text);
         let text = text.strip_suffix(b"-").unwrap_or(text);
-        // What follows the first of those after steps is done after steps, too.
+        // Actions after the first step action are step actions, too.
         let last = tracepoint.action_texts.last();
         let after_steps = last.is_some_and(|(letter, _)| *letter == 'S');
         let (letter, text) = match text.strip_prefix(b"S") {
@@ -52,7 +52,7 @@ pub(in super::super) fn tracepoint(
             _ => tracepoint.actions.extend(actions),
         }
         tracepoint.action_texts.push((letter, text.to_vec()));
-        // One that is enabled already counts as it is now.
+        // A change of an enabled tracepoint takes effect immediately.
         let at = tracepoint.enabled.then_some(tracepoint.at);
         return match at.map_or(Ok(()), |at| tracee.tracepoint_changed(role, at)) {
             Ok(()) => Answer::ok(),
@@ -90,8 +90,8 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// `:ena:step:pass` and what may follow; how many bytes may be moved to have it fast. `None` also
-/// for static tracepoints, which we have not.
+/// Parses `:ena:step:pass` and options. Returns the tracepoint, and for a fast one the number of
+/// bytes that may be moved. `None` also for static tracepoints, which the stub does not support.
 fn definition(text: &[u8]) -> Option<(Tracepoint, Option<usize>)> {
     let mut parts = text.strip_prefix(b":")?.split(|byte| *byte == b':');
     let enabled = parts.next()? == b"E";
@@ -115,7 +115,7 @@ fn definition(text: &[u8]) -> Option<(Tracepoint, Option<usize>)> {
     Some((tracepoint, movable))
 }
 
-/// `len,bytes`, and what follows.
+/// Parses `len,bytes`. Returns the text after it, too.
 fn expression(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let ([length], rest) = numbers::<1>(text, b',')?;
     let rest = rest.strip_prefix(b",")?;
@@ -123,7 +123,7 @@ fn expression(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((unhex(digits)?, &rest[digits.len()..]))
 }
 
-/// Actions one behind the other: `Rmask`, `Mreg,offset,len`, `Xlen,bytes`.
+/// Parses actions without separators: `Rmask`, `Mreg,offset,len`, `Xlen,bytes`.
 fn actions(text: &[u8]) -> Option<Vec<Action>> {
     let mut rest = text;
     let mut actions = Vec::new();
@@ -132,7 +132,7 @@ fn actions(text: &[u8]) -> Option<Vec<Action>> {
             b'R' => {
                 let end = after.iter().position(|byte| !byte.is_ascii_hexdigit());
                 let (digits, after) = after.split_at(end.unwrap_or(after.len()));
-                // The highest registers come first.
+                // The mask begins with the highest registers.
                 let digits = if digits.len() % 2 == 0 {
                     digits.to_vec()
                 } else {
@@ -147,7 +147,7 @@ fn actions(text: &[u8]) -> Option<Vec<Action>> {
                 let minus = after.strip_prefix(b"-");
                 let ([register, offset, length], after) =
                     numbers::<3>(minus.unwrap_or(after), b',')?;
-                // -1: no register; gdb writes it as an unsigned number of 32 bits.
+                // -1 means no register; gdb writes it as an unsigned 32-bit number.
                 let absolute = minus.is_some() || register as u32 == u32::MAX;
                 let register = usize::try_from(register).ok().filter(|_| !absolute);
                 actions.push(Action::Memory {
@@ -162,7 +162,7 @@ fn actions(text: &[u8]) -> Option<Vec<Action>> {
                 actions.push(Action::Expression(code));
                 rest = after;
             }
-            // gdb 7.0 separated them, and ended the list so.
+            // gdb 7.0 separated actions with `-` and ended the list with it.
             b'-' => rest = after,
             _ => return None,
         }
@@ -170,7 +170,8 @@ fn actions(text: &[u8]) -> Option<Vec<Action>> {
     Some(actions)
 }
 
-/// `QTDPsrc:n:addr:type:start:slen:bytes`: kept for the next client that asks.
+/// `QTDPsrc:n:addr:type:start:slen:bytes`: stores source text for the next client that uploads the
+/// tracepoints.
 pub(in super::super) fn source(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -197,7 +198,7 @@ pub(in super::super) fn source(
     };
     let last = tracepoint.sources.last_mut();
     match last.filter(|last| start > 0 && last.kind == source.kind) {
-        // Long ones come in parts.
+        // A long text comes in several packets.
         Some(last) => last.text.extend_from_slice(&source.text),
         None => tracepoint.sources.push(source),
     }

@@ -1,5 +1,5 @@
-//! `QTFrame`, and what a selected frame answers in the program's place: registers, memory,
-//! `qXfer:traceframe-info`.
+//! `QTFrame`, and the packets that a selected frame answers instead of the program: registers,
+//! memory, `qXfer:traceframe-info`.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ impl Session {
     }
 }
 
-/// `QTFrame:n`, `pc:a`, `tdp:t`, `range:a:b`, `outside:a:b`; all but the first look behind the
+/// `QTFrame:n`, `pc:a`, `tdp:t`, `range:a:b`, `outside:a:b`. All but the first search after the
 /// selected frame.
 pub(in super::super) fn select(
     session: &mut Session,
@@ -40,7 +40,7 @@ pub(in super::super) fn select(
     let wanted: Box<dyn Fn(&Frame) -> bool> = match kind {
         "" => {
             let Some(([number], _)) = numbers::<1>(values, b':') else {
-                // -1
+                // The number is -1.
                 session.frame = None;
                 return Answer::ok();
             };
@@ -91,7 +91,7 @@ fn selected(index: usize, frame: &Frame) -> Answer {
     Answer::Reply(format!("F{index:x}T{:x}", frame.tracepoint).into_bytes())
 }
 
-/// `g` and `p` of the selected frame; `None`: there is none, the thread is asked.
+/// `g` and `p` for the selected frame. `None` if no frame is selected, so the thread must answer.
 pub(in super::super) fn registers(
     session: &Session,
     tracee: &Tracee,
@@ -112,7 +112,7 @@ pub(in super::super) fn registers(
             .and_then(|all| all.get(register.offset..register.offset + register.size));
         match value {
             Some(value) => hex(value, &mut reply),
-            // Where it was is known without its having been noted.
+            // The frame has no registers, but it contains the program counter.
             None if register.number == arch::PC && collected.is_none() => {
                 hex(&frame.pc.to_le_bytes()[..register.size], &mut reply);
             }
@@ -125,8 +125,8 @@ pub(in super::super) fn registers(
     Some(Answer::Reply(reply))
 }
 
-/// Memory of the selected frame, from `address` on as much as it has there; what does not change is
-/// read from the program. `None`: no frame is selected.
+/// Reads the selected frame's memory from `address` on, as far as the frame contains it. Reads
+/// constant memory from the program. `None` if no frame is selected.
 pub(in super::super) fn memory(
     session: &Session,
     tracee: &Tracee,
@@ -158,7 +158,7 @@ pub(in super::super) fn memory(
     Some(tracee.read_memory(address, &mut into[..length]))
 }
 
-/// `qXfer:traceframe-info:read::offset,length`.
+/// `qXfer:traceframe-info:read::offset,length`: the contents of the selected frame.
 pub(in super::super) fn info(
     session: &mut Session,
     debuggee: &mut Debuggee,

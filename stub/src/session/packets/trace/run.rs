@@ -1,4 +1,4 @@
-//! `QTStart`, `QTStop`, and what is set before: `QTEnable`, `QTDisable`, `QTDisconnected`, `QTro`,
+//! `QTStart`, `QTStop`, and settings: `QTEnable`, `QTDisable`, `QTDisconnected`, `QTro`,
 //! `QTBuffer`, `QTNotes`.
 
 use nix::errno::Errno;
@@ -47,7 +47,7 @@ pub(in super::super) fn disable(
     switch(session, debuggee, rest, false)
 }
 
-/// `n:addr`, in a running trace, too.
+/// Enables or disables the tracepoint `n:addr`, even while the trace runs.
 fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool) -> Answer {
     let role = session.role();
     let (Some(([number, address], _)), Some(tracee)) = (numbers::<2>(rest, b':'), debuggee.live())
@@ -78,7 +78,7 @@ pub(in super::super) fn disconnected(
     Answer::ok()
 }
 
-/// `QTro:start,end:...`.
+/// `QTro:start,end:...`: the program's read-only memory.
 pub(in super::super) fn read_only(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -107,7 +107,7 @@ pub(in super::super) fn circular(
     Answer::ok()
 }
 
-/// `QTBuffer:size:n`; `-1`: as it was in the beginning.
+/// `QTBuffer:size:n`: sets the size of the trace buffer. `-1` restores the default.
 pub(in super::super) fn size(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -129,7 +129,7 @@ pub(in super::super) fn size(
     Answer::ok()
 }
 
-/// `QTNotes:type:text;...`, the texts as digits.
+/// `QTNotes:type:text;...`: stores notes. The texts are hexadecimal digits.
 pub(in super::super) fn notes(
     session: &mut Session,
     debuggee: &mut Debuggee,

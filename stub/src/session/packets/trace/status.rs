@@ -1,4 +1,4 @@
-//! `qTStatus` and `qTP`: how the trace and its tracepoints stand; `qTMinFTPILen`.
+//! `qTStatus` and `qTP`: status of the trace and of a tracepoint; `qTMinFTPILen`.
 
 use super::super::Answer;
 use super::{digits, numbers};
@@ -7,11 +7,11 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::tracepoint::experiment::Ended;
 
-/// What gdb's `tstatus` is to show in the notes if hits have been missed for the budget's sake.
+/// Note in gdb's `tstatus` if hits were missed because of the budget.
 const MISSED: &[u8] = b"hits are missing, for tracepoints were paused to keep to the budget: \
     'monitor budget' says how many, '--budget none' has the stub do without one";
 
-/// `T` and 1 if it runs, then details (GDB manual, `qTStatus`).
+/// `qTStatus`: `T1` if the trace runs, else `T0`, then details (GDB manual, `qTStatus`).
 pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
     let Some(tracee) = debuggee.live() else {
@@ -55,7 +55,7 @@ pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _:
     )
 }
 
-/// `qTP:n:addr`: hits and bytes of the buffer.
+/// `qTP:n:addr`: number of hits, and of bytes in the buffer.
 pub(in super::super) fn tracepoint(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -72,7 +72,7 @@ pub(in super::super) fn tracepoint(
     }
 }
 
-/// `qUnspoolPlaces`: how many tracepoints have a jump, and the numbers of those that have a trap
+/// `qUnspoolPlaces`: number of tracepoints with a jump, and the numbers of tracepoints with a trap
 /// (docs/reference/protocol.md).
 pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let role = session.role();
@@ -85,8 +85,8 @@ pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _
     Answer::Reply(format!("{jumps:x};{}", traps.join(",")).into_bytes())
 }
 
-/// How long an instruction must be that gdb has a fast tracepoint at: as the jump that takes its
-/// place.
+/// `qTMinFTPILen`: minimum length of an instruction for a fast tracepoint, which is the length of
+/// the jump.
 pub(in super::super) fn shortest_fast(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
     Answer::Reply(format!("{JUMP:x}").into_bytes())
 }

@@ -1,4 +1,4 @@
-//! `qTfP`, `qTsP`: the tracepoints, for a client that comes to a server that has some.
+//! `qTfP`, `qTsP`: uploads existing tracepoints to a client that connects later.
 
 use super::super::Answer;
 use super::digits;
@@ -6,7 +6,7 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::tracepoint::definition::Tracepoint;
 
-/// `qTfP`: the first piece.
+/// `qTfP`: the first piece of the tracepoints.
 pub(in super::super) fn first(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let Some(tracee) = debuggee.live() else {
         return Answer::Reply(b"l".to_vec());
@@ -20,12 +20,12 @@ pub(in super::super) fn first(session: &mut Session, debuggee: &mut Debuggee, _:
     next(session, debuggee, &[])
 }
 
-/// `qTsP`, `qTsV`: the next piece of what is being read.
+/// `qTsP`, `qTsV`: the next piece of the current upload.
 pub(in super::super) fn next(session: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
     Answer::Reply(session.upload.pop_front().unwrap_or(b"l".to_vec()))
 }
 
-/// A definition, its actions, the client's words for it.
+/// A tracepoint's definition, actions and source texts, in the packet's form.
 fn pieces(tracepoint: &Tracepoint) -> Vec<Vec<u8>> {
     let (number, address) = (tracepoint.number, tracepoint.address);
     let enabled = if tracepoint.enabled { 'E' } else { 'D' };

@@ -9,10 +9,10 @@ use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 use crate::tracepoint::frame_buffer::Block;
 
-/// No client has more.
+/// Maximum number of trace state variables.
 const MAX_VARIABLES: usize = 10_000;
 
-/// `QTDV:n:value:builtin:name`.
+/// `QTDV:n:value:builtin:name`: defines a variable.
 pub(in super::super) fn define(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -41,7 +41,8 @@ pub(in super::super) fn define(
     }
 }
 
-/// `qTV:n`: `V` and the value, of the selected frame if there is one; `U`: there is none.
+/// `qTV:n`: `V` and the value, from the selected frame if there is one. `U` if the variable has no
+/// value.
 pub(in super::super) fn value(
     session: &mut Session,
     debuggee: &mut Debuggee,
@@ -65,7 +66,7 @@ pub(in super::super) fn value(
     Answer::Reply(value.map_or(b"U".to_vec(), |value| format!("V{value:x}").into_bytes()))
 }
 
-/// `qTfV`: the first.
+/// `qTfV`: the first variable.
 pub(in super::super) fn first(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
     let Some(tracee) = debuggee.live() else {
         return Answer::Reply(b"l".to_vec());
