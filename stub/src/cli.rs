@@ -1,4 +1,4 @@
-//! The command line: gdbserver's, as people and test boards know it.
+//! The command line. It follows gdbserver's, which people and test boards know.
 
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::session::debuggee::limits::Limits;
 use crate::session::disabled_packets::DisabledPackets;
 use crate::tracepoint::budget::Share;
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub(crate) const HELP: &str = "\
 Serve a program to gdb or Unspool over the GDB remote protocol.
 
@@ -47,7 +47,7 @@ the end of the connection with --once, - or fd:N, the stub ends and the program 
 that was never resumed is killed. PROG shares the stub's terminal and process group: the interrupt
 key reaches PROG, not the stub.";
 
-/// What to do.
+/// What the command line asks for.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Print the help.
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     Serve(Options),
 }
 
-/// What to serve, and how.
+/// The program to serve, and the options for serving it.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) comm: Comm,
@@ -71,31 +71,31 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
 }
 
-/// What to serve.
+/// The program to serve.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A program to start, with its arguments.
     Start(Vec<OsString>),
     /// A process to attach to.
     Attach(i32),
-    /// Whatever the client wants.
+    /// Any program that a client chooses.
     Any,
 }
 
-/// A command line that cannot be obeyed.
+/// The reasons why a command line is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum UsageError {
-    /// An option nobody knows.
+    /// The option is unknown.
     #[error("unknown option '{0}'; see --help")]
     UnknownOption(String),
-    /// A packet that cannot be disabled.
+    /// The packet cannot be disabled.
     #[error("cannot disable packet '{0}'; expected vCont, T, Tthread, qC, qfThreadInfo or threads")]
     UnknownPacket(String),
     /// COMM is missing.
     #[error("no connection given; expected COMM, for example ':1234'; see --help")]
     NoComm,
-    /// COMM is not one.
+    /// COMM has an unknown form.
     #[error(
         "'{0}' is no connection; expected ':PORT', 'HOST:PORT', 'unix:PATH', '/dev/...', '-', 'stdio' or 'fd:N'"
     )]
@@ -105,10 +105,10 @@ pub(crate) enum UsageError {
         "no program given; expected 'COMM PROG [ARGS...]', or '--attach COMM PID', or '--multi COMM'"
     )]
     NoProgram,
-    /// The root is none.
+    /// The root is not a directory.
     #[error("'{0}' is no directory; expected '--root DIRECTORY'")]
     BadRoot(String),
-    /// A peer is no address.
+    /// A peer is not an IP address.
     #[error("'{0}' is no address; expected '--allow ADDRESS[,ADDRESS...]', in digits")]
     BadPeer(String),
     /// PID is missing or not a number.
@@ -116,18 +116,18 @@ pub(crate) enum UsageError {
         "'{0}' is no process number; expected '--attach COMM PID' or '--may-attach PID[,PID...]'"
     )]
     BadPid(String),
-    /// The budget is none.
+    /// The budget is not a share of a processor.
     #[error(
         "'{0}' is no share of a processor; expected '--budget 5%' or the like, or '--budget none'"
     )]
     BadBudget(String),
-    /// More than there should be.
+    /// There are too many arguments.
     #[error("nothing may follow '{0}'; see --help")]
     TooMuch(String),
-    /// The wrapper has no end.
+    /// The wrapper has no end mark.
     #[error("the wrapper's words do not end; expected '--wrapper WRAPPER [ARGS...] -- COMM PROG'")]
     OpenWrapper,
-    /// Contradictory modes.
+    /// The modes contradict each other.
     #[error("--attach and --multi exclude each other; give one of them")]
     TwoModes,
 }
@@ -143,7 +143,7 @@ const IGNORED: &[&str] = &[
     "--selftest",
 ];
 
-/// Reads the arguments that follow the program's name.
+/// Parses the arguments after the program's name.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
     let mut args = args.peekable();
     let (mut attach, mut multi, mut once, mut fixed_addresses) = (false, false, false, true);
@@ -207,7 +207,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
     let subject = match (attach, multi) {
         (true, true) => return Err(UsageError::TwoModes),
         (true, false) => Subject::Attach(pid(&rest)?),
-        // As gdbserver: --multi may name a program to begin with.
+        // As with gdbserver, a program may follow --multi.
         (false, true) if rest.is_empty() => Subject::Any,
         (false, false) if rest.is_empty() => return Err(UsageError::NoProgram),
         _ => Subject::Start(rest),
@@ -224,7 +224,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
     }))
 }
 
-/// Reads a share, or `none`.
+/// Parses a share of a processor, or `none`.
 fn budget(word: Option<OsString>) -> Result<Option<Share>, UsageError> {
     let text = word.unwrap_or_default().to_string_lossy().into_owned();
     match Share::parse(&text) {
@@ -233,7 +233,7 @@ fn budget(word: Option<OsString>) -> Result<Option<Share>, UsageError> {
     }
 }
 
-/// Reads values with commas between them.
+/// Parses values that are separated by commas.
 fn list<T: std::str::FromStr>(
     word: Option<OsString>,
     error: fn(String) -> UsageError,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn as_gdbserver() {
+    fn gdbserver_command_lines_are_accepted() {
         let start = options("--once --no-startup-with-shell --debug-format=all :0 prog -x --y");
         assert!(start.once && start.fixed_addresses);
         let words = ["prog", "-x", "--y"].map(OsString::from).to_vec();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn error_messages_name_the_mistake() {
         for (line, word) in [
             ("--frob :0 prog", "--frob"),
             ("nonsense prog", "nonsense"),

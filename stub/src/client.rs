@@ -1,9 +1,7 @@
-//! One connection: its stream, its conversation, and what is still to be written and to be
-//! answered.
+//! One connection: its stream, its session, and the bytes that wait to be written or answered.
 //!
-//! Nothing here waits for the client. One that does not read is not answered further, and is
-//! dropped when it has not taken a byte for too long; whatever it is told without asking is bounded
-//! where it comes from.
+//! Nothing here blocks. The stub stops answering a client that does not read, and drops it if it
+//! takes no byte for too long. Notifications are bounded where they arise.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +11,30 @@ use crate::session::{Outcome, Session};
 
 /// Time without a successful write after which a client counts as gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// A program waits no longer for a client that takes nothing.
-const PAUSE: Duration = Duration::from_secs(5);
-/// So seldom the program is looked after when half of its buffer is full and waits for something;
-/// the more seldom the less is left.
+/// Maximum time for which the program waits for a client that takes no byte.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Base of the interval at which the stub polls the program while the client must drain the buffer.
+/// The interval is this, divided by the free share of the buffer: from 40 ms to 1 s.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// So often a client is told something before the program is looked after again.
+/// Maximum number of notifications that the stub sends to a client before it polls the program
+/// again.
 const MAX_BATCH_MESSAGES: usize = 64;
 
-/// A client.
+/// One client.
 pub(crate) struct Client {
     pub(crate) stream: Stream,
     pub(crate) session: Session,
-    /// What it sent and what has not been answered, for it must read first.
+    /// Bytes that the client sent and that must wait until it has read the answers before them.
     unanswered: Vec<u8>,
     unsent: Vec<u8>,
-    /// Since when it has taken nothing of that.
+    /// The time since which the client has taken none of the unsent bytes.
     stuck: Option<Instant>,
-    /// The connection is no more.
+    /// The connection is closed.
     closed: bool,
 }
 
 impl Client {
-    /// One that has just come, and what it has sent already.
+    /// A new client, and the bytes that it has sent already.
     pub(crate) fn new(stream: Stream, session: Session, sent: Vec<u8>) -> Client {
         Client {
             stream,
@@ -47,17 +46,17 @@ impl Client {
         }
     }
 
-    /// Whether what it sends is read.
-    pub(crate) fn is_heard(&self) -> bool {
+    /// True if the stub reads from this client.
+    pub(crate) fn is_read(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Whether something waits for it to read.
+    /// True if the client still has to read something.
     pub(crate) fn is_behind(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// When it is to be given up, or told something.
+    /// The time at which the stub gives up the client, or must send a notification.
     pub(crate) fn due(&self, debuggee: &Debuggee) -> Option<Instant> {
         match self.stuck {
             Some(since) => Some(since + WRITE_TIMEOUT),
@@ -68,7 +67,7 @@ impl Client {
         }
     }
 
-    /// Reads and answers. `buffer` is for everybody. Whether there may be more to read.
+    /// Reads and answers. All clients share `buffer`. Returns true if there may be more to read.
     pub(crate) fn listen(&mut self, debuggee: &mut Debuggee, buffer: &mut [u8]) -> bool {
         match self.stream.read(buffer) {
             None => return false,
@@ -82,7 +81,7 @@ impl Client {
         self.unanswered.is_empty()
     }
 
-    /// Answers what can be answered, and writes what can be written.
+    /// Answers pending packets as long as the output can be written.
     pub(crate) fn answer(&mut self, debuggee: &mut Debuggee) {
         while self.unsent.is_empty() && !self.unanswered.is_empty() && !self.session.is_over() {
             let taken = self.session.feed(debuggee, &self.unanswered);
@@ -91,13 +90,13 @@ impl Client {
         }
     }
 
-    /// Tells what there is to tell, if there is room.
+    /// Sends due notifications, unless the client is behind.
     pub(crate) fn notify(&mut self, debuggee: &mut Debuggee) {
         if self.is_behind() {
             self.session.check_backlog(debuggee);
             return self.write();
         }
-        // As much as it takes: hits come in while nothing is sent.
+        // Repeat as long as the client keeps up, because hits arrive while nothing is sent.
         for _ in 0..MAX_BATCH_MESSAGES {
             self.session.notify(debuggee, false);
             self.write();
@@ -110,25 +109,25 @@ impl Client {
         self.write();
     }
 
-    /// Whether the program is to wait for this client to read (docs/reference/protocol.md,
-    /// "Draining"), or for a thread of which it must be told before anything else: then the program
-    /// is looked after the more seldom the less room there is.
-    pub(crate) fn holds_up(&self, debuggee: &Debuggee, looked: Instant) -> bool {
+    /// True if the stub should not poll the program yet, because this client must read first
+    /// (docs/reference/protocol.md, "Draining") or a thread must stop before its creation can be
+    /// sent. The less room the buffer has, the longer this lasts.
+    pub(crate) fn holds_up(&self, debuggee: &Debuggee, polled: Instant) -> bool {
         let role = self.session.role();
         let left = debuggee.family.processes();
         let Some(left) = left.filter_map(|tracee| tracee.backed_up(role)).min() else {
             return false;
         };
         if self.is_behind() {
-            return self.stuck.is_none_or(|since| since.elapsed() < PAUSE);
+            return self.stuck.is_none_or(|since| since.elapsed() < MAX_WAIT);
         }
-        // It has read all that it was sent: first it is sent more.
+        // The client has read everything, so send more first.
         let due = debuggee.notifications_due(role);
         due.is_some_and(|due| due <= Instant::now())
-            || looked.elapsed() < POLL_INTERVAL * 100 / left.clamp(2, 50)
+            || polled.elapsed() < POLL_INTERVAL * 100 / left.clamp(2, 50)
     }
 
-    /// Writes what can be written.
+    /// Writes as much as possible.
     pub(crate) fn write(&mut self) {
         let output = self.session.take_output();
         if self.unsent.is_empty() {
@@ -158,19 +157,20 @@ impl Client {
         }
     }
 
-    /// Whether the connection is no more.
+    /// True if the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// What another client at the same line has sent.
+    /// Takes the bytes that another client on the same line has sent.
     pub(crate) fn take_next(&mut self) -> Vec<u8> {
         let mut sent = self.session.take_greeting();
         sent.append(&mut self.unanswered);
         sent
     }
 
-    /// Whether it is to go: the connection is no more, or all has been said.
+    /// True if the client can be removed: the connection is closed, or the session is over and
+    /// everything is sent.
     pub(crate) fn is_done(&self) -> bool {
         self.closed
             || match self.session.outcome() {

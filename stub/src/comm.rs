@@ -1,4 +1,4 @@
-//! COMM: where clients come from, and the bytes to and from one.
+//! COMM: the source of connections, and the byte stream to one client.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -16,10 +16,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys::ptrace::close_on_exec;
 
-/// Where clients come from.
+/// The source of connections, as the command line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Comm {
-    /// TCP, at this host (loopback if empty) and port.
+    /// TCP, on this host (loopback if empty) and port.
     Tcp(String, u16),
     /// Standard input and output.
     Stdio,
@@ -27,15 +27,16 @@ pub(crate) enum Comm {
     Unix(PathBuf),
     /// A serial line.
     Serial(PathBuf),
-    /// A descriptor that was open when we were started.
+    /// A descriptor that was open when the stub started.
     Descriptor(i32),
 }
 
-/// A connection that cannot be had.
+/// The reasons why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CommError {
-    /// gdbserver's words: test boards look for them.
+    /// The port is not available. Begins as gdbserver's message does, because test boards look for
+    /// it.
     #[error("Can't bind address: {0}. Port {1}: choose another, or 0 for any that is free")]
     Bind(String, u16),
     /// The host has no address.
@@ -43,10 +44,10 @@ pub(crate) enum CommError {
         "{0}: cannot resolve name: it is not in /etc/hosts; give one of this machine's addresses, or none for loopback"
     )]
     Host(String),
-    /// The socket file cannot be had.
+    /// The socket file cannot be created.
     #[error("cannot listen at '{0}': {1}; choose another path")]
     Socket(String, String),
-    /// The serial line cannot be had.
+    /// The serial line cannot be opened.
     #[error(
         "cannot use '{0}' as the connection: {1}; expected a serial line such as /dev/ttyS1, readable and writable"
     )]
@@ -54,13 +55,13 @@ pub(crate) enum CommError {
     /// The descriptor is not open.
     #[error("file descriptor {0} is not open; expected an inherited, connected socket")]
     Descriptor(i32),
-    /// The system refused a duplicate.
+    /// The system refused to duplicate a descriptor.
     #[error("cannot use standard input and output as the connection: {0}")]
     Stdio(std::io::Error),
 }
 
 impl Comm {
-    /// Reads COMM.
+    /// Parses COMM.
     pub(crate) fn parse(text: &str) -> Option<Comm> {
         match text {
             "-" | "stdio" => return Some(Comm::Stdio),
@@ -85,18 +86,18 @@ impl Comm {
         Some(Comm::Tcp(host.to_owned(), port.parse().ok()?))
     }
 
-    /// Whether there can be no second client.
+    /// True if there can be only one client.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self, Comm::Stdio | Comm::Descriptor(_))
     }
 
-    /// Whether the connection is where a program's input and output would be.
+    /// True if the connection uses standard input and output.
     pub(crate) fn is_stdio(&self) -> bool {
         *self == Comm::Stdio
     }
 
-    /// Begins to listen, or takes the connection that is there.
-    pub(crate) fn open(&self, peers: Option<Vec<IpAddr>>) -> Result<Door, CommError> {
+    /// Begins to listen, or takes over the existing connection.
+    pub(crate) fn open(&self, peers: Option<Vec<IpAddr>>) -> Result<Endpoint, CommError> {
         match self {
             Comm::Tcp(host, port) => {
                 let name = if host.is_empty() { "127.0.0.1" } else { host };
@@ -115,23 +116,23 @@ impl Comm {
                         crate::NAME
                     );
                 }
-                Ok(Door::Listener(listener, peers))
+                Ok(Endpoint::Listener(listener, peers))
             }
             Comm::Unix(path) => {
                 let listener = listen_at(path).map_err(|error| {
                     CommError::Socket(path.display().to_string(), reason(&error))
                 })?;
-                Ok(Door::Socket(listener, path.clone()))
+                Ok(Endpoint::Socket(listener, path.clone()))
             }
             Comm::Serial(path) => {
                 let line = serial(path).map_err(|error| {
                     CommError::Serial(path.display().to_string(), reason(&error))
                 })?;
-                Ok(Door::Line(line, path.clone()))
+                Ok(Endpoint::Line(line, path.clone()))
             }
             Comm::Stdio => {
                 let dup = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(CommError::Stdio);
-                Ok(Door::Open(Some(Stream {
+                Ok(Endpoint::Open(Some(Stream {
                     input: dup(std::io::stdin().as_fd())?.into(),
                     output: dup(std::io::stdout().as_fd())?.into(),
                     waits: true,
@@ -142,16 +143,16 @@ impl Comm {
                 let input = crate::sys::inherited(*number).ok_or(CommError::Descriptor(*number))?;
                 let _ = close_on_exec(input.as_fd());
                 let stream = Stream::socket(input, None).map_err(CommError::Stdio)?;
-                Ok(Door::Open(Some(stream)))
+                Ok(Endpoint::Open(Some(stream)))
             }
         }
     }
 }
 
-/// A socket file for its owner alone. What nobody listens at any more is replaced.
+/// Creates a socket file that only its owner may use. Replaces a socket file without a listener.
 fn listen_at(path: &Path) -> std::io::Result<UnixListener> {
     if path.exists() && UnixStream::connect(path).is_err() {
-        // A file that is no socket stays, and binding fails.
+        // Any other file stays, and then binding fails.
         if std::fs::metadata(path)?.file_type().is_socket() {
             std::fs::remove_file(path)?;
         }
@@ -162,7 +163,7 @@ fn listen_at(path: &Path) -> std::io::Result<UnixListener> {
     listener
 }
 
-/// A serial line, for bytes as they are. Its speed is left to who has set it.
+/// Opens a serial line in raw mode. Keeps its speed.
 fn serial(path: &Path) -> std::io::Result<File> {
     let line = OpenOptions::new()
         .read(true)
@@ -176,8 +177,8 @@ fn serial(path: &Path) -> std::io::Result<File> {
     Ok(line)
 }
 
-/// The addresses of a host, which must be this one to listen there. The C library's resolver would
-/// be a third of a static binary, and could not load its modules there.
+/// The addresses of a host, which must be this machine. Reads `/etc/hosts`, because the C library's
+/// resolver would be a third of a static binary, and could not load its modules there.
 fn addresses(host: &str) -> Vec<IpAddr> {
     if let Ok(address) = host.parse() {
         return vec![address];
@@ -199,40 +200,40 @@ fn addresses(host: &str) -> Vec<IpAddr> {
     found
 }
 
-/// The system's words for an error, without the number Rust appends.
+/// The system's text for an error, without the number that Rust appends.
 fn reason(error: &std::io::Error) -> String {
     let errno = error.raw_os_error().map(nix::errno::Errno::from_raw);
     errno.map_or_else(|| error.to_string(), |errno| errno.desc().to_owned())
 }
 
-/// Where the next client comes in.
-pub(crate) enum Door {
-    /// A listening socket, and who may connect beside this machine, if not all.
+/// The place where clients connect.
+pub(crate) enum Endpoint {
+    /// A listening socket, and the addresses that may connect besides loopback. `None` means all.
     Listener(TcpListener, Option<Vec<IpAddr>>),
-    /// A socket file, to be removed.
+    /// A socket file, which is removed at the end.
     Socket(UnixListener, PathBuf),
-    /// A serial line, and its path: one client after the other.
+    /// A serial line and its path. Serves one client after the other.
     Line(File, PathBuf),
     /// The only connection, until it is taken.
     Open(Option<Stream>),
 }
 
-impl Door {
-    /// The port that is listened on.
+impl Endpoint {
+    /// The TCP port, if there is one.
     pub(crate) fn port(&self) -> Option<u16> {
         match self {
-            Door::Listener(listener, _) => listener.local_addr().ok().map(|a| a.port()),
-            Door::Socket(..) | Door::Line(..) | Door::Open(_) => None,
+            Endpoint::Listener(listener, _) => listener.local_addr().ok().map(|a| a.port()),
+            Endpoint::Socket(..) | Endpoint::Line(..) | Endpoint::Open(_) => None,
         }
     }
 
-    /// The connection of a client that does not have to knock. To be asked for while there is no
-    /// client.
-    pub(crate) fn standing(&mut self) -> Option<Stream> {
+    /// The connection that exists without being accepted, if there is one. Call this only while
+    /// there is no client.
+    pub(crate) fn permanent_connection(&mut self) -> Option<Stream> {
         match self {
-            Door::Listener(..) | Door::Socket(..) => None,
-            Door::Open(stream) => stream.take(),
-            Door::Line(line, _) => Some(Stream {
+            Endpoint::Listener(..) | Endpoint::Socket(..) => None,
+            Endpoint::Open(stream) => stream.take(),
+            Endpoint::Line(line, _) => Some(Stream {
                 input: line.try_clone().ok()?,
                 output: line.try_clone().ok()?,
                 waits: true,
@@ -241,11 +242,11 @@ impl Door {
         }
     }
 
-    /// Takes the client that knocked.
+    /// Accepts a connection.
     pub(crate) fn accept(&mut self) -> Option<Stream> {
         match self {
-            Door::Line(..) | Door::Open(_) => None,
-            Door::Listener(listener, peers) => {
+            Endpoint::Line(..) | Endpoint::Open(_) => None,
+            Endpoint::Listener(listener, peers) => {
                 let (stream, from) = listener.accept().ok()?;
                 let from = from.ip().to_canonical();
                 if !admits(peers.as_deref(), from) {
@@ -254,30 +255,30 @@ impl Door {
                 }
                 Stream::tcp(stream).ok()
             }
-            Door::Socket(listener, _) => {
+            Endpoint::Socket(listener, _) => {
                 Stream::socket(listener.accept().ok()?.0.into(), None).ok()
             }
         }
     }
 
-    /// What tells that somebody is at the door.
+    /// The descriptor that becomes readable when a client connects.
     pub(crate) fn listener(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Door::Listener(listener, _) => Some(listener.as_fd()),
-            Door::Socket(listener, _) => Some(listener.as_fd()),
-            Door::Line(..) | Door::Open(_) => None,
+            Endpoint::Listener(listener, _) => Some(listener.as_fd()),
+            Endpoint::Socket(listener, _) => Some(listener.as_fd()),
+            Endpoint::Line(..) | Endpoint::Open(_) => None,
         }
     }
 }
 
-/// Whether a client at this address may come in.
+/// True if a client at this address may connect.
 fn admits(peers: Option<&[IpAddr]>, from: IpAddr) -> bool {
     peers.is_none_or(|peers| peers.contains(&from) || from.is_loopback())
 }
 
-impl Drop for Door {
+impl Drop for Endpoint {
     fn drop(&mut self) {
-        if let Door::Socket(_, path) = self {
+        if let Endpoint::Socket(_, path) = self {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -288,11 +289,11 @@ fn is_ready(descriptor: BorrowedFd<'_>, what: PollFlags) -> bool {
     poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// The bytes from and to one client.
+/// The byte stream of one client.
 pub(crate) struct Stream {
     input: File,
     output: File,
-    /// Writing waits for room: the descriptor is shared with others, who expect that.
+    /// Writing may block, because other processes share the descriptor and expect that.
     waits: bool,
     peer: Option<SocketAddr>,
 }
@@ -307,7 +308,7 @@ impl Stream {
         Stream::socket(stream.into(), peer)
     }
 
-    /// A connected socket of our own.
+    /// A connected socket that no other process uses.
     fn socket(socket: OwnedFd, peer: Option<SocketAddr>) -> std::io::Result<Stream> {
         fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let output = socket.try_clone()?;
@@ -319,12 +320,12 @@ impl Stream {
         })
     }
 
-    /// Where a TCP client is.
+    /// Address and port of a TCP client.
     pub(crate) fn peer(&self) -> Option<(IpAddr, u16)> {
         self.peer.map(|peer| (peer.ip(), peer.port()))
     }
 
-    /// Reads what is there; nothing: the client is gone. `None`: there is nothing now.
+    /// Reads available bytes. `None` if there are none now, zero if the client is gone.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Option<usize> {
         loop {
             match self.input.read(into) {
@@ -335,7 +336,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much as can be written without waiting; how much that was. `None`: the client is
+    /// Writes as much as possible without blocking, and returns how much. `None` if the client is
     /// gone.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut done = 0;
@@ -362,12 +363,12 @@ impl Stream {
         is_ready(self.output.as_fd(), PollFlags::POLLOUT)
     }
 
-    /// Whether there is something to read, the end included.
+    /// True if there is input, or the end of input.
     pub(crate) fn has_input(&self) -> bool {
         is_ready(self.input.as_fd(), PollFlags::POLLIN)
     }
 
-    /// What tells that there is room to write.
+    /// The descriptor that becomes writable when there is room.
     pub(crate) fn output(&self) -> BorrowedFd<'_> {
         self.output.as_fd()
     }

@@ -1,8 +1,6 @@
-//! One client's conversation from its first byte to its end, with a real program: all that comes
-//! in, without the sockets.
+//! Runs one complete session with a real program, without sockets.
 //!
-//! Only with the feature `fuzzing`, for `stub/fuzz`: it is the one door through which a fuzzer gets
-//! at a session.
+//! Exists only with the feature `fuzzing`, as the entry point for `stub/fuzz`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,9 +19,9 @@ use crate::session::disabled_packets::DisabledPackets;
 /// Total time limit for waiting on a running program.
 const RUN_TIMEOUT: Duration = Duration::from_millis(3);
 
-/// Starts `program`, hands each of `parts` to a session in turn, kills what is left, and returns
-/// what the session wrote. Between two parts the program may report what it did. The session
-/// reaches files beneath `root` and attaches to nothing.
+/// Starts `program`, feeds `parts` to a session one after the other, kills the program, and returns
+/// the session's output. After each part the session handles the program's stops. The session can
+/// use files below `root` only, and cannot attach to any process.
 pub fn converse<'a>(
     program: &Path,
     root: &Path,
@@ -61,7 +59,7 @@ pub fn converse<'a>(
             written.append(&mut session.take_output());
         }
         loop {
-            moved(&mut debuggee, &mut session);
+            poll_program(&mut debuggee, &mut session);
             let going = debuggee
                 .live()
                 .is_some_and(|tracee| tracee.process.is_going());
@@ -79,7 +77,7 @@ pub fn converse<'a>(
     for mut tracee in debuggee.family.dissolve() {
         tracee.kill();
     }
-    // One that the client let go is still our child.
+    // A program that the client has detached from is still our child.
     if let Some(pid) = first {
         let pid = Pid::from_raw(pid.0);
         let _ = kill(pid, Signal::SIGKILL);
@@ -88,8 +86,8 @@ pub fn converse<'a>(
     written
 }
 
-/// As the server does when the kernel has something to say about the program.
-fn moved(debuggee: &mut Debuggee, session: &mut Session) {
+/// Handles the program's stops as the server does.
+fn poll_program(debuggee: &mut Debuggee, session: &mut Session) {
     if let Some(stop) = debuggee.family.poll() {
         if session.controls() && !debuggee.free {
             session.stopped(debuggee, stop);

@@ -1,20 +1,20 @@
-//! What makes our own death harmless to the program: two processes.
+//! Keeps the stub's own death harmless to the program, with two processes.
 //!
-//! The one that was started does nothing but wait, and passes on signals and the exit code. Its
-//! child, called `unspool-tracer` in process lists, is the server and the tracer.
+//! The first process only waits, forwards signals and passes on the exit code. Its child, called
+//! `unspool-tracer` in process lists, is the server and the tracer.
 //!
-//! - **The first is killed.** The kernel sends the child `SIGTERM`, and that one lets the program
-//!   go in good order, as ever.
-//! - **The tracer is killed.** The first traces *it*, for one event: the kernel holds the dying
-//!   process at the beginning of its exit, while the program's threads are still under its control.
-//!   A thread that runs into a trap now waits. The first takes all traps out (`breakpoint::journal`
-//!   says where they are), then lets the tracer die, which sets all threads free.
+//! - **The first process is killed.** The kernel sends the child `SIGTERM`, and the child detaches
+//!   from the program as usual.
+//! - **The tracer is killed.** The first process traces *it* for one event: the kernel stops the
+//!   dying tracer at the beginning of its exit, while the tracer still controls the program's
+//!   threads. A thread that hits a trap now waits. The first process removes all traps (listed in
+//!   `breakpoint::journal`) and then resumes the tracer, whose death releases all threads.
 //!
-//! What the second cannot mend: a thread that had run into a trap, and whose stop the tracer had
-//! not yet read, is given the `SIGTRAP` when the tracer dies, and the program with it; the kernel
-//! lets nobody else take it. Nor does it let anybody else end the stepping of a thread that has
-//! just made a step (`tracee::step_reset`). (docs/decisions/0004 has it all.) Slots keep their
-//! instructions, as threads may be in them: they are in bytes that nothing uses.
+//! The first process cannot prevent two things (see docs/decisions/0004). A thread may have hit a
+//! trap before the tracer read the report. Then the tracer's death delivers the `SIGTRAP`, which
+//! kills the program; the kernel lets no other process take it. And only the tracer could end the
+//! single-stepping of a thread that has just made a step (`tracee::step_reset`). Slots keep their
+//! instructions, because threads may be inside; slots lie in bytes that nothing else uses.
 
 use std::process::ExitCode;
 
@@ -27,11 +27,12 @@ use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, maps, ptrace};
 
-/// Becomes two processes. `None`: this is the tracer. Else it has ended, like this.
+/// Forks. Returns `None` in the tracer. The first process returns the exit code when the tracer has
+/// ended.
 pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
     journal::open()?;
-    // Where this is forbidden the tracer's own end cannot be held back; what can be mended after
-    // it, is.
+    // If this is forbidden, the first process cannot stop the tracer at its exit. It then removes
+    // the traps afterwards, which may be too late for some threads.
     let hold = |tracer| {
         let _ = ptrace::seize(tracer, ptrace::UNTIL_EXIT);
     };
@@ -41,18 +42,18 @@ pub(crate) fn split() -> Result<Option<ExitCode>, Errno> {
     }
 }
 
-/// Waits for the tracer's end.
+/// Forwards signals to the tracer until the tracer ends.
 fn guard(tracer: Tid) -> ExitCode {
     loop {
         while let Ok(Some((_, status))) = wait(Some(tracer), false) {
             match status {
                 Status::Exited(code) => return ExitCode::from(code as u8),
                 Status::Killed(signal) => {
-                    mend(tracer);
+                    remove_traps(tracer);
                     fork::die_by(signal);
                 }
                 Status::Exiting => {
-                    let clean = mend(tracer);
+                    let clean = remove_traps(tracer);
                     let code = exit_code(tracer).filter(|_| clean);
                     let _ = ptrace::cont(tracer, 0);
                     if let Some(code) = code {
@@ -67,7 +68,7 @@ fn guard(tracer: Tid) -> ExitCode {
         }
         match fork::next_signal() {
             Ok((libc::SIGCHLD, _)) => {}
-            // The terminal sends its keys to both of us.
+            // The terminal sends these to both processes.
             Ok((libc::SIGINT | libc::SIGQUIT, false)) => {}
             Ok((signal, _)) => drop(ptrace::send_signal(tracer, tracer, signal)),
             Err(_) => return ExitCode::FAILURE,
@@ -81,9 +82,9 @@ fn exit_code(tracer: Tid) -> Option<ExitCode> {
     libc::WIFEXITED(status).then(|| ExitCode::from(libc::WEXITSTATUS(status) as u8))
 }
 
-/// Removes the traps that the tracer has left in the program and in its forks. Returns true if
-/// there were none.
-fn mend(tracer: Tid) -> bool {
+/// Removes the traps that the tracer has left in the program and in processes that it forked.
+/// Returns true if there were none.
+fn remove_traps(tracer: Tid) -> bool {
     let traps = journal::read();
     if traps.is_empty() {
         return true;
@@ -96,7 +97,7 @@ fn mend(tracer: Tid) -> bool {
         let Ok(memory) = Memory::open(thread) else {
             continue;
         };
-        // A child that was just made has its parent's.
+        // A child that was just forked has its parent's traps.
         let known = traps.iter().any(|trap| trap.process == process);
         let maps = maps::read(thread);
         for trap in &traps {
@@ -109,8 +110,8 @@ fn mend(tracer: Tid) -> bool {
     false
 }
 
-/// The processes that the tracer traces, each with a thread that still has its memory: the first
-/// may be gone.
+/// The processes that the tracer traces, each with a thread whose memory still exists. The first
+/// thread may be gone.
 fn traced_by(tracer: Tid) -> Vec<(Tid, Tid)> {
     let line = format!("TracerPid:\t{tracer}");
     let numbers = |directory: &str| -> Vec<i32> {

@@ -1,14 +1,14 @@
-//! The GDB remote protocol server that runs beside the program on the target.
+//! The server for the GDB remote protocol that runs on the target, next to the program.
 //!
-//! From the outside in: [`cli`] reads the command line, [`guardian`] makes our death harmless,
-//! [`comm`] opens the connection, [`server`] waits for clients and for the program, and [`session`]
-//! talks to one client. [`tracee`] is the program: it composes [`subscription`] (what clients have
-//! asked for), [`ptrace`] (the process and its threads), [`tracepoint`] and [`breakpoint`] (what is
-//! planted in it). [`schedule`] reads when its threads run. Below them are [`bytecode`], [`arch`]
-//! (the machine) and [`sys`] (the kernel). Each uses only those below it
-//! (docs/decisions/0006-the-stub-by-subject.md).
+//! From the outside in: [`cli`] parses the command line, [`guardian`] keeps the stub's death
+//! harmless, [`comm`] opens the connection, [`server`] waits for clients and for the program, and
+//! [`session`] talks to one client. [`tracee`] is the program: it composes [`subscription`] (what
+//! clients have requested), [`ptrace`] (the process and its threads), and [`tracepoint`] and
+//! [`breakpoint`] (what is planted in it). [`schedule`] records when its threads run. Below them
+//! are [`bytecode`], [`arch`] (the machine) and [`sys`] (the kernel). Each module uses only modules
+//! below it (docs/decisions/0006-the-stub-by-subject.md).
 
-/// A line on standard error. A reader that has gone must not end us: `eprintln!` would panic.
+/// Prints a line on standard error. Unlike `eprintln!`, does not panic if the reader is gone.
 macro_rules! say {
     ($($words:tt)*) => {{
         use std::io::Write as _;
@@ -39,12 +39,13 @@ mod tracepoint;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What this program calls itself in messages.
+/// The program's name in messages.
 const NAME: &str = "unspool-stub";
 
-/// Runs the server with the arguments that follow the program's name, until its work is done.
+/// Runs the server with the arguments after the program's name, until there is nothing left to
+/// serve.
 ///
-/// Errors are reported on standard error, in one sentence; the exit code then is not zero.
+/// Prints an error as one sentence on standard error, and then returns a non-zero exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match cli::parse(args) {
         Ok(cli::Command::Help) => {

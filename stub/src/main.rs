@@ -1,5 +1,5 @@
-//! The binary `unspool-stub`; everything it does is in the library, so that `unspool stub` is the
-//! same program.
+//! The binary `unspool-stub`. All code is in the library, so that `unspool stub` is the same
+//! program.
 
 use std::process::ExitCode;
 

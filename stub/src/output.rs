@@ -1,9 +1,9 @@
-//! Standard output, as far as the stub itself writes there: what the commands of breakpoints print,
-//! among what the program prints.
+//! The stub's own output on standard output: the output of breakpoint commands, in between the
+//! program's output.
 //!
-//! Whoever reads it may be slow, and is waited for, as by the program; but there are clients and
-//! threads to be served, so not for long. Text that is not taken in time is lost, and the next is
-//! not waited for until some is taken again.
+//! The reader may be slow, and then the stub blocks as the program would. But clients and threads
+//! also need the stub, so it blocks only for a limited time and then drops the text. Later text
+//! does not block until the reader takes some again.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +19,12 @@ const MAX_PIPE_WRITE: usize = 4096;
 static IS_CONNECTION: AtomicBool = AtomicBool::new(false);
 static IS_LATE: AtomicBool = AtomicBool::new(false);
 
-/// Standard output is the connection: the program's output is our standard error, and so is ours.
+/// Declares that standard output is the connection, so that output goes to standard error instead.
 pub(crate) fn is_connection() {
     IS_CONNECTION.store(true, Ordering::Relaxed);
 }
 
-/// Writes text to where the program's output goes.
+/// Writes text to the same place as the program's output.
 pub(crate) fn print(mut text: &[u8]) {
     let (output, error) = (std::io::stdout(), std::io::stderr());
     let to = match IS_CONNECTION.load(Ordering::Relaxed) {
@@ -33,8 +33,8 @@ pub(crate) fn print(mut text: &[u8]) {
     };
     while !text.is_empty() {
         let late = IS_LATE.load(Ordering::Relaxed);
-        let patience = PollTimeout::from(if late { 0 } else { WRITE_TIMEOUT_MS });
-        let ready = poll(&mut [PollFd::new(to, PollFlags::POLLOUT)], patience);
+        let timeout = PollTimeout::from(if late { 0 } else { WRITE_TIMEOUT_MS });
+        let ready = poll(&mut [PollFd::new(to, PollFlags::POLLOUT)], timeout);
         let taken = matches!(ready, Ok(1..));
         IS_LATE.store(!taken, Ordering::Relaxed);
         match write(to, &text[..text.len().min(MAX_PIPE_WRITE)]) {

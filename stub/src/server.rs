@@ -1,5 +1,5 @@
-//! The event loop: one thread, which sleeps until a client, the program, or a signal to this
-//! process has something to say, and waits for nobody in particular.
+//! The event loop. One thread sleeps until a client, the program or a signal needs attention, and
+//! never blocks on any one of them.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use nix::unistd::{Pid, getppid};
 
 use crate::cli::{Options, Subject};
 use crate::client::Client;
-use crate::comm::{Comm, CommError, Door, Stream};
+use crate::comm::{Comm, CommError, Endpoint, Stream};
 use crate::output;
 use crate::ptrace::action::Action;
 use crate::ptrace::attach::{Error, Program};
@@ -24,23 +24,23 @@ use crate::sys::{monotonic_ns, ptrace, wait};
 use crate::tracee::Tracee;
 use crate::tracepoint::experiment::Ended;
 
-/// The shortest sleep of poll(2), which counts milliseconds.
-const SHORTEST: Duration = Duration::from_millis(1);
-/// So often it is looked whether the program is still held up.
-const HELD_UP: Duration = Duration::from_millis(20);
-/// How often the stub looks whether an untraced program has ended.
+/// Minimum timeout of poll(2), which counts milliseconds.
+const MIN_SLEEP: Duration = Duration::from_millis(1);
+/// Interval at which the stub checks whether a client still holds up the program.
+const HELD_UP_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which the stub checks whether an untraced program has ended.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of clients at the same time.
 const MAX_CLIENTS: usize = 8;
 
-/// Why there is nothing to serve.
+/// The reasons why the server cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ServeError {
-    /// No connection.
+    /// There is no connection.
     #[error(transparent)]
     Comm(#[from] CommError),
-    /// No program.
+    /// There is no program.
     #[error(transparent)]
     Program(#[from] Error),
     /// The system refused a signal descriptor or a poll.
@@ -51,8 +51,8 @@ pub(crate) enum ServeError {
 /// Serves until there is nothing left to serve.
 pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
     let signals = Signals::new()?;
-    // The connection first: a program that nobody can connect to is not started.
-    let door = options.comm.open(options.peers)?;
+    // Open the connection first, so that the program starts only if a client can connect.
+    let endpoint = options.comm.open(options.peers)?;
     let quiet = options.comm.is_single();
     if options.comm.is_stdio() {
         output::is_connection();
@@ -64,9 +64,9 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         directory: None,
         fixed_addresses: options.fixed_addresses,
         detached_stdio: options.comm.is_stdio(),
-        // A server that a shell or an init script put into the background ignores SIGINT. Its
-        // clients' programs must not: a client has no other key. A recorder's own stub passes on
-        // what the recorder was given.
+        // A server that a shell or an init script started in the background ignores SIGINT. Its
+        // clients' programs must not ignore it, because SIGINT is how a client interrupts them. The
+        // stub of a recorder keeps the signal dispositions that the recorder got.
         default_keys: !matches!(options.comm, Comm::Descriptor(_)),
         mask: signals.original_mask(),
     };
@@ -92,13 +92,13 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
     }
     let mut server = Server {
         signals,
-        door,
+        endpoint,
         debuggee,
         clients: Vec::new(),
         number: 0,
         next_greeting: Vec::new(),
         buffer: vec![0; 64 * 1024],
-        looked: Instant::now(),
+        polled: Instant::now(),
         held_up_since: None,
         turn: Turn::new(),
         multi,
@@ -113,52 +113,52 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
 
 struct Server {
     signals: Signals,
-    door: Door,
+    endpoint: Endpoint,
     debuggee: Debuggee,
     clients: Vec<Client>,
-    /// Of the client that came last.
+    /// Number of the last client.
     number: u32,
-    /// What the next client at a serial line has sent to the one before it.
+    /// Bytes that the next client on a serial line has sent already.
     next_greeting: Vec<u8>,
     buffer: Vec<u8>,
-    /// When the program was looked after last.
-    looked: Instant,
-    /// Since when it waits for a client to read, by the monotonic clock.
+    /// The time at which the stub last polled the program.
+    polled: Instant,
+    /// The time since which the program waits for a client to read, by the monotonic clock.
     held_up_since: Option<u64>,
     turn: Turn,
     /// The server outlives its programs.
     multi: bool,
-    /// The first client is the last.
+    /// The server ends after the first client.
     once: bool,
-    /// Nothing but errors on standard error.
+    /// Print only errors.
     quiet: bool,
-    /// Packets that no client gets an answer to.
+    /// Packets that the stub does not answer for any client.
     disabled_packets: DisabledPackets,
-    /// We were told to end.
+    /// A signal has asked the server to end.
     terminated: bool,
-    /// Who has given us our connection, or watches over us for them.
+    /// The process that passed the connection to the stub, or its guardian.
     begun_by: Option<Pid>,
 }
 
-/// What woke the loop.
+/// The reasons why the loop woke up.
 #[derive(Default)]
 struct Awake {
     signal: bool,
-    door: bool,
-    /// Clients that have said something, by their numbers.
+    endpoint: bool,
+    /// Numbers of clients that have sent something.
     clients: Vec<u32>,
 }
 
 impl Server {
     fn run(&mut self) -> Result<(), ServeError> {
-        self.say_where();
-        self.take_standing();
+        self.announce_endpoint();
+        self.take_permanent_connection();
         loop {
             self.turn.sleep();
             let awake = self.wait()?;
             self.turn.wake();
             if awake.signal {
-                self.signals_came();
+                self.handle_signals();
                 if self.terminated {
                     break;
                 }
@@ -167,38 +167,42 @@ impl Server {
             for number in awake.clients {
                 done = done || self.listen(number);
             }
-            self.look_after_all();
+            self.serve_all();
             let before = self.clients.len();
-            if done || self.see_off() || self.is_abandoned() || self.ended_untraced() {
+            if done
+                || self.remove_finished_clients()
+                || self.is_abandoned()
+                || self.ended_untraced()
+            {
                 break;
             }
             if self.clients.len() < before {
-                // The others may have to hear of it.
-                self.look_after_all();
+                // The other clients may have to be informed.
+                self.serve_all();
             }
-            if awake.door
-                && let Some(stream) = self.door.accept()
+            if awake.endpoint
+                && let Some(stream) = self.endpoint.accept()
             {
-                self.welcome(stream);
+                self.add_client(stream);
             }
-            self.take_standing();
+            self.take_permanent_connection();
             self.debuggee.family.turn_ends(self.turn.so_far());
         }
         self.end();
-        self.door = Door::Open(None);
+        self.endpoint = Endpoint::Open(None);
         if !self.quiet && !self.multi {
-            self.outlast()?;
+            self.wait_after_detach()?;
         }
         Ok(())
     }
 
-    /// A program that was started here and let go still has the terminal that this was started
-    /// from, and whoever started this may take its end for the program's. So it waits, as gdbserver
-    /// does, until it is told to end.
-    fn outlast(&mut self) -> Result<(), Errno> {
+    /// Waits after a detach until the program ends or the stub gets a signal to end, as gdbserver
+    /// does. A program that the stub started still uses the stub's terminal, and the stub's parent
+    /// may take the end of the stub for that of the program.
+    fn wait_after_detach(&mut self) -> Result<(), Errno> {
         while !self.terminated {
             match wait::wait(None, false) {
-                // One that could not be let go before, or that has ended.
+                // The process could not be detached before, or has ended.
                 Ok(Some((tid, _))) => {
                     let _ = ptrace::detach(tid, 0);
                     continue;
@@ -217,12 +221,12 @@ impl Server {
         Ok(())
     }
 
-    /// Hears a client. Whether there is nothing left to serve.
+    /// Reads from a client. Returns true if there is nothing left to serve.
     fn listen(&mut self, number: u32) -> bool {
         let mut clients = self.clients.iter_mut();
         let undecided = clients.any(|c| c.session.number() == number && c.session.is_undecided());
-        // Who wants control does not find it taken by somebody who has left before.
-        if undecided && self.settle() {
+        // Handle the controlling client first: it may have left, and then control is free.
+        if undecided && self.serve_controller() {
             return true;
         }
         let mut clients = self.clients.iter_mut();
@@ -232,29 +236,29 @@ impl Server {
         false
     }
 
-    /// Hears all that the client in control has said, and sees it off if that was all.
-    fn settle(&mut self) -> bool {
+    /// Reads everything from the controlling client, and removes it if it has left.
+    fn serve_controller(&mut self) -> bool {
         let mut clients = self.clients.iter_mut();
         let Some(control) = clients.find(|client| client.session.controls()) else {
             return false;
         };
-        // A socket holds no more, unless it is being filled.
+        // Limit for a client that keeps sending; a socket's buffer holds no more.
         for _ in 0..64 {
             if !control.stream.has_input() || !control.listen(&mut self.debuggee, &mut self.buffer)
             {
                 break;
             }
         }
-        self.see_off()
+        self.remove_finished_clients()
     }
 
-    /// Tells and answers everybody who can be told and answered now.
-    fn look_after_all(&mut self) {
+    /// Polls the program, and sends notifications and answers to all clients.
+    fn serve_all(&mut self) {
         if self.is_held_up() {
             self.held_up_since.get_or_insert_with(monotonic_ns);
         } else {
-            self.looked = Instant::now();
-            self.program_moved();
+            self.polled = Instant::now();
+            self.poll_program();
             if let Some(since) = self.held_up_since.take() {
                 self.debuggee.family.were_held_up(since, monotonic_ns());
             }
@@ -265,40 +269,39 @@ impl Server {
         }
     }
 
-    /// Whether what has happened already is to be read before anything else is looked at: threads
-    /// that have stopped stand meanwhile.
+    /// True if a client must read before the stub polls the program again. Threads that have
+    /// stopped stay stopped meanwhile.
     fn is_held_up(&self) -> bool {
         let mut clients = self.clients.iter();
-        clients.any(|client| client.holds_up(&self.debuggee, self.looked))
+        clients.any(|client| client.holds_up(&self.debuggee, self.polled))
     }
 
-    fn say_where(&self) {
-        match &self.door {
+    fn announce_endpoint(&self) {
+        match &self.endpoint {
             _ if self.quiet => {}
-            Door::Socket(_, path) | Door::Line(_, path) => {
+            Endpoint::Socket(_, path) | Endpoint::Line(_, path) => {
                 crate::say!("Listening at {}", path.display());
             }
-            door => {
-                if let Some(port) = door.port() {
+            endpoint => {
+                if let Some(port) = endpoint.port() {
                     crate::say!("Listening on port {port}");
                 }
             }
         }
     }
 
-    /// Talks to the client at the other end of a connection that is there without having been asked
-    /// for.
-    fn take_standing(&mut self) {
+    /// Adds the client of a connection that needs no accept.
+    fn take_permanent_connection(&mut self) {
         if self.clients.is_empty()
-            && let Some(stream) = self.door.standing()
+            && let Some(stream) = self.endpoint.permanent_connection()
         {
-            self.welcome(stream);
-            // It may have said something already.
-            self.look_after_all();
+            self.add_client(stream);
+            // The client may have sent something already.
+            self.serve_all();
         }
     }
 
-    fn welcome(&mut self, stream: Stream) {
+    fn add_client(&mut self, stream: Stream) {
         self.number = self.number.wrapping_add(1);
         let name = match stream.peer() {
             Some((host, port)) => {
@@ -316,10 +319,10 @@ impl Server {
             );
             return;
         }
-        let on_line = matches!(self.door, Door::Line(..));
+        let on_line = matches!(self.endpoint, Endpoint::Line(..));
         if self.once {
-            // Further clients are refused instead of waiting for an answer.
-            self.door = Door::Open(None);
+            // Close the listener, so that further clients fail to connect instead of waiting.
+            self.endpoint = Endpoint::Open(None);
         }
         let session = Session::new(
             self.disabled_packets,
@@ -332,8 +335,9 @@ impl Server {
         self.clients.push(Client::new(stream, session, sent));
     }
 
-    /// The program may have stopped: whoever controls it is told, or, if nobody does, it goes on.
-    fn program_moved(&mut self) {
+    /// Polls the program. Reports a stop to the controlling client, or lets the program continue if
+    /// there is none.
+    fn poll_program(&mut self) {
         let Some(stop) = self.debuggee.family.poll() else {
             return;
         };
@@ -348,17 +352,17 @@ impl Server {
         }
     }
 
-    /// Takes leave of clients that are gone or done. Whether there is nothing left to serve.
-    fn see_off(&mut self) -> bool {
+    /// Removes clients that are gone or done. Returns true if there is nothing left to serve.
+    fn remove_finished_clients(&mut self) -> bool {
         let mut index = 0;
         while index < self.clients.len() {
             let client = &self.clients[index];
             let outcome = client.session.outcome();
-            // What it was answered last is to reach it.
+            // Deliver the last answer first.
             let ends = self.has_ended(client) && !client.is_behind();
             if client.is_done() || outcome == Some(Outcome::Exit) || ends {
                 let client = self.clients.remove(index);
-                if self.take_leave(client, outcome) {
+                if self.remove_client(client, outcome) {
                     return true;
                 }
             } else {
@@ -368,18 +372,19 @@ impl Server {
         false
     }
 
-    /// Whether a program that nobody controlled has ended, and nobody is left to be told.
+    /// True if a program without a controlling client has ended and no client is left.
     fn is_abandoned(&self) -> bool {
         let idle = self.debuggee.pid().is_none();
         self.clients.is_empty() && self.debuggee.free && idle && !self.multi
     }
 
-    /// Whether the program has ended while no client was connected, and none is now.
+    /// True if the program has ended while no client was connected, and no client has connected
+    /// since.
     fn ended_untraced(&mut self) -> bool {
         self.debuggee.untraced_has_ended() && self.clients.is_empty()
     }
 
-    /// Whether the conversation is over by what was said in it.
+    /// True if the session has ended by a packet.
     fn has_ended(&self, client: &Client) -> bool {
         match client.session.outcome() {
             Some(Outcome::Detached) if !client.session.controls() => true,
@@ -391,8 +396,8 @@ impl Server {
         }
     }
 
-    /// A client leaves. Whether there is nothing left to serve.
-    fn take_leave(&mut self, mut client: Client, outcome: Option<Outcome>) -> bool {
+    /// Removes a client. Returns true if there is nothing left to serve.
+    fn remove_client(&mut self, mut client: Client, outcome: Option<Outcome>) -> bool {
         let controlled = client.session.controls();
         if outcome == Some(Outcome::NotReading) {
             crate::say!(
@@ -407,31 +412,32 @@ impl Server {
         if controlled && !self.debuggee.free {
             self.halt();
         }
-        let brought = self.debuggee.brought_by == Some(client.session.number());
-        if brought && !self.debuggee.free {
-            // No other client knows of it.
+        let started_it = self.debuggee.brought_by == Some(client.session.number());
+        if started_it && !self.debuggee.free {
+            // No other client knows of the program.
             self.end();
         }
         client.session.leave(&mut self.debuggee);
-        let hung_up = matches!(self.door, Door::Line(..)) && client.is_closed();
+        let hung_up = matches!(self.endpoint, Endpoint::Line(..)) && client.is_closed();
         if outcome == Some(Outcome::Exit) || self.once || hung_up {
             return true;
         }
-        if matches!(self.door, Door::Line(..)) {
+        if matches!(self.endpoint, Endpoint::Line(..)) {
             self.next_greeting = client.take_next();
         }
         let detached = controlled && outcome == Some(Outcome::Detached);
         let released = detached || self.debuggee.released;
-        let unwatched = self.debuggee.free && self.debuggee.observers == 0;
+        let unobserved = self.debuggee.free && self.debuggee.observers == 0;
         let persists = Tracee::has_persistent_commands;
-        if unwatched && !self.debuggee.family.processes().any(persists) {
+        if unobserved && !self.debuggee.family.processes().any(persists) {
             match released && self.debuggee.live().is_some_and(|it| it.process.attached) {
                 true => self.debuggee.detach(),
                 false => self.debuggee.detach_until_next_client(),
             }
         }
         if released && self.debuggee.was_attached() {
-            // As gdbserver, which ends when a debugger lets go of what it has attached to.
+            // gdbserver, too, ends when a debugger detaches from a process that gdbserver has
+            // attached to.
             self.debuggee.forget_untraced();
         }
         if !self.clients.is_empty() {
@@ -440,31 +446,31 @@ impl Server {
         let idle = self.debuggee.pid().is_none() && !self.debuggee.has_untraced();
         let done = idle && !self.multi && !client.session.is_extended();
         if !done {
-            self.say_where();
+            self.announce_endpoint();
         }
         done
     }
 
-    /// Who has given us our connection decides when it ends: what a whole process group is told, as
-    /// by timeout(1), that one is told, too.
+    /// True if the process that passed the connection decides when the stub ends. A signal to a
+    /// whole process group, as from timeout(1), also reaches that process.
     fn ends_with_its_client(&self) -> bool {
         self.begun_by == Some(getppid())
     }
 
-    /// Reads the signals that came.
-    fn signals_came(&mut self) {
+    /// Handles the signals that have arrived.
+    fn handle_signals(&mut self) {
         for told in self.signals.take() {
             match told {
                 Told::Child => {}
                 Told::End => self.terminated |= !self.ends_with_its_client(),
-                // The keys are the program's, if there is one.
+                // Interrupt keys are meant for the program, if there is one.
                 Told::Key => self.terminated |= !self.debuggee.shares_terminal(),
             }
         }
     }
 
-    /// A client that is gone can neither stop nor resume: the next one finds the program halted.
-    /// But a trace may be meant to go on (`QTDisconnected`), and the program with it.
+    /// Halts the program after the controlling client has gone, so that the next client finds it
+    /// halted. The program keeps running if its trace must continue (`QTDisconnected`).
     fn halt(&mut self) {
         self.debuggee.stop_all();
         let Some(tracee) = self.debuggee.family.current.as_mut() else {
@@ -487,7 +493,7 @@ impl Server {
         }
     }
 
-    /// Leaves the program as the help says.
+    /// Detaches from the program or kills it, as the help text says.
     fn end(&mut self) {
         for mut tracee in self.debuggee.family.dissolve() {
             if tracee.process.attached || tracee.process.resumed {
@@ -498,15 +504,15 @@ impl Server {
         }
     }
 
-    /// Sleeps until something happens, or until something is due.
+    /// Sleeps until an event arrives or an action is due.
     fn wait(&self) -> Result<Awake, Errno> {
         let mut descriptors = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let door = self.door.listener();
-        descriptors.extend(door.map(|door| PollFd::new(door, PollFlags::POLLIN)));
+        let endpoint = self.endpoint.listener();
+        descriptors.extend(endpoint.map(|endpoint| PollFd::new(endpoint, PollFlags::POLLIN)));
         let first = descriptors.len();
         for client in &self.clients {
-            // One that is behind is not heard, but its end is.
-            let input = if client.is_heard() {
+            // Do not read from a client that is behind, but detect its end.
+            let input = if client.is_read() {
                 PollFlags::POLLIN
             } else {
                 PollFlags::empty()
@@ -523,9 +529,9 @@ impl Server {
             .clients
             .iter()
             .filter_map(|client| client.due(&self.debuggee));
-        // While the program is held up, nothing of it is due; but whoever holds it up may have
-        // stopped reading.
-        let held_up = self.is_held_up().then(|| Instant::now() + HELD_UP);
+        // While a client holds up the program, nothing of the program is due. But check in between,
+        // because that client may have stopped reading.
+        let held_up = self.is_held_up().then(|| Instant::now() + HELD_UP_INTERVAL);
         let all = || self.debuggee.family.processes();
         let processes = || all().filter(|_| held_up.is_none());
         let due = due.chain(held_up);
@@ -535,12 +541,13 @@ impl Server {
         let due = due.chain(processes().filter_map(Tracee::placement_due));
         let due = due.chain(processes().filter_map(|it| it.process.step_reset_due()));
         let due = due.chain(processes().filter_map(Tracee::forked_check_due));
-        // Something may have come to light after the program was looked after.
-        let deaf = |client: &&Client| client.session.controls() && client.is_behind();
-        let held_back = self.debuggee.non_stop && self.clients.iter().any(|client| deaf(&client));
+        // An event may have arrived after the stub polled the program.
+        let is_behind = |client: &&Client| client.session.controls() && client.is_behind();
+        let held_back =
+            self.debuggee.non_stop && self.clients.iter().any(|client| is_behind(&client));
         let unreported = processes().any(|it| it.process.has_event()) && !held_back;
         let due = due.chain(unreported.then(Instant::now));
-        // Nothing reports the end of a process that is neither traced nor our child.
+        // The kernel does not report the end of a process that is neither traced nor our child.
         let untraced = self.debuggee.has_untraced();
         let due = due
             .chain(untraced.then(|| Instant::now() + CHECK_INTERVAL))
@@ -551,7 +558,7 @@ impl Server {
                 PollTimeout::try_from(if left.is_zero() {
                     left
                 } else {
-                    left.max(SHORTEST)
+                    left.max(MIN_SLEEP)
                 })
                 .unwrap_or(PollTimeout::MAX)
             });
@@ -564,7 +571,7 @@ impl Server {
         let any = |index: usize| descriptors[index].any().unwrap_or(true);
         Ok(Awake {
             signal: any(0),
-            door: first == 2 && any(1),
+            endpoint: first == 2 && any(1),
             clients: (0..self.clients.len())
                 .filter(|index| any(first + index))
                 .map(|index| self.clients[index].session.number())

@@ -1,10 +1,10 @@
-//! A client that says anything to a stub with a program of its own, started for each input: two
-//! threads at fixed addresses (`programs/spinning.c`). Input: the bytes as they come over the wire.
-//! Acknowledgements are off from the start, so that checksums, which no fuzzer guesses, may be
-//! wrong; an input that begins with `+` keeps them. A 0xff lets the program go on a little before
-//! what follows is read.
+//! A client that sends arbitrary bytes to a stub. The stub starts its own program for each input:
+//! two threads at fixed addresses (`programs/spinning.c`). The input is the client's bytes.
+//! Acknowledgements are off from the start, so that checksums may be wrong, because no fuzzer
+//! guesses them. An input that begins with `+` keeps acknowledgements on. At each byte 0xff the
+//! program runs for a moment before the session reads on.
 //!
-//! What the stub writes must be whole packets with right checksums.
+//! The stub's output must consist of whole packets with correct checksums.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use tempfile::TempDir;
 use unspool_stub::fuzzing::converse;
 
-/// Where the program is, and an empty directory for the client's files.
+/// The temporary directory, the program in it, and an empty directory for the client's files.
 static PLACE: LazyLock<(TempDir, PathBuf, PathBuf)> = LazyLock::new(|| {
     let directory = tempfile::tempdir().expect("directory");
     let program = directory.path().join("spinning");
@@ -29,7 +29,7 @@ static PLACE: LazyLock<(TempDir, PathBuf, PathBuf)> = LazyLock::new(|| {
     (directory, program, files)
 });
 
-/// One input.
+/// Runs one input.
 pub fn run(input: &[u8]) {
     let (_, program, files) = &*PLACE;
     let greeting: &[u8] = match input.first() {
@@ -41,7 +41,7 @@ pub fn run(input: &[u8]) {
     check(&written);
 }
 
-/// `+`, `-`, `$body#ck` and `%body#ck`, and nothing else.
+/// Checks that the output has only the forms `+`, `-`, `$body#ck` and `%body#ck`.
 fn check(mut written: &[u8]) {
     while let Some((&first, rest)) = written.split_first() {
         written = rest;
