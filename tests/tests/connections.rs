@@ -105,12 +105,16 @@ fn silent(options: &[&str]) -> Result<()> {
     stderr.read_to_string(&mut said)?;
     ensure!(code == Some(1), "{code:?}: {said}");
     ensure!(
-        said.contains("error: the server was lost: no answer to `") && said.lines().count() == 1,
+        said.contains("error: the connection to the server was lost: no answer to `")
+            && said.lines().count() == 1,
         "{said}"
     );
     let kept = report::report(&capture, &[])?;
     ensure!(kept.created().count() == 1, "{:?}", kept.threads);
-    let lost = |note: &serde_json::Value| note.to_string().contains("the server was lost");
+    let lost = |note: &serde_json::Value| {
+        note.to_string()
+            .contains("the connection to the server was lost")
+    };
     ensure!(kept.notes.iter().any(lost), "{:?}", kept.notes);
     Ok(())
 }

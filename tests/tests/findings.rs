@@ -301,15 +301,15 @@ fn too_little_seen() -> Result<()> {
         for view in ["tree", "findings", "waits", "timeline"] {
             let text = report(&["--view", view])?.success()?.stdout;
             let text = String::from_utf8(text)?;
-            let begins = text.starts_with("! Too little was seen to judge:");
+            let begins = text.starts_with("! Too little was recorded to judge:");
             ensure!(begins == little, "{budget}, {view}: {text}");
             ensure!(
-                !little || !text.contains("nothing was found") && !text.contains(" %"),
+                !little || !text.contains("no findings.") && !text.contains(" %"),
                 "{budget}, {view}: {text}"
             );
-            let unknown = text.contains("? not known");
+            let unknown = text.contains("? unknown");
             // The kernel's schedule shows that threads were blocked, though not for what.
-            let drawn = unknown || text.contains("╌ blocked, for what was not recorded");
+            let drawn = unknown || text.contains("╌ blocked, for an unrecorded reason");
             ensure!(
                 if little && view == "timeline" {
                     drawn
@@ -404,7 +404,7 @@ fn parted(arguments: &'static [&'static str]) -> Result<()> {
         arguments,
         ..case("apart.c", &[], &[])
     };
-    one_order(&case, "that could do it at the same time")
+    one_order(&case, "no two threads could do this at the same time")
 }
 
 /// There is one finding for an order; it is inferred and gives the reason.

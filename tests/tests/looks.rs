@@ -142,7 +142,7 @@ fn started() -> Result<()> {
     for _ in 0..2 {
         let text = look(&address, &[])?;
         ensure!(
-            text.contains("1 thread.") && text.contains("The program is halted"),
+            text.contains("1 thread.") && text.contains("The program was stopped"),
             "{text}"
         );
         let (threads, state) = kernel_view(&text)?;

@@ -287,7 +287,8 @@ impl Model {
         model.notes.extend(notes);
         if model.schedule.lost > 0 {
             let text = format!(
-                "{} records of the kernel's schedule were lost: for some time it is not known which threads ran.",
+                "{} records of the kernel's schedule were lost, so it is not known which threads \
+                 ran at those times.",
                 model.schedule.lost
             );
             model.notes.push(Note::warning(text).about(Topic::Times));

@@ -163,7 +163,7 @@ fn in_vfork() -> Result<()> {
     let folder = tempfile::tempdir()?;
     fails(
         attach("inspect", pid)?.current_dir(&folder),
-        &[&pid.to_string(), "cannot be halted", "vfork", "again"],
+        &[&pid.to_string(), "cannot be stopped", "vfork", "again"],
     )?;
     drop(program.0.stdin.take());
     let ended = program.0.wait()?;

@@ -106,7 +106,7 @@ fn put_before_the_library() -> Result<()> {
         command.env("LD_PRELOAD", &library);
         command
     })?;
-    says_unknown(&waiting, "mutex", "not the C library's")
+    says_unknown(&waiting, "mutex", "not to the C library")
 }
 
 /// The C library with some bytes changed, beside the program.
@@ -158,7 +158,7 @@ fn unnamed_condition() -> Result<()> {
     let (_, run) = Inspection::attach(waiting.pid)?;
     let text = run.text();
     ensure!(
-        text.contains("could not be told") && text.contains("--exec"),
+        text.contains("could not be determined") && text.contains("--exec"),
         "{run}"
     );
     Ok(())

@@ -106,16 +106,16 @@ fn svg(graph: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut child = match child {
         Ok(child) => child,
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "--format svg needs Graphviz, whose program dot is not here; install graphviz, or \
-             write the graph with --format dot and draw it elsewhere"
+            "--format svg needs Graphviz's program dot, which was not found; install graphviz, \
+             or write the graph with --format dot and draw it elsewhere"
         ),
-        Err(error) => return Err(error).context("cannot run Graphviz' program dot"),
+        Err(error) => return Err(error).context("cannot run Graphviz's program dot"),
     };
     // It reads all before it writes, and its warnings are short: no pipe fills up meanwhile.
     let sent = child.stdin.take().map(|mut input| input.write_all(graph));
     let output = child
         .wait_with_output()
-        .context("Graphviz' program dot went away")?;
+        .context("Graphviz's program dot ended early")?;
     ensure!(
         output.status.success() && !output.stdout.is_empty(),
         "Graphviz could not draw the graph: {}",

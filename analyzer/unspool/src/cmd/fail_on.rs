@@ -45,7 +45,7 @@ fn condition(text: &str) -> Result<Condition, String> {
         name => Some(FindingKind::of_name(name).ok_or_else(|| {
             let all: Vec<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
             format!(
-                "no kind of finding; expected any, or one of {}",
+                "not a kind of finding; expected any, or one of {}",
                 all.join(", ")
             )
         })?),
@@ -73,7 +73,7 @@ impl FailOn {
         };
         terminal::say(&match found.len() {
             1 => format!("failing on a finding: {first}"),
-            count => format!("failing on {count} findings, the first is {first}"),
+            count => format!("failing on {count} findings; the first is {first}"),
         });
         Some(ExitCode::from(FOUND))
     }
@@ -84,7 +84,7 @@ impl FailOn {
         if !model.recording.too_little_seen() || !self.conditions.iter().any(rests_on_calls) {
             return None;
         }
-        terminal::say("failing: too little was seen to say that there is no such finding");
+        terminal::say("failing: too little was recorded to rule out such a finding");
         Some(ExitCode::from(TOO_LITTLE_SEEN))
     }
 }

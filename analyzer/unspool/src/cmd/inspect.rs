@@ -63,7 +63,7 @@ impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.reading.symbols.store()?;
         if self.target.attach.is_none() && self.target.connect.is_none() {
-            terminal::say("error: which program? name one with --attach PID or --connect ADDR");
+            terminal::say("error: no program is named; use --attach PID or --connect ADDR");
             return Ok(ExitCode::from(2));
         }
         let recording = self.recording.as_deref();

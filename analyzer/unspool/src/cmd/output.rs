@@ -140,7 +140,6 @@ impl Output {
 
 fn is_recording(path: &Path) -> anyhow::Result<bool> {
     let mut head = [0; unspool_capture::MAGIC.len()];
-    let mut file =
-        File::open(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    let mut file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(file.read_exact(&mut head).is_ok() && head == unspool_capture::MAGIC)
 }

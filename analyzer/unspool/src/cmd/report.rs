@@ -237,7 +237,7 @@ impl Cmd {
                 (Some(file), Some(place))
             }
             [file, place] if of_source => (Some(file), Some(place)),
-            [_, other, ..] => bail!("expected one recording, but there is also {other}"),
+            [_, other, ..] => bail!("expected one recording, but {other} was given, too"),
         };
         ensure!(
             !of_source || place.is_some(),
@@ -263,13 +263,13 @@ fn source(model: &Model, place: &str, output: Option<&Path>, style: &Style) -> a
     let listing = match &listings[..] {
         [one] => one,
         [] => bail!(
-            "nothing was recorded in a file {wanted}; the stacks in `unspool report` name the files, \
-             if the program has debug information"
+            "the recording has no stack with a line of {wanted}; the stacks in `unspool report` \
+             name the files, if the program has debug information"
         ),
         several => {
             let paths: Vec<&str> = several.iter().map(|listing| &*listing.file).collect();
             bail!(
-                "{wanted} may be any of these; name more of the path: {}",
+                "{wanted} matches several files; give more of the path: {}",
                 paths.join(", ")
             )
         }
@@ -281,9 +281,10 @@ fn source(model: &Model, place: &str, output: Option<&Path>, style: &Style) -> a
         Some((path, String::from_utf8_lossy(&bytes).into_owned()))
     });
     let doubt = match &found {
-        None => Some("The file is not here: only the numbers of its lines are known.".to_owned()),
+        None => Some("The file was not found, so only line numbers are shown.".to_owned()),
         Some((path, _)) if page::is_younger(path, model) => Some(
-            "The file was changed after the recording began: its lines may not be those that ran."
+            "The file was changed after the recording began, so its lines may differ from those \
+             that ran."
                 .to_owned(),
         ),
         Some(_) => None,

@@ -182,8 +182,9 @@ impl Calls {
         if here + self.named.iter().sum::<usize>() > MAX_FUNCTIONS {
             // The program already runs, so too many functions are no reason to end it.
             let text = format!(
-                "--trace names {here} functions of {path}, and at most {MAX_FUNCTIONS} can be instrumented at once: none of \
-                 them is recorded. Name fewer, for example those of one file with FILE:NAME."
+                "--trace names {here} functions of {path}, and at most {MAX_FUNCTIONS} can be \
+                 instrumented at once, so none of them is recorded. Name fewer, for example \
+                 those of one file with FILE:NAME."
             );
             sink.note(Severity::Error, text);
             let none = plan::Named {
@@ -276,21 +277,23 @@ impl Calls {
         for (pattern, count) in calls.wanted.functions.iter().zip(&calls.named) {
             if *count == 0 {
                 notes.push(format!(
-                    "--trace '{pattern}': no function of that name was found in the program and its libraries; \
-                     names are those of the symbol tables, C++ and Rust names without arguments"
+                    "--trace '{pattern}': no function of that name was found in the program and \
+                     its libraries; use the names of the symbol tables, and leave out the \
+                     arguments of C++ and Rust functions"
                 ));
             }
         }
         if session.stops.one_thread && calls.wanted.sync.is_some() {
             notes.push(
-                "QEMU's server stops one thread at a time and loses track when two stop at once, so --sync is not \
-                 carried out; --trace is, for functions that one thread at a time calls"
+                "QEMU's server stops one thread at a time, and the session breaks if two stop at \
+                 once. So --sync is ignored; --trace works for functions that only one thread \
+                 calls at a time"
                     .to_owned(),
             );
         }
         if calls.waits == Some(0) {
             notes.push(
-                "no system call was found by which the C library waits: waiting is not recorded"
+                "no system call was found in which the C library waits, so waits are not recorded"
                     .to_owned(),
             );
         }
@@ -301,7 +304,7 @@ impl Calls {
                 more => format!(" and {} other functions", more.len()),
             };
             notes.push(format!(
-                "not all places are known where {first}{others} return: some of their calls have no end"
+                "some returns of {first}{others} were not found, so some of their calls have no end"
             ));
         }
         for text in notes {

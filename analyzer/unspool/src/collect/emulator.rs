@@ -71,8 +71,9 @@ impl EmulatorStop {
             self.sent = true;
             sink.note(
                 Severity::Info,
-                "QEMU's server does not listen while all threads wait, so the recording was ended by a signal, which the program \
-                 does not see; a system call that its first thread waited in may have failed with EINTR",
+                "QEMU's server does not listen while all threads wait, so a signal ended the \
+                 recording. The program does not see the signal, but a system call in which its \
+                 first thread waited may have failed with EINTR",
             );
         }
     }

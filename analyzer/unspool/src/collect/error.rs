@@ -50,8 +50,9 @@ pub enum Error {
     },
     /// A thread of the process cannot be stopped.
     #[error(
-        "process {pid} cannot be halted: its thread {tid} waits in the kernel for something that no signal interrupts (a child in \
-         vfork(2), a file server, a device; `cat /proc/{pid}/task/{tid}/wchan` may tell); try again when that is over"
+        "process {pid} cannot be stopped: its thread {tid} is in an uninterruptible wait in the \
+         kernel (for a child in vfork(2), a file server or a device; `cat \
+         /proc/{pid}/task/{tid}/wchan` may show which); try again when the wait is over"
     )]
     CannotHalt {
         /// The process.
@@ -60,7 +61,7 @@ pub enum Error {
         tid: u32,
     },
     /// Our own stub could not start or attach to the program.
-    #[error("the stub could not take the program: {0}")]
+    #[error("the stub could not start the program or attach to it: {0}")]
     Stub(String),
     /// The stub process could not be started.
     #[error("cannot start the stub: {0}")]
@@ -69,7 +70,7 @@ pub enum Error {
     #[error(transparent)]
     Rsp(#[from] unspool_rsp::Error),
     /// The connection broke during a recording.
-    #[error("the server was lost: {0}")]
+    #[error("the connection to the server was lost: {0}")]
     Lost(#[source] unspool_rsp::Error),
     /// The unwinder does not support the target's architecture.
     #[error(
@@ -89,15 +90,16 @@ pub enum Error {
     },
     /// The server has no program.
     #[error(
-        "the server has no program; name a process there with --attach PID (to record, also a program, \
-         after --), or start the server with one (unspool-stub :PORT PROG)"
+        "the server has no program; name one of its processes with --attach PID or, for a \
+         recording, a program after --; or start the server with a program (unspool-stub :PORT \
+         PROG)"
     )]
     NoTarget,
     /// The server emulates a whole machine, not a program.
     #[error(
-        "the server runs a whole machine (QEMU's system emulation), and its threads are processors; the kernel and the processes \
-         inside a machine are not supported yet: run unspool-stub in the machine and connect to that (qemu/README.md), or \
-         run one program under `qemu-arm -g PORT`"
+        "the server runs a whole machine (QEMU's system emulation), and its threads are \
+         processors, which Unspool does not support; run unspool-stub in the machine and connect \
+         to that (qemu/README.md), or run one program under `qemu-arm -g PORT`"
     )]
     WholeMachine,
     /// The program's file is unknown.
@@ -153,7 +155,7 @@ pub enum Error {
     },
     /// The server does not stop the program.
     #[error(
-        "the server did not stop the program within 10 seconds; the connection was closed, see \
+        "the server did not stop the program within 10 seconds; the connection was closed: check \
          whether the program still runs"
     )]
     Unstoppable,

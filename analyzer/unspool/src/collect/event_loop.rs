@@ -116,8 +116,8 @@ impl EventLoop {
         if !self.recorder.session.client.let_run()? {
             self.recorder.sink.note(
                 Severity::Info,
-                "another client of the stub, such as gdb, controls the program: while it holds the program, nothing is recorded \
-                 because nothing happens, and times go on",
+                "another client of the stub, such as gdb, controls the program. While that \
+                 client keeps the program stopped, no events occur, but time passes",
             );
         }
         Ok(())
@@ -282,7 +282,8 @@ impl EventLoop {
                 if i32::from(linux) == nix::libc::SIGKILL && recorder.planter.places.jumps > 0 {
                     recorder.sink.note(
                         Severity::Warning,
-                        "the program was killed by SIGKILL: hits of its last 10 milliseconds that waited in its memory may be missing",
+                        "SIGKILL ended the program, so events of its last 10 milliseconds may be \
+                         missing",
                     );
                 }
                 let time_ns = recorder.sink.now_ns();
@@ -299,7 +300,7 @@ impl EventLoop {
             _ => {
                 recorder.sink.note(
                     Severity::Warning,
-                    "the server says that no thread is left to run",
+                    "the server reports that no thread is left",
                 );
                 Ok(Command::Finish(Ended::Detached, EndReason::ProgramEnded))
             }
@@ -467,8 +468,8 @@ impl EventLoop {
                     return self.execute(command);
                 }
                 Notice::Ended(_) => {
-                    let text =
-                        "the client that controlled the program has let it go, or started another";
+                    let text = "the client that controls the program has detached from it or started \
+                         another program";
                     recorder.sink.note(Severity::Info, text);
                     return Ok(Some((Ended::Detached, EndReason::Detached)));
                 }

@@ -94,7 +94,8 @@ impl Inspection {
             if halted {
                 self.sink.note(
                     Severity::Info,
-                    "the program is halted at its server and stays so; a debugger or a recording can resume it",
+                    "the program was stopped before the inspection and stays stopped; a debugger \
+                     or a recording can resume it",
                 );
             } else if !self.session.served_before {
                 self.session.client.let_run()?;

@@ -163,7 +163,7 @@ fn check_executable(path: &Path) -> Result<(), Error> {
         })
     };
     let Ok(metadata) = fs::metadata(path) else {
-        return refuse("it cannot be looked at");
+        return refuse("its attributes cannot be read");
     };
     if metadata.is_dir() {
         return refuse("it is a directory; name a program");
@@ -324,8 +324,9 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
         let others = field("Threads").parse().unwrap_or(1) - 1;
         if others > 0 {
             return refuse(&format!(
-                "its first thread has ended while others go on ({others}); attaching to such a process is not supported (nor is it by gdb): \
-                 start it with unspool record, or inspect it before"
+                "its first thread has ended and others still run ({others}); neither unspool nor \
+                 gdb can attach to such a process. Start it with unspool record, or inspect it \
+                 before its first thread ends"
             ));
         }
         return Err(Error::HasEnded(pid));

@@ -462,7 +462,10 @@ impl Modules {
         let told = build_id.is_some() && file.image.build_id().is_some();
         match told || has_code_of(session, &file.image, bias) {
             true => Ok(file),
-            false => Err(format!("{} has other code than {path}", named.display())),
+            false => Err(format!(
+                "the code of {} differs from that of {path}",
+                named.display()
+            )),
         }
     }
 

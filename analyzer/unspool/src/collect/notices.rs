@@ -148,7 +148,8 @@ impl Notices {
             Control::Taken => "another client took control of the program",
             Control::Free => "no client controls the program; it runs",
             Control::Halted => {
-                "the program is halted, and no client controls it; gdb can connect to the stub, or another recording can begin"
+                "the program is stopped, and no client controls it; connect gdb to the stub, or \
+                 start another recording"
             }
             _ => return,
         };

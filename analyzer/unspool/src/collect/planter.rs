@@ -243,7 +243,8 @@ impl Planter {
         }
         sink.note(
             Severity::Warning,
-            "the program is static and has no pthread_create; if it makes threads in another way, they are not seen",
+            "the program is static and has no pthread_create; threads that it creates in another \
+             way are not recorded",
         );
         Ok(())
     }
@@ -355,7 +356,7 @@ impl Planter {
     fn remedy(&self, session: &Session) -> &'static str {
         let settable = session.client.features().has("QUnspoolBudget");
         match (self.calls.lossless, session.own_stub || settable) {
-            (true, _) => "a jump does not fit there",
+            (true, _) => "their code has no room for a jump",
             (false, true) => "'--budget none' uses jumps for most",
             (false, false) => "a server started with '--budget none' uses jumps for most",
         }

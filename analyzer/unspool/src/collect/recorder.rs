@@ -356,8 +356,9 @@ impl Recorder {
         if !waited && follows {
             self.sink.note(
                 Severity::Warning,
-                "the program did not wait until the functions of a file that it executed or loaded were watched: this machine or the \
-                 connection is too slow or too busy. Threads that it created first thing after that may be missing",
+                "the program executed or loaded a file, and went on before the probes in that \
+                 file were set: this machine or the connection is too slow or too busy. Threads \
+                 that the program created right after that may be missing",
             );
         }
         Ok(())

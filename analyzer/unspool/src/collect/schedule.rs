@@ -123,7 +123,8 @@ impl ScheduleRecording {
 /// The text of the note in a recording without a schedule.
 fn refused(reason: &str) -> String {
     format!(
-        "When threads ran is known only roughly, from the kernel's counters every 100 ms: {reason}"
+        "The times at which threads ran are estimates from the kernel's counters, read every 100 \
+         ms: {reason}"
     )
 }
 

@@ -443,8 +443,8 @@ fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
     match client.set_budget(points) {
         Ok(true) => Ok(()),
         Ok(false) if client.features().value("UnspoolBudget").is_some() => Err(refused(
-            "this unspool-stub is older and cannot be told (it lacks QUnspoolBudget); start it \
-             with that --budget, or use a newer one",
+            "this unspool-stub is too old for that (it lacks QUnspoolBudget); start it with this \
+             --budget, or use a newer one",
         )),
         // A server without a budget never pauses anything.
         Ok(false) if points.is_none() => Ok(()),

@@ -64,8 +64,8 @@ impl StackWalker {
             sink.note(
                 Severity::Warning,
                 format!(
-                    "while recording, the file of {path} could not be used, so of the stacks that go \
-                     through it only the inner part was kept"
+                    "the file of {path} could not be used while recording, so stacks that go \
+                     through it keep only their inner frames"
                 ),
             );
         }

@@ -316,10 +316,11 @@ impl<'a> History<'a> {
                 };
                 match end.reason() {
                     EndReason::ConnectionLost => self.notes.push(Note::error(format!(
-                        "The connection to the target was lost while recording{detail}. What came after is missing."
+                        "The connection to the target was lost while recording{detail}. Later \
+                         events are missing."
                     ))),
                     EndReason::Error => self.notes.push(Note::error(format!(
-                        "Recording failed{detail}. What came after is missing."
+                        "The recording failed{detail}. Later events are missing."
                     ))),
                     _ => {}
                 }

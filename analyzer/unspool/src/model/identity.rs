@@ -78,8 +78,8 @@ fn note_weak_keys(model: &mut Model) {
                 "threads were"
             }
         );
-        let details =
-            "Identities leave that code out, so different creation paths may look like one.";
+        let details = "Identities leave that code out, so different creation paths may have the same \
+             identity.";
         let note = Note::warning(text).about(Topic::Threads);
         model.notes.push(note.with_details(details));
     }

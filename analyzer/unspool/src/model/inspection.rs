@@ -141,9 +141,10 @@ pub struct Inspection {
 impl Inspection {
     /// The unknown facts about the whole program.
     pub(super) fn unknown(&self) -> Option<Note> {
-        let what = "The server gives no access to what the kernel knows of the program (/proc). So it is not known whether a \
-                    signal has stopped it, which signals it handles, by which names and numbers its threads know \
-                    themselves: that these are the server's numbers is an assumption.";
+        let what = "The server gives no access to the program's /proc. So it is not known \
+             whether a signal has stopped the program, which signals it handles, and what its \
+             threads are called. The report assumes that the server's thread numbers are the \
+             program's own.";
         (!self.ids_known).then(|| Note::info(what))
     }
 

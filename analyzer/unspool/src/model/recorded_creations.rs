@@ -13,7 +13,8 @@ impl Model {
         let (own, other) = (&self.target, &recording.target);
         if (own.pid, &own.executable) != (other.pid, &other.executable) {
             self.notes.push(Note::error(format!(
-                "Nothing was taken from the recording: it is of {} with the process id {}, and this is {} with {}.",
+                "The recording was not used, because it is of another process: {} with the \
+                 process id {}. This is {} with {}.",
                 other.executable, other.pid, own.executable, own.pid
             )));
         } else {
@@ -35,7 +36,7 @@ impl Model {
             }
             if unknown > 0 {
                 self.notes.push(Note::info(format!(
-                    "Of {unknown} of the threads the recording does not say where they were created."
+                    "The recording does not show where {unknown} of the threads were created."
                 )));
             }
         }

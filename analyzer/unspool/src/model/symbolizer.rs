@@ -156,7 +156,8 @@ impl Symbolizer {
         let events = capture.events().next().is_some() || capture.calls.count() > 0;
         if self.arch.is_none() && events {
             self.notes.push(Note::error(format!(
-                "Stacks cannot be unwound: the capture is of architecture {:?}, known are x86-64, AArch64 and ARM.",
+                "Stacks cannot be unwound: the recording is of architecture {:?}, and Unspool \
+                 knows x86-64, AArch64 and ARM.",
                 capture.target.arch
             )));
         }

@@ -227,7 +227,7 @@ pub(super) fn analyse(
     let mut notes = notes(&calls, replay.unseen_ends);
     if replay.jump_ns >= MIN_JUMP_NS {
         let text = format!(
-            "Recorded times go backwards by up to {:.3} s: durations are doubtful.",
+            "Recorded times go backwards by up to {:.3} s, so durations are doubtful.",
             replay.jump_ns as f64 / 1e9
         );
         notes.push(Note::warning(text).about(Topic::Times));
@@ -237,8 +237,8 @@ pub(super) fn analyse(
             "The recorder itself may have delayed threads by up to {} in total.",
             length(stood_ns)
         );
-        let details = "Contention, convoys and long holds are findings only if they last longer than \
-             the recorder's delays in their time.";
+        let details = "Contention, convoys and long holds are findings only if they last longer \
+             than the recorder's delays during that time.";
         notes.push(Note::info(text).about(Topic::Times).with_details(details));
     }
     let sync = Sync {
@@ -331,13 +331,14 @@ fn notes(calls: &Calls, unseen_ends: u64) -> Vec<Note> {
             "{} of {} recorded calls have no end, and no duration.",
             unseen_ends, calls.count
         );
-        let details =
-            "An exception, a longjmp or the thread's end left them, or their end was lost.";
+        let details = "An exception, a longjmp or the end of the thread ended these calls, or their end \
+             was lost.";
         notes.push(Note::info(text).about(Topic::Calls).with_details(details));
     }
     if let Some(failure) = &calls.failure {
         notes.push(Note::error(format!(
-            "Not all calls could be read: {failure}. All statements on synchronization are incomplete."
+            "Not all calls could be read: {failure}. Everything about synchronization is \
+             incomplete."
         )));
     }
     if calls.strangers > 0 {

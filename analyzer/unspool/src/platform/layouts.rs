@@ -400,7 +400,8 @@ pub(crate) fn of(family: Family, pointer: usize) -> Result<&'static Layout, Stri
     Ok(match (family, pointer) {
         (Family::Glibc(Some(version)), _) if !GLIBC_VERSIONS.contains(&version) => {
             return Err(format!(
-                "the C library is glibc 2.{version}, whose layouts are not known: 2.{} to 2.{} are",
+                "the C library is glibc 2.{version}, whose layouts are not known; known are \
+                 those of 2.{} to 2.{}",
                 GLIBC_VERSIONS.start(),
                 GLIBC_VERSIONS.end()
             ));

@@ -28,8 +28,8 @@ pub fn write_text(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> 
     if comparison.late > 0 {
         writeln!(
             out,
-            "Of those that do not agree, at {} call frame information contradicts itself: the register it counts from\n\
-             was set to something else, and it says the same as before.",
+            "At {} of the others, call frame information contradicts itself: an instruction changes the\n\
+             register that the CFA counts from, and the rule stays the same.",
             comparison.late
         )?;
         let rest = comparison.instructions - comparison.late;

@@ -268,12 +268,12 @@ fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
     });
     let why = match finding.kind {
         FindingKind::Deadlock => {
-            "Who holds these locks is not recorded. No other thread was seen to use them, so each of \
-             these threads most likely holds what another one waits for."
+            "These locks do not store who holds them. No other thread was seen using them, so \
+             each of these threads most likely holds a lock that another one waits for."
         }
         _ => {
-            "No other thread was seen to end such waits, and these threads all wait, so none of them is \
-             likely to be woken."
+            "No other thread was seen ending such waits, and all these threads wait, so most \
+             likely none of them is woken."
         }
     };
     format!("{each}. {why}")
@@ -304,33 +304,34 @@ fn pool(hang: &Hang, function: &str) -> String {
         count => format!("All {count} threads that run {function} wait for futures"),
     };
     format!(
-        "{who}, from within tasks. If only threads that run this function run such tasks, none is \
-         left to run those that give the futures their values."
+        "{who}, from within tasks. If only threads that run this function run such tasks, no \
+         thread is left to run the tasks that set the futures."
     )
 }
 
 fn reservation(doubt: Doubt) -> &'static str {
     match doubt {
-        Doubt::Timed => "It ends when the time of a wait with a limit is up.",
+        Doubt::Timed => "It ends when the time limit of a wait is reached.",
         Doubt::Refused => {
-            "The kernel has refused a thread its mutex, because the thread could never have it, and the C \
-             library lets that thread wait forever. Which mutex it was is inferred from the thread's stack."
+            "The kernel has refused a thread a mutex that it could never get, and the C library \
+             lets that thread wait forever. The mutex is inferred from the thread's stack."
         }
         Doubt::Shared => {
-            "Processes share an object here. That the holder's id means a thread of this process, and not \
-             one of another PID namespace, is an assumption."
+            "Several processes share an object here. This assumes that the holder's id means a \
+             thread of this process, and not one of another PID namespace."
         }
         Doubt::ReadApart => {
-            "The threads and the objects were read one after another, so some may have moved meanwhile."
+            "The threads and the objects were read one after another, so some may have changed \
+             meanwhile."
         }
         Doubt::EventsMissing => {
             "Events are missing or memory was read only once, so this is an inference."
         }
         Doubt::IdsAssumed => {
-            "That the program knows its threads by the same ids as the server is an assumption."
+            "This assumes that the program and the server use the same thread ids."
         }
-        Doubt::SignalHandler => "Only the handler of a signal could.",
-        Doubt::SignalsUnknown => "Only a signal's handler or another process could.",
+        Doubt::SignalHandler => "Only a signal handler could end this.",
+        Doubt::SignalsUnknown => "Only a signal handler or another process could end this.",
     }
 }
 

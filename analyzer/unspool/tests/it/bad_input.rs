@@ -51,7 +51,7 @@ fn a_damaged_program() {
     bytes.truncate(100);
     fs::write(&file, bytes).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    run_program(&file).fails_with(1, &["the stub could not take the program"]);
+    run_program(&file).fails_with(1, &["the stub could not start the program or attach to it"]);
 }
 
 #[test]

@@ -156,15 +156,16 @@ impl Resolvers {
         let (unseen, outside) = (list(false), list(true));
         if !unseen.is_empty() {
             let text = format!(
-                "no calls are recorded of {unseen}: there are several versions, of which one is chosen when a library that calls it is loaded \
-                 or first calls it, and while recording nothing chose one. Either nothing calls it, or what calls it chose before the \
-                 recording began"
+                "no calls were recorded of {unseen}: there are several versions, and the dynamic \
+                 linker did not choose one during the recording. Either nothing calls the \
+                 function, or its callers were linked before the recording began"
             );
             sink.note(Severity::Warning, text);
         }
         if !outside.is_empty() {
             let text = format!(
-                "no calls are recorded of {outside}: the version that was chosen is the kernel's own (vDSO), where nothing is recorded"
+                "no calls were recorded of {outside}: the dynamic linker chose the kernel's \
+                 version (vDSO), in which Unspool cannot place probes"
             );
             sink.note(Severity::Warning, text);
         }

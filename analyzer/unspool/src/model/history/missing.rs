@@ -89,12 +89,13 @@ impl History<'_> {
         let mut notes = self.lost_records();
         let inspected = self.recording.source == Some(Source::Inspected);
         if self.threads.is_empty() {
-            let text = "No thread was recorded: this says nothing about the program.";
+            let text = "No thread was recorded, so this report says nothing about the program.";
             notes.push(Note::error(text));
         } else if self.counts.create_probes == 0 && !inspected {
             notes.push(Note::error(
-                "No thread creation was watched, because the program has no creation function \
-                 (pthread_create) that was found. Threads may be missing, and creation stacks are.",
+                "Thread creations were not recorded, because no creation function \
+                 (pthread_create) was found in the program. Threads may be missing, and no \
+                 thread has a creation stack.",
             ));
         }
         let unseen = |thread: &&Thread| thread.creation == Creation::Unseen;
@@ -150,8 +151,8 @@ impl History<'_> {
                 "The creation of {} was not seen.",
                 count(unseen, "thread", "threads")
             );
-            let details = "They were not created by the watched functions, or a library that creates \
-                 them was loaded too late.";
+            let details = "Other functions than pthread_create created them, or the library that \
+                 creates them was loaded too late.";
             notes.push(Note::warning(text).with_details(details));
         }
         let before = self.threads.iter();
@@ -195,8 +196,8 @@ impl History<'_> {
                 "The id and the end of {} are not known.",
                 count(self.counts.unfollowed, "thread", "threads")
             );
-            let details = "The server does not report thread ids, or could not be asked before the \
-                 thread ended. A creation that fails looks the same.";
+            let details = "The server does not report thread ids, or the thread ended too early \
+                 to ask for them. A creation that fails looks the same.";
             notes.push(Note::info(text).with_details(details));
         }
         if self.counts.inferred > 0 {
@@ -215,7 +216,7 @@ impl History<'_> {
         let vague = self.threads.iter().filter(vague).count() as u64;
         if vague > 0 {
             notes.push(Note::info(format!(
-                "The end of {} was noticed late: times marked with ≤ are upper limits.",
+                "The end of {} was noticed late. Times marked with ≤ are upper limits.",
                 count(vague, "thread", "threads")
             )));
         }
@@ -298,8 +299,8 @@ impl History<'_> {
 
 fn too_little(recording: &Recording, option: &str) -> Note {
     let text = format!(
-        "Too little was seen to judge: {} recorded, and at least {} missed. Record with {option} to get \
-         all of them; the program then runs slower.",
+        "Too little was recorded to judge: {} recorded, and at least {} missed. Record with \
+         {option} to get all of them; the program then runs slower.",
         count(
             recording.calls_recorded,
             "beginning or end of a call was",
@@ -307,8 +308,8 @@ fn too_little(recording: &Recording, option: &str) -> Note {
         ),
         recording.calls_missed(),
     );
-    let details = "A problem that was not found may exist all the same. What threads did most of the \
-         time is not known.";
+    let details = "There may be problems that were not found. It is not known what the threads \
+         did most of the time.";
     Note::error(text).with_details(details)
 }
 
@@ -361,8 +362,8 @@ impl PausedCalls {
                 self.recorded,
             ),
         };
-        let details = "Counts of calls are too small by that. A call that began or ended in a pause has \
-             no duration.";
+        let details = "Counts of calls are too small by the missed calls. A call that began or \
+             ended in a pause has no duration.";
         let note = Note::warning(format!(
             "{paused} {missed} Record with {option} to get all."
         ));
@@ -374,7 +375,7 @@ fn paused_probe(paused: &Paused, kind: Option<ProbeKind>, option: &str) -> Note 
     let about = if paused.exact { "" } else { "At least " };
     let consequence = match kind {
         Some(ProbeKind::Create) => {
-            "The threads they made are in the report, without their creation."
+            "The threads that these calls created are in the report, without their creation."
         }
         Some(ProbeKind::Join | ProbeKind::Detach) => {
             "Threads that were joined or detached may be shown as ended."

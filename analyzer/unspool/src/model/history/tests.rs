@@ -480,7 +480,7 @@ fn nothing_watched_is_no_empty_result() {
     assert!(
         model.notes[0]
             .text
-            .starts_with("No thread creation was watched")
+            .starts_with("Thread creations were not recorded")
     );
     let empty = stage.model_of(&Capture::default());
     assert!(empty.notes[0].text.starts_with("No thread was recorded"));

@@ -49,8 +49,8 @@ impl Symbolizer {
         let left_out = self.answers.left_out;
         if left_out > 0 {
             notes.push(Note::warning(format!(
-                "The recording does not keep {left_out} stacks and names, which were too many: they \
-                 are shown as far as the program's files are here."
+                "The recording had no room for {left_out} stacks and names. They are shown as \
+                 far as the program's files are on this machine."
             )));
         }
         notes

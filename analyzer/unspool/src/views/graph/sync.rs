@@ -23,7 +23,10 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let all = groups.len();
     groups.retain(|group| !is_private(sync, group));
     let shown = groups.len().min(MAX_OBJECTS);
-    let mut title = format!("{}threads and what they wait at", tree::about(model));
+    let mut title = format!(
+        "{}threads and the objects they wait for",
+        tree::about(model)
+    );
     let left_out = [
         (all - groups.len(), "that no two threads use"),
         (groups.len() - shown, "waited for less"),
@@ -70,7 +73,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         }
         if group.holds.count > 0 {
             text.push_str(&format!(
-                "\nheld {} on average",
+                "\nheld for {} on average",
                 wording::duration(group.holds.mean_ns())
             ));
         }

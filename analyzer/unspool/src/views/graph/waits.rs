@@ -39,10 +39,10 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     edges.truncate(MAX_EDGES);
     let mut title = format!("{}who waited for whom", tree::about(model));
     if left > 0 {
-        title.push_str(&format!("\n{left} smaller edges are left out"));
+        title.push_str(&format!("\n{left} smaller edges are not drawn"));
     }
     if edges.is_empty() {
-        title.push_str("\nnobody was seen to wait for another thread");
+        title.push_str("\nno thread was seen waiting for another");
     }
     begin(out, &title)?;
     // Graphviz leaves no room for a label of a loop that is wider than its node.

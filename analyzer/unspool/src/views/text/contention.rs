@@ -32,14 +32,14 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         page.line(&Line::new().with(Ink::Strong, group.title(sync, page.width)))?;
         let lead = Line::new().with(Ink::Plain, "  ");
         let mut text = format!(
-            "waited for {}, for {} altogether, at most {}",
+            "waited for {}, {} in total, at most {}",
             wording::times(group.waits.count),
             wording::duration(group.waits.total_ns),
             wording::duration(group.waits.max_ns),
         );
         if group.holds.count > 0 {
             text.push_str(&format!(
-                "; held {} on average, at most {}",
+                "; held for {} on average, at most {}",
                 wording::duration(group.holds.mean_ns()),
                 wording::duration(group.holds.max_ns)
             ));

@@ -19,12 +19,11 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     let about = tree::about(model);
     let summary = match model.findings.len() {
         0 if model.recording.too_little_seen() => {
-            format!("{about}there are no findings, but too little was seen to judge.")
+            format!("{about}no findings, but too little was recorded to judge.")
         }
-        0 if model.sync.recorded => format!("{about}nothing was found that needs a look."),
+        0 if model.sync.recorded => format!("{about}no findings."),
         0 => format!(
-            "{about}nothing was found that needs a look. Synchronization was not recorded: \
-             `unspool record --sync` does."
+            "{about}no findings. Synchronization was not recorded; use `unspool record --sync`."
         ),
         count => {
             let proved = model.findings.iter().filter(|f| f.proved).count();

@@ -27,14 +27,15 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             format!("{about}no function that `--trace` names was called.")
         }
         0 if model.sync.recorded => format!(
-            "{about}no function that was watched was called. `--sync` alone watches the system calls by which threads wait, \
-             which are no functions: `--view waits` shows them."
+            "{about}no traced function was called. `--sync` alone records waits and not \
+             functions; see `--view waits`."
         ),
         0 => format!(
-            "{about}no calls were recorded: `unspool record --sync` or `--trace 'name*'` does."
+            "{about}no calls were recorded; use `unspool record --sync=all` or `--trace 'name*'`."
         ),
         count => format!(
-            "{about}{} called {} altogether. Times are from entry to return, the cost of recording included.",
+            "{about}{} called {} in total. Times are from entry to return and include the cost \
+             of recording.",
             wording::count(count, "function"),
             wording::times(calls)
         ),

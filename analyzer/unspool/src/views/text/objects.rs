@@ -35,7 +35,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         summary = summary.replace("identitys", "identities");
     }
     if !sync.recorded {
-        summary.push_str("; synchronization was not recorded: `unspool record --sync` does");
+        summary.push_str(". Synchronization was not recorded; use `unspool record --sync`");
     }
     page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &(summary + "."))?;
     let sources = findings::sources(model);
@@ -46,7 +46,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     if all.len() > MAX_OBJECTS {
         page.blank()?;
         let more = wording::count(all.len() - MAX_OBJECTS, "more object");
-        let text = format!("{more} that were waited for less; JSON has all.");
+        let text = format!("{more} with shorter waits; JSON has all.");
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
     notes::last(page, model, TOPICS)
@@ -74,7 +74,7 @@ fn object(
     }
     if group.waits.count > 0 {
         facts.push(format!(
-            "waited for {}, for {} altogether, at most {}",
+            "waited for {}, {} in total, at most {}",
             wording::times(group.waits.count),
             wording::duration(group.waits.total_ns),
             wording::duration(group.waits.max_ns)
@@ -84,13 +84,16 @@ fn object(
     }
     if group.holds.count > 0 {
         facts.push(format!(
-            "held {} on average, at most {}",
+            "held for {} on average, at most {}",
             wording::duration(group.holds.mean_ns()),
             wording::duration(group.holds.max_ns)
         ));
     }
     if group.longest_queue > 1 {
-        facts.push(format!("up to {} waited at a time", group.longest_queue));
+        facts.push(format!(
+            "up to {} threads waited at a time",
+            group.longest_queue
+        ));
     }
     if group.doubtful {
         facts.push("events are missing".to_owned());

@@ -43,7 +43,10 @@ pub fn write(
     let lines: Option<Vec<&str>> = excerpt.text.map(|text| text.lines().collect());
     let shown = shown(excerpt, lines.as_ref().map(Vec::len));
     if shown.is_empty() {
-        return page.line(&Line::new().with(Ink::Plain, "Nothing was recorded on its lines."));
+        return page.line(&Line::new().with(
+            Ink::Plain,
+            "Nothing was recorded on the lines of this file.",
+        ));
     }
     let digits = shown.last().map_or(1, |last| last.to_string().len());
     let mut before = None;
@@ -126,7 +129,7 @@ fn sentence(model: &Model, what: Happening, threads: &[ThreadIndex]) -> String {
         Happening::Creates => format!("creates {count}: {}", kinds(model, threads)),
         Happening::LeadsToCreation => {
             format!(
-                "on the way to the creation of {count}: {}",
+                "leads to the creation of {count}: {}",
                 kinds(model, threads)
             )
         }

@@ -226,8 +226,8 @@ fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
     );
     if shared > 0 {
         text.push_str(
-            " Lines with a count stand for all threads of one identity, the higher the more ran (of at most ≤ n \
-             at once); --each shows every thread.",
+            " A line with a count stands for all threads of one identity: the higher, the more \
+             of them ran (≤ n: the most that lived at a time). --each shows every thread.",
         );
     }
     text
@@ -361,22 +361,22 @@ impl Marks<'_> {
             (false, _) => "█ lived".to_owned(),
         }];
         if self.unknown {
-            parts.push("? not known, because waits were not recorded then".to_owned());
+            parts.push("? unknown (waits were not recorded then)".to_owned());
         }
         if self.runnable {
-            parts.push("▒ could have run and waited for a processor".to_owned());
+            parts.push("▒ runnable (waited for a processor)".to_owned());
         }
         if self.away {
             parts.push(match scheduled {
-                true => "╌ blocked, for what was not recorded".to_owned(),
+                true => "╌ blocked, for an unrecorded reason".to_owned(),
                 false => "╌ in a system call that was not recorded".to_owned(),
             });
         }
         if self.idle {
-            parts.push("· waited for work".to_owned());
+            parts.push("· idle (waited for work)".to_owned());
         }
         if self.others {
-            parts.push("░ waited for other threads or things".to_owned());
+            parts.push("░ waited for another thread or object".to_owned());
         }
         let lead = Line::new();
         page.paragraph(&lead, &lead, Ink::Plain, &format!("{}.", parts.join(", ")))?;

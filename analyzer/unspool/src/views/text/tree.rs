@@ -211,12 +211,12 @@ impl Tree<'_> {
             (Some(by), None) => format!("here a container grew (`{by}`)"),
             (None, Some(by)) => format!("{their} container grew (`{by}`)"),
             _ if container_growth::has_equal_functions(ours, theirs) => {
-                "the machine code of that line has several calls".to_owned()
+                "that line has several calls in the machine code".to_owned()
             }
-            _ => "the C++ library went another way".to_owned(),
+            _ => "the C++ library took another path".to_owned(),
         };
         Some(format!(
-            "created by the same line as {them} above, and apart because {reason}"
+            "created by the same line as {them} above, but listed apart because {reason}"
         ))
     }
 

@@ -26,9 +26,12 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     let all = same_identity::of(&model.sync);
     let sources = findings::sources(model);
     for (waiting, title) in [
-        (Waiting::Held, "Waiting for what others hold"),
-        (Waiting::Others, "Waiting for others to come or to finish"),
-        (Waiting::Idle, "Waiting for work, by design"),
+        (Waiting::Held, "Lock waits: another thread held the object"),
+        (
+            Waiting::Others,
+            "Waits for threads: for others to arrive or finish",
+        ),
+        (Waiting::Idle, "Idle waits: for work, by design"),
     ] {
         let here = |used: &&GroupUse| used.sample.waiting == waiting && used.waits.count > 0;
         let groups: Vec<&ObjectGroup> = all
@@ -140,16 +143,13 @@ fn contention(
     let explained: u64 = contention.iter().map(|pair| pair.total_ns).sum();
     let rest = total_ns.saturating_sub(explained);
     if rest > 0 {
-        let text = format!(
-            "    {:>8} for threads that were not seen",
-            wording::duration(rest)
-        );
+        let text = format!("    {:>8} for unknown threads", wording::duration(rest));
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
     if contention.len() > MAX_ROWS {
         let rest: u64 = contention.iter().skip(MAX_ROWS).map(|b| b.total_ns).sum();
         let text = format!(
-            "    {} in {} more ways",
+            "    {} in {} more rows",
             wording::duration(rest),
             contention.len() - MAX_ROWS
         );
@@ -171,7 +171,7 @@ pub(super) fn summary(model: &Model) -> String {
     let about = tree::about(model);
     let sync = &model.sync;
     if !sync.recorded {
-        return format!("{about}synchronization was not recorded: `unspool record --sync` does.");
+        return format!("{about}synchronization was not recorded; use `unspool record --sync`.");
     }
     let sum = |of: fn(&crate::model::sync::ThreadTimes) -> u64| sync.threads.iter().map(of).sum();
     let (alive, held, others, idle): (u64, u64, u64, u64) = (
@@ -181,15 +181,18 @@ pub(super) fn summary(model: &Model) -> String {
         sum(|t| t.idle_ns),
     );
     if model.recording.too_little_seen() {
-        let kernel = sync.concurrency.turns.map_or(String::new(), |(running, runnable)| {
-            format!(
-                " By the kernel's account {running:.1} threads ran and {runnable:.1} waited for a processor on \
-                 average."
-            )
-        });
+        let kernel = sync
+            .concurrency
+            .turns
+            .map_or(String::new(), |(running, runnable)| {
+                format!(
+                    " On average {running:.1} threads ran and {runnable:.1} waited for a processor."
+                )
+            });
         return format!(
-            "{about}{} lived {} altogether. How much of it they waited is not known: of what was seen, {} was \
-             waiting for what others held, {} for others to come or to finish, {} for work.{kernel}",
+            "{about}{} lived {} in total. It is not known how much of it they waited. The \
+             recorded waits add up to {} of lock waits, {} of waits for threads and {} of idle \
+             waits.{kernel}",
             wording::count(model.threads.len(), "thread"),
             wording::duration(alive),
             wording::duration(held),
@@ -201,7 +204,7 @@ pub(super) fn summary(model: &Model) -> String {
     // Where waits are missing, the rest is not all running.
     let unseen = match model.recording.misses_calls() {
         false => "in system calls that are not recorded",
-        true => "in what was not recorded, waits among it",
+        true => "in system calls and waits that were not recorded",
     };
     let rest = alive.saturating_sub(held + others + idle);
     let turns = sync.concurrency.turns.zip(sync.turns());
@@ -219,8 +222,8 @@ pub(super) fn summary(model: &Model) -> String {
         ),
     };
     format!(
-        "{about}{} lived {} altogether: {} waiting for what others held, {} for others to come or to finish, {} \
-         for work; {rest}",
+        "{about}{} lived {} in total: {} in lock waits, {} in waits for threads, {} in idle \
+         waits; {rest}",
         wording::count(model.threads.len(), "thread"),
         wording::duration(alive),
         part(held),

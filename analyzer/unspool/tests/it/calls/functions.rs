@@ -369,7 +369,7 @@ fn check_chosen(recorded: &Recorded, what: &str) {
     assert_eq!(results("more", "main"), [2, 3, 4, 5, 6], "{what}");
     assert_eq!(recorded.calls.len(), 15, "{what}");
     let notes = recorded.model.notes.iter();
-    let mut notes = notes.filter(|note| note.text.starts_with("no calls are recorded of unused"));
+    let mut notes = notes.filter(|note| note.text.starts_with("no calls were recorded of unused"));
     assert!(notes.next().is_some(), "{what}");
 }
 

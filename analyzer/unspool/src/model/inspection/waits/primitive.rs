@@ -75,7 +75,7 @@ impl Inspector<'_> {
             (Ok(library), _) if is_foreign(function, module.as_deref(), library) => {
                 let whose = module.as_deref().map_or("another library", base_name);
                 format!(
-                    "the function {} is that of {whose}, not the C library's",
+                    "the function {} belongs to {whose}, not to the C library",
                     function.name()
                 )
             }
@@ -115,7 +115,7 @@ impl Inspector<'_> {
             Some(function) => format!(
                 "it is a lock of the C library's own, in {function}, which does not record its holder"
             ),
-            None => "what kind of object it is could not be told".to_owned(),
+            None => "the kind of object could not be determined".to_owned(),
         };
         Said {
             unknown: Some(unknown),
@@ -319,7 +319,8 @@ impl Inspector<'_> {
             }
             Err(_) => Said {
                 unknown: Some(
-                    "the kernel has refused this thread a priority-inheriting mutex that it can never have; which, could not be told"
+                    "the kernel has refused this thread a priority-inheriting mutex that it can \
+                     never get; which mutex could not be determined"
                         .to_owned(),
                 ),
                 ..Said::default()

@@ -40,8 +40,8 @@ impl Inspector<'_> {
             }
         }
         let unknown = format!(
-            "what kind of object it is could not be told: {} has no symbols; name an unstripped copy \
-             with --exec, or where its debug file is with --debug-dir",
+            "the kind of object could not be determined: {} has no symbols; name an unstripped \
+             copy with --exec, or the directory of its debug file with --debug-dir",
             base_name(&module)
         );
         Some(Said {

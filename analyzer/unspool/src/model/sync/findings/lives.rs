@@ -94,9 +94,9 @@ fn unjoined(
         ),
     };
     let text = if ended {
-        format!("{what} or detached: their stacks and descriptors were never freed.")
+        format!("{what} or detached. Their stacks and descriptors were never freed.")
     } else {
-        format!("{what} or detached so far: until then their stacks are not freed.")
+        format!("{what} or detached so far. Until then their stacks are not freed.")
     };
     Some(Finding {
         kind: FindingKind::Unjoined,
@@ -136,8 +136,8 @@ fn churn(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
         circle: false,
         objects: Vec::new(),
         facts: Facts::Sentences(format!(
-            "{} threads that run {} were created on one path{from}, and half of them lived less than {}: a pool \
-             would create them once.",
+            "{} threads that run {} were created on one path{from}, and half of them lived less \
+             than {}. A pool would create them once.",
             members.len(),
             function(words, first),
             length(median.max(1000)),

@@ -151,9 +151,10 @@ fn in_kernel(words: &Words<'_>, blocking: &Blocking) -> String {
 /// Says why durations do not describe the program for certain; empty if they do.
 fn doubt(words: &Words<'_>) -> &'static str {
     if words.model.recording.is_waited_for() {
-        " Recorded with --lossless, the program may have waited for its recorder meanwhile."
+        " With '--budget none' the program may have waited for the recorder meanwhile."
     } else if words.is_overloaded {
-        " The recorder delayed threads much of the time: on a machine that busy, threads also hold locks while they wait for a processor."
+        " The recorder delayed threads much of the time. On such a busy machine, threads also \
+         hold locks while they wait for a processor."
     } else {
         ""
     }
@@ -205,8 +206,8 @@ fn convoy(words: &Words<'_>, index: ObjectIndex) -> Finding {
     // The number of acquisitions is unknown if only waits are recorded.
     let (behind, all) = (object.queued, object.taken.max(object.waits.count));
     let queued = match object.taken {
-        0 => format!("{behind} of {all} waits for it began when others waited already"),
-        _ => format!("{behind} of {all} times it was taken, others waited already"),
+        0 => format!("{behind} of {all} waits for it began when other threads already waited"),
+        _ => format!("{behind} of {all} times it was taken, other threads already waited"),
     };
     finding.facts = Facts::Sentences(format!(
         "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on average; all waits of all threads add up to {}.{}{}",
@@ -255,7 +256,7 @@ fn contention(words: &Words<'_>, index: ObjectIndex) -> Finding {
         let sum = match pair.count {
             1 => length(pair.total_ns),
             _ => format!(
-                "{} in sum, at most {} at a time",
+                "{} in total, at most {} at a time",
                 length(pair.total_ns),
                 length(pair.max_ns)
             ),

@@ -80,10 +80,11 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
             circle: false,
             objects: vec![words.named(*condition), words.named(*mutex)],
             facts: Facts::Sentences(format!(
-                "{} is waited for with {}, but {count} of {all} signals came from a thread that had not \
-                 locked this mutex since its previous signal, e.g. {}{}. If that thread changed what is \
-                 waited for, it did so without the mutex, and a wake-up can be lost.",
-                capital(&words.object(*condition)),
+                "Threads wait at {} with {}. But {count} of {all} signals came from a thread \
+                 that had not locked this mutex since its previous signal, for example {}{}. If \
+                 that thread changed the state that the others wait for, it did so without the \
+                 mutex, and a wake-up can be lost.",
+                words.object(*condition),
                 words.object(*mutex),
                 words.thread(first.thread),
                 words.at(first.used),
@@ -100,13 +101,5 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
                 })
                 .collect(),
         });
-    }
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
     }
 }

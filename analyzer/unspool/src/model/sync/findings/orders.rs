@@ -51,14 +51,17 @@ pub(super) fn find(
             "Threads that do this at the same time can wait for each other forever.".to_owned()
         } else if let Some(seats) = seats {
             format!(
-                "All of them had passed {}: if that lets enough of them in at the same time, they can wait for each other forever.",
+                "All of these threads had passed {}. If it lets enough of them in at the same \
+                 time, they can wait for each other forever.",
                 words.object(seats)
             )
         } else if circle.possible {
-            "Events are missing: it is not certain that these locks were held, or by threads that could run at the same time.".to_owned()
+            "Events are missing, so it is not certain that these locks were held, or that these \
+             threads could run at the same time."
+                .to_owned()
         } else {
-            "No threads that could do it at the same time were seen to do it; if that ever happens, they can \
-             wait for each other forever."
+            "In this recording no two threads could do this at the same time. If two ever do, \
+             they can wait for each other forever."
                 .to_owned()
         };
         let mut threads: Vec<_> = circle.steps.iter().map(|step| step.thread).collect();

@@ -176,7 +176,7 @@ fn orders_behind_a_semaphore_are_not_proved() {
     assert_eq!(kinds(&model), [("lock-order", false)]);
     let text = model.findings[0].sentences();
     assert!(
-        text.contains("All of them had passed the semaphore"),
+        text.contains("All of these threads had passed the semaphore"),
         "{text}"
     );
     assert_eq!(kinds(&orders(true)), [("lock-order", true)]);
@@ -610,7 +610,7 @@ fn recorder_delays_are_not_the_programs() {
     let model = found_in(1900, 110_000..710_000);
     assert_eq!(kinds(&model), both(false));
     let text = model.findings[0].sentences();
-    assert!(text.contains("on a machine that busy"), "{text}");
+    assert!(text.contains("On such a busy machine"), "{text}");
 }
 
 /// The kernel ends the remaining threads one after another when a program ends. A thread that ended

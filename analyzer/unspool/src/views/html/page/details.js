@@ -195,7 +195,7 @@ function threadDetails(rec, at) {
       ],
       thread.times?.on_cpu_ns != null && [
         'On a CPU',
-        `${duration(thread.times.on_cpu_ns)}, by the kernel’s account`,
+        `${duration(thread.times.on_cpu_ns)}, as the kernel reports`,
       ],
     ]),
     h('h4', {}, range ? 'Time in the selected range' : 'Time'),

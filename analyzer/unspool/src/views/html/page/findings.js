@@ -124,7 +124,7 @@ export function findingsView(rec, at) {
           {},
           rec.recording.too_little_seen
             ? 'Most calls were not recorded, so problems may be missing here.'
-            : 'Nothing was found that needs a look.',
+            : 'Unspool found no problem in this recording.',
         )
       : null,
     cards,

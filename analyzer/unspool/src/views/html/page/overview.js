@@ -242,7 +242,7 @@ export function overview(rec) {
             {class: 'quiet'},
             rec.recording.too_little_seen
               ? 'Most calls were not recorded, so problems may be missing here.'
-              : 'Nothing was found that needs a look.',
+              : 'Unspool found no problem in this recording.',
           )
         : null,
       h(

@@ -57,7 +57,7 @@ function noteOf(rec, line) {
       ' begin here'.replace('begin', line.begins.length === 1 ? 'begins' : 'begin'),
     ]);
   if (line.through.size > 0 && line.creates.length === 0)
-    words.push(['on the way to ', counted(line.through.size, 'creation')]);
+    words.push(['leads to ', counted(line.through.size, 'creation')]);
   const objects = new Map();
   for (const [object, use] of line.uses) {
     const sum = objects.get(object) ?? {operations: new Set(), calls: 0, waited: 0, waits: 0};
@@ -174,7 +174,7 @@ export function sourceView(rec, at) {
       ? h(
           'p',
           {class: 'warn'},
-          'The file was changed after the recording began: its lines may not be those that ran.',
+          'The file was changed after the recording began, so its lines may differ from those that ran.',
         )
       : null,
     text
@@ -182,7 +182,7 @@ export function sourceView(rec, at) {
       : h(
           'p',
           {class: 'quiet'},
-          'The text of this file is not in the report: only the numbers of its lines are known.',
+          'The report does not contain this file, so only line numbers are shown.',
         ),
     h(
       'div',

@@ -23,7 +23,7 @@ export const STATES = [
     name: 'Off CPU',
     about: 'does not run: it is in a system call that was not recorded',
   },
-  {id: 6, key: 'unknown', name: 'Unknown', about: 'waits of that time were not recorded'},
+  {id: 6, key: 'unknown', name: 'Unknown', about: 'waits at that time were not recorded'},
   {id: 4, key: 'idle', name: 'Idle', about: 'waits for work, by design'},
 ];
 

@@ -338,10 +338,10 @@ function blameCard(rec, blame) {
       h(
         'section',
         {},
-        h('h5', {}, blame.holder_path !== null ? 'Was taken at' : 'Was ended at'),
+        h('h5', {}, blame.holder_path !== null ? 'Taken at' : 'Ended at'),
         holder
           ? stackList(rec, rec.stackOf(holder.frames), holder.truncated)
-          : h('p', {class: 'quiet'}, 'This was not seen.'),
+          : h('p', {class: 'quiet'}, 'Not recorded.'),
       ),
     ),
   );
