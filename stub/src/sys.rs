@@ -33,7 +33,7 @@ impl fmt::Display for Tid {
 ///
 /// Call it once for each number, before anything else uses that number.
 pub(crate) fn inherited(number: i32) -> Option<OwnedFd> {
-    // SAFETY: asks only; a descriptor that is not open is an error.
+    // SAFETY: the call only reads flags, and fails if the descriptor is not open.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
     // SAFETY: the descriptor is open, and the command line says that it is ours.
     (flags >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })
@@ -55,11 +55,11 @@ pub(crate) fn ticks() -> u64 {
 /// Whether the kernel lets programs read the processor's clock. A child process tries it.
 #[allow(dead_code, reason = "only ARM has to ask")]
 pub(crate) fn ticks_can_be_read() -> bool {
-    // SAFETY: the child does nothing but read a register and end.
+    // SAFETY: the child only reads a register and exits.
     match unsafe { libc::fork() } {
         0 => {
             ticks();
-            // SAFETY: it ends here.
+            // SAFETY: the child exits here.
             unsafe { libc::_exit(0) }
         }
         child => {
@@ -101,9 +101,9 @@ pub(crate) fn status_field<T: std::str::FromStr>(status: &str, name: &str) -> Op
 
 /// A time in seconds since 1970 as text in the local time zone.
 pub(crate) fn local_time(seconds: libc::time_t) -> String {
-    // ctime_r(3): 26 bytes.
+    // ctime_r(3) writes 26 bytes.
     let mut text = [0u8; 32];
-    // SAFETY: there is room for what it writes.
+    // SAFETY: the buffer is large enough.
     unsafe { libc::ctime_r(&raw const seconds, text.as_mut_ptr().cast()) };
     let text = text.split(|byte| matches!(byte, 0 | b'\n')).next();
     String::from_utf8_lossy(text.unwrap_or_default()).into_owned()

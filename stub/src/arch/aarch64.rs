@@ -22,7 +22,7 @@ pub(crate) use displace::{displace, emulate};
 
 /// The architecture's name in target descriptions.
 pub(crate) const NAME: &str = "aarch64";
-/// An address.
+/// An address in the program.
 pub(crate) type Word = u64;
 /// The architecture in the crate `gdbstub_arch`.
 pub(crate) type Described = gdbstub_arch::aarch64::AArch64;
@@ -94,7 +94,7 @@ pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     result.is_some_and(super::is_restart_result)
 }
 
-/// The number of the system call that a thread is in: x8.
+/// Number of the system call that a thread is in: x8.
 pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
     general
         .get(8 * 8..)?
@@ -130,7 +130,7 @@ pub(crate) fn next_places(
 /// Nothing to do: every register set is complete.
 pub(crate) fn before_write(_set: usize, _offset: usize, _bytes: &mut [u8]) {}
 
-/// The register table.
+/// The table of all registers.
 pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         name: "org.gnu.gdb.aarch64.core",

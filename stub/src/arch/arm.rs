@@ -28,7 +28,7 @@ pub(crate) use displace::{displace, emulate, may_displace};
 
 /// The architecture's name in target descriptions.
 pub(crate) const NAME: &str = "arm";
-/// An address.
+/// An address in the program.
 pub(crate) type Word = u32;
 /// The architecture in the crate `gdbstub_arch`.
 pub(crate) type Described = gdbstub_arch::arm::Armv4t;
@@ -115,7 +115,7 @@ pub(crate) fn was_interrupted(general: &[u8]) -> bool {
     result.is_some_and(super::is_restart_result)
 }
 
-/// The number of the system call that a thread is in: r7 (EABI).
+/// Number of the system call that a thread is in: r7 (EABI).
 pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
     registers(general).map(|registers| registers.r[7].into())
 }
@@ -179,7 +179,7 @@ pub(crate) const SLOT_REACH: u64 = 1 << 32;
 /// Nothing to do: every register set is complete.
 pub(crate) fn before_write(_set: usize, _offset: usize, _bytes: &mut [u8]) {}
 
-/// The register table.
+/// The table of all registers.
 pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         name: "org.gnu.gdb.arm.core",

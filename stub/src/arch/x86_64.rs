@@ -23,7 +23,7 @@ pub(crate) use emulate::emulate;
 
 /// The architecture's name in target descriptions.
 pub(crate) const NAME: &str = "i386:x86-64";
-/// An address.
+/// An address in the program.
 pub(crate) type Word = u64;
 /// The architecture in the crate `gdbstub_arch`.
 pub(crate) type Described = gdbstub_arch::x86::X86_64_SSE;
@@ -79,7 +79,7 @@ pub(crate) fn is_system_call(code: &[u8], _general: &[u8]) -> bool {
     matches!(code, [0x0f, 0x05, ..] | [0x0f, 0x34, ..] | [0xcd, 0x80, ..])
 }
 
-/// The number of the system call that a thread is in: orig_rax.
+/// Number of the system call that a thread is in: orig_rax.
 pub(crate) fn system_call(general: &[u8]) -> Option<u64> {
     general
         .get(15 * 8..)?
@@ -144,7 +144,7 @@ pub(crate) fn before_write(set: usize, offset: usize, bytes: &mut [u8]) {
     }
 }
 
-/// The register table.
+/// The table of all registers.
 pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         name: "org.gnu.gdb.i386.core",

@@ -187,7 +187,7 @@ impl DisplacedInstructions {
         self.slots.is_empty()
     }
 
-    /// All patches.
+    /// The patches of all slots, with their addresses.
     pub(crate) fn patches(&self) -> impl Iterator<Item = (u64, &Patch)> {
         self.slots.iter().map(|(start, slot)| (*start, &slot.patch))
     }

@@ -41,7 +41,7 @@ impl Patch {
         })
     }
 
-    /// A patch with these bytes, without a look at the memory.
+    /// A patch with these bytes; it does not read the memory.
     pub(crate) fn over(original: &[u8], ours: &[u8]) -> Patch {
         Patch {
             ours: ours.to_vec(),

@@ -126,7 +126,7 @@ impl Breakpoints {
         }
     }
 
-    /// Replaces the client's traps by those that another process has left in this memory.
+    /// Replaces the client's traps by the ones that another process has left in this memory.
     pub(crate) fn inherit(&mut self, left: Breakpoints, memory: &Memory) {
         for trap in self.traps.values_mut() {
             trap.planted = None;
@@ -160,7 +160,7 @@ impl Breakpoints {
         }
     }
 
-    /// Removes the client's traps: all, or those that do not persist after a detach.
+    /// Removes the client's traps: all, or only the ones that do not persist after a detach.
     pub(crate) fn remove_planted(&mut self, memory: &Memory, all: bool) {
         let goes = |actions: &HitActions| all || !actions.persist;
         let planted = self.traps.iter();

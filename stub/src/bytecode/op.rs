@@ -40,9 +40,9 @@ pub(crate) enum Op<'a> {
     Swap,
     /// `=> value`: the trace state variable with this number.
     Getv(u32),
-    /// `a => a`: sets the variable.
+    /// `a => a`: sets the trace state variable with this number.
     Setv(u32),
-    /// Collects the variable.
+    /// Collects the trace state variable with this number.
     Tracev(u32),
     /// `addr size =>`: collects a string of at most `size` bytes.
     Tracenz,

@@ -41,7 +41,7 @@ pub(crate) fn fork(name: &std::ffi::CStr, made: impl FnOnce(Tid)) -> Result<Side
     let mut mask = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&awaited()), Some(&mut mask))?;
     // The kernel would discard the exit status of a child if SIGCHLD were ignored.
-    // SAFETY: the default disposition runs no code of ours.
+    // SAFETY: the default disposition runs none of our code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: this process has one thread, so the child may call any function.
     let child = unsafe { libc::fork() };
@@ -109,7 +109,7 @@ pub(crate) fn next_signal() -> Result<(i32, bool), Errno> {
 /// Zeroed memory that this process shares with children forked later.
 pub(crate) fn shared_words(count: usize) -> Result<&'static [AtomicU64], Errno> {
     let length = count * size_of::<AtomicU64>();
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing else.
+    // SAFETY: the kernel chooses an unused address for the new mapping.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -123,7 +123,7 @@ pub(crate) fn shared_words(count: usize) -> Result<&'static [AtomicU64], Errno> 
     if start == libc::MAP_FAILED {
         return Err(Errno::last());
     }
-    // SAFETY: mapped for good, aligned to a page, zeroed, and used as these words only.
+    // SAFETY: the mapping is permanent, aligned to a page, zeroed, and used only as these words.
     Ok(unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), count) })
 }
 

@@ -169,7 +169,7 @@ impl Ring {
 
     /// Redirects the output of another event on the same processor into this ring.
     pub(crate) fn take_output_of(&self, event: &OwnedFd) -> Result<(), Errno> {
-        // SAFETY: the request takes a descriptor and touches no memory of ours.
+        // SAFETY: the request takes a descriptor and touches none of our memory.
         let done = unsafe {
             libc::ioctl(
                 event.as_raw_fd(),

@@ -43,7 +43,7 @@ impl Signals {
         let mut original = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut original))?;
         // The kernel would discard the exit status of a child if SIGCHLD were ignored.
-        // SAFETY: the default disposition runs no code of ours.
+        // SAFETY: the default disposition runs none of our code.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
         let descriptor =
             SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;

@@ -4,7 +4,7 @@
 //! Registers are numbers; 31 is the stack pointer or zero, depending on the instruction. All
 //! immediate operands are our constants, which fit.
 
-/// A register.
+/// The number of a register.
 pub(super) type R = u8;
 
 /// Register 31 as zero, and as the stack pointer.
@@ -16,11 +16,11 @@ pub(super) const SP: R = 31;
 pub(super) enum If {
     Equal = 0,
     NotEqual = 1,
-    /// Unsigned: at least, below, above.
+    /// Unsigned comparison: at least, below, above.
     HigherOrSame = 2,
     Lower = 3,
     Higher = 8,
-    /// Signed.
+    /// Signed comparison: less.
     Less = 11,
 }
 

@@ -4,7 +4,7 @@
 //! Instructions are unconditional unless the method takes a condition. All immediate operands are
 //! our constants, which fit.
 
-/// A register.
+/// The number of a register.
 pub(super) type R = u32;
 
 pub(super) const SP: R = 13;
@@ -16,11 +16,11 @@ pub(super) const PC: R = 15;
 pub(super) enum If {
     Equal = 0,
     NotEqual = 1,
-    /// Unsigned: at least, below, above.
+    /// Unsigned comparison: at least, below, above.
     HigherOrSame = 2,
     Lower = 3,
     Higher = 8,
-    /// Signed.
+    /// Signed comparison: less.
     Less = 11,
     Always = 14,
 }

@@ -1,7 +1,7 @@
 //! The A32 and T32 instructions that are UNPREDICTABLE in DDI 0406C because the program counter is
 //! an operand. Every processor may execute them differently, and differently at each address.
 //! Instructions that are UNPREDICTABLE because of register 13 or wrong fixed bits do not count: a
-//! processor executes those in the same way at every address.
+//! processor executes them in the same way at every address.
 
 /// Whether the register number in these four bits is the program counter.
 fn is_pc(code: u32, low: u32) -> bool {

@@ -310,7 +310,8 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     })
 }
 
-/// r9: the thread's id, r11: its stack's end, rdi: fs_base, r8: the stack pointer.
+/// Loads r9 with the thread's id, r11 with the end of its stack, rdi with fs_base, and r8 with the
+/// stack pointer.
 fn find_thread(a: &mut Assembler, order: &Order) {
     a.put(&[0xf3, 0x48, 0x0f, 0xae, 0xc7]); // rdfsbase rdi
     a.put_64(&[0x48, 0xb9], GOLDEN); // mov rcx, GOLDEN
@@ -343,7 +344,7 @@ fn find_thread(a: &mut Assembler, order: &Order) {
     }
 }
 
-/// rbx: the ticket, r14: the slot's state, r15: the slot.
+/// Loads rbx with the ticket, r14 with the address of the slot's state, and r15 with the slot's.
 fn take_slot(a: &mut Assembler, order: &Order) {
     a.put_32(&[0x41, 0xbd], TRIES); // mov r13d, 8
     a.here(Label::Again);

@@ -1,5 +1,5 @@
-//! The debug registers: DR0 to DR3 hold addresses, DR7 the type of each watchpoint, DR6 the bits of
-//! those that triggered (Intel SDM vol. 3, 18.2).
+//! The debug registers: DR0 to DR3 hold addresses, DR7 the type of each watchpoint, DR6 a bit for
+//! each watchpoint that triggered (Intel SDM vol. 3, 18.2).
 
 use nix::errno::Errno;
 
@@ -76,7 +76,7 @@ pub(crate) fn triggered(tid: Tid, _info: &SignalInfo, watches: &[Watch]) -> Opti
     if status & 0xf == 0 {
         return None;
     }
-    // The processor never clears it.
+    // The processor never clears DR6.
     let _ = ptrace::poke_user(tid, DR6, 0);
     let mut first = 0;
     watches

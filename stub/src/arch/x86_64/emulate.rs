@@ -1,9 +1,9 @@
 //! Executes an x86-64 instruction on the kernel's register set, without the processor (Intel SDM
 //! vol. 2).
 //!
-//! It covers the instructions that functions usually begin with, so that a breakpoint there needs
-//! neither to be removed nor a displaced copy. It also covers those that depend on their address,
-//! so that a copy in a slot never has to be rewritten.
+//! It covers the instructions with which functions usually begin. A breakpoint there then needs
+//! neither removal nor a displaced copy. It also covers the instructions that depend on their
+//! address, so that a copy in a slot never has to be rewritten.
 
 use super::super::Memory;
 use super::instruction::{Place, Prefixes, When, decode};
