@@ -1,7 +1,7 @@
-//! Drives the real server, once with a small raw client for exact packets and once with real gdb.
+//! Tests the real server with a small raw client, for exact packets, and with real gdb.
 //!
-//! The raw client is written here, on purpose without the project's own RSP crate: the
-//! two sides share no code, so that neither's misunderstanding hides the other's.
+//! The raw client does not use the project's own RSP crate, on purpose: without shared code, a
+//! misunderstanding on one side cannot hide the same one on the other.
 
 #![allow(unreachable_pub)]
 

@@ -45,8 +45,8 @@ impl Subscription {
         Some(if urgent { since } else { since + MAX_DELAY })
     }
 
-    /// Takes the entries that can be sent now, in order. Takes about [`BATCH_BYTES`] bytes of frames, or
-    /// all frames if `all` is set.
+    /// Takes the entries that can be sent now, in order. Takes about [`BATCH_BYTES`] bytes of
+    /// frames, or all frames if `all` is set.
     pub(crate) fn take_notifications(&mut self, all: bool) -> Vec<Notification> {
         let ready = self.log.as_mut().map(ThreadLog::take).unwrap_or_default();
         let mut entries = ready.into_iter().peekable();

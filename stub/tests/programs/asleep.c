@@ -1,4 +1,4 @@
-/* Calls hit(), waits for a signal, and tells. */
+/* Calls hit(), waits for a signal, and prints a line. */
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>

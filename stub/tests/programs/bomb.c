@@ -1,4 +1,4 @@
-/* Processes that fork processes, all at once; each says how many it and its own were. */
+/* Processes that fork processes, all at once. Each returns the number of processes in its tree. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>

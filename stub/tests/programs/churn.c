@@ -1,4 +1,4 @@
-/* Thousands of short threads, as soon as the file exists that a second argument names. */
+/* Thousands of short threads. With a second argument, waits until that file exists. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

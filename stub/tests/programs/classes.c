@@ -1,4 +1,4 @@
-/* Every class of instruction, in four threads: what the program prints must not depend on who traces it. */
+/* Executes every class of instruction in four threads. The output must not depend on tracing. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

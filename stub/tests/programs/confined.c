@@ -1,4 +1,5 @@
-/* Executes its further arguments: `refused` without perf_event_open(2), `unprivileged` without root's rights. */
+/* Executes its further arguments: `refused` without perf_event_open(2), `unprivileged` without the
+ * rights of root. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

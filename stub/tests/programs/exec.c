@@ -1,4 +1,5 @@
-/* Executes itself, from a thread that is not the first, while others run; the second time it ends with 9. */
+/* Executes itself from a thread that is not the first, while others run. The second run ends with
+ * exit code 9. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Makes a child by fork or vfork, which ends with 3, and says what became of it. */
+/* Creates a child with fork or vfork. The child ends with 3, and the parent prints that. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -1,5 +1,6 @@
-/* The first thread exits; another goes on, calls a function, as often as the argument says or once, and ends the process with 3. A second
-   argument has it otherwise: "returns": the other thread ends without a word; "waits": the first is still there. */
+/* The first thread exits. Another calls a function, once or as often as the argument says, and ends
+ * the process with 3. Second argument: with "returns" the other thread only returns; with "waits"
+ * the first thread stays alive. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

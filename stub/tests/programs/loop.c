@@ -1,4 +1,4 @@
-/* Runs until the file named by its argument exists, counting in two threads; then tells. */
+/* Counts in two threads until the file named by its argument exists, then checks the counts. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>

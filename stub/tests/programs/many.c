@@ -1,4 +1,4 @@
-/* Many threads that wait; all are there when ready() is called. */
+/* Many threads that wait. All exist when ready() is called. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

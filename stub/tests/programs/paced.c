@@ -1,4 +1,4 @@
-/* Calls hit() so often, with some work in between, in as many threads as is said. */
+/* Calls hit() with some work in between. Arguments: number of threads, calls per thread. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

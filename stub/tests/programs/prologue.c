@@ -1,5 +1,5 @@
-/* The instructions that functions begin with, one after the other, for a test that executes each in
- * two ways. `last` is behind them. */
+/* The instructions with which functions begin, in a row, for a test that executes each in two ways.
+ * `last` follows them. */
 #include <stdio.h>
 
 unsigned long prologue(unsigned long);

@@ -1,4 +1,4 @@
-/* Threads that each make the next one and end, until the file named by the argument exists; then tells. */
+/* Each thread creates the next one and ends, until the file named by the argument exists. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* A named thread runs and sleeps in turn; the first thread waits for it. All are there when ready() is called. */
+/* A named thread alternately runs and sleeps, and the first thread waits for it. Both exist when
+ * ready() is called. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>

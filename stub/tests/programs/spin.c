@@ -1,5 +1,6 @@
-/* Until the file named by its first argument exists: threads that call a function and count what it has done, and, as the second
- * says, [s]ignals to them, [f]orks, short [t]hreads, a library that comes and [u]nloads (its path is the third). */
+/* Threads call a function and count its results, until the file named by the first argument exists.
+ * The second argument adds [s]ignals to these threads, [f]orks, short [t]hreads, and loading and
+ * [u]nloading of a library, whose path is the third argument. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Threads that follow each other, at the same place in memory, and call one function several times each. */
+/* Threads that follow each other in the same memory. Each calls one function several times. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

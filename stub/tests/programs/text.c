@@ -1,5 +1,6 @@
-/* Text that does not stay as it is: 'm': a function whose instruction is changed behind its first byte, and wholly; 'u': the library named
- * by the second argument comes and goes, and data takes its place. Calls look() before each change; `place` is where the function is. */
+/* Text that changes. 'm': changes an instruction of a function, first without its first byte and
+ * then all of it. 'u': loads and unloads the library named by the second argument, and puts data in
+ * its place. Calls look() before each change; `place` is the function's address. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -45,7 +46,7 @@ static void changed(void) {
     look(3);
 }
 #else
-static void changed(void) { bad = 1; } /* Nobody has said how this architecture loads a constant. */
+static void changed(void) { bad = 1; } /* Not implemented for this architecture. */
 #endif
 
 static void unloaded(const char *path) {
@@ -59,7 +60,7 @@ static void unloaded(const char *path) {
         char *base = (char *)((uintptr_t)place & ~(uintptr_t)4095);
         dlclose(library);
         look(1);
-        /* As a debugging allocator would: each byte looks like a trap; or none does. */
+        /* Like a debugging allocator: every byte looks like a trap, or none does. */
         int fill = round % 2 ? 0xcc : 0x5a;
         size_t size = 4096;
         unsigned char *data = mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);

@@ -1,7 +1,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-/* Thread-local variables: of the program, of a library loaded later; each thread's holds its number. */
+/* Thread-local variables of the program and of a library that is loaded later. Each holds the
+ * number of its thread. */
 _Thread_local int own = 1;
 static int *(*plugin)(void);
 static pthread_barrier_t barrier;

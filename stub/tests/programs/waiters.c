@@ -1,4 +1,4 @@
-/* Threads that wait by a system call of their own, each until it is its turn: the program counts the calls. */
+/* Threads that wait for their turn with their own system call. The program counts the calls. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@ static int words[THREADS];
 static long calls;
 static long rounds;
 
-/* Waits while the word is 0; `call` is the instruction. */
+/* Waits while the word is 0. `call` labels the system call instruction. */
 __attribute__((noinline)) static long wait_at(int *word) {
 #if defined(__x86_64__)
     register long timeout __asm__("r10") = 0;

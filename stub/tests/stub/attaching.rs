@@ -1,4 +1,4 @@
-//! Attaching, letting go in every way, and finding the text as it was.
+//! Attaching and all ways of detaching, after which the text must be the original.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use super::programs::{address, build};
 use super::server::{Server, eventually};
 use super::target;
 
-/// A program that runs until it is told to end.
+/// A program that runs until a file appears.
 pub struct Looping {
     child: Child,
     end: PathBuf,
@@ -57,7 +57,7 @@ impl Looping {
         (server, client)
     }
 
-    /// It goes on and ends as if nobody had been there.
+    /// Ends the program and asserts that it was not disturbed.
     pub fn finish(mut self) {
         std::fs::write(&self.end, "").unwrap();
         let status = self.child.wait().unwrap();
@@ -74,7 +74,7 @@ impl Looping {
         let _ = std::fs::remove_file(&self.end);
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -97,7 +97,7 @@ pub fn tasks(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn attach_stop_detach() {
+fn attach_interrupt_and_detach() {
     let looping = Looping::start();
     let (mut server, mut client) = looping.server();
     let (pid, _) = stopped(&client.ask("?"));
@@ -119,7 +119,7 @@ fn attach_stop_detach() {
 }
 
 #[test]
-fn vanishing_client_and_sigterm_leave_the_text_original() {
+fn lost_clients_and_sigterm_restore_the_text() {
     for how in ["halted", "running", "sigterm", "sigterm running"] {
         let looping = Looping::start();
         let (mut server, mut client) = looping.server();
@@ -130,7 +130,7 @@ fn vanishing_client_and_sigterm_leave_the_text_original() {
         assert!(client.go().contains("swbreak:;"));
         if how.ends_with("running") {
             client.lift(looping.tick);
-            // Somewhere both threads never come.
+            // An address that neither thread reaches.
             client.plant(looping.main);
             client.send(b"vCont;c");
         }
@@ -147,7 +147,7 @@ fn vanishing_client_and_sigterm_leave_the_text_original() {
 }
 
 #[test]
-fn interrupt_stops_all_and_the_key_is_not_ours() {
+fn an_interrupt_stops_all_threads_and_the_key_does_not_end_the_stub() {
     let looping = Looping::start();
     let (server, mut client) = looping.server();
     for _ in 0..50 {
@@ -161,7 +161,7 @@ fn interrupt_stops_all_and_the_key_is_not_ours() {
             assert!(status.unwrap().contains("State:\tt"), "thread {tid} runs");
         }
     }
-    // The terminal's interrupt key reaches our process group too.
+    // The terminal's interrupt key reaches our process group, too.
     server.signal(2);
     assert!(client.ask("?").starts_with("T02"));
     assert_eq!(client.ask("D"), "OK");
@@ -180,9 +180,9 @@ fn many_rounds_of_attaching() {
     looping.finish();
 }
 
-/// A thread that was overlooked would run into the breakpoint with nobody to catch it.
+/// If the stub missed a thread, the breakpoint's SIGTRAP would kill the program.
 #[test]
-fn no_thread_is_overlooked() {
+fn attaching_finds_every_thread() {
     let looping = Looping::run("relay");
     for round in 0..target::many(40) {
         let (mut server, mut client) = looping.server();
@@ -198,7 +198,7 @@ fn no_thread_is_overlooked() {
 }
 
 #[test]
-fn a_program_that_is_stopped_stays_so() {
+fn a_stopped_program_stays_stopped() {
     let looping = Looping::start();
     super::server::send_signal(looping.pid(), 19);
     let state = |letter: char| {
@@ -210,7 +210,7 @@ fn a_program_that_is_stopped_stays_so() {
     client.send(b"vCont;c");
     assert!(client.silent(100));
     super::server::send_signal(looping.pid(), 18);
-    // SIGCONT itself is reported, and goes on if the client says so.
+    // The stub reports SIGCONT itself, and the client lets it pass.
     let stop = client.text();
     assert!(stop.starts_with("T13"), "{stop}");
     client.send(b"vCont;C13:-1;c");

@@ -1,4 +1,4 @@
-//! What cannot work says so in one sentence, and how to mend it.
+//! Invalid input: the error is one sentence that says how to fix it.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use super::programs::{build, sleeper};
 use super::server::{Server, command};
 use super::target;
 
-/// Runs it to its end, which must not be a success; its one line of complaint.
+/// Runs the server, which must fail, and returns its one line of error output.
 fn complaint(arguments: &[&str]) -> String {
     let output = command().args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?}");
@@ -64,7 +64,7 @@ fn processes_that_cannot_be_attached_to() {
 }
 
 #[test]
-fn ports_descriptors_and_words() {
+fn invalid_ports_descriptors_and_options() {
     let program = build("source", &["-no-pie"]);
     let program = program.to_str().unwrap();
     let server = Server::start(&[":0", program]);
@@ -109,7 +109,7 @@ fn garbage_and_half_packets_do_no_harm() {
     }
     let mut client = Client::connect(server.port);
     assert!(client.ask("?").starts_with("T05"));
-    // Well framed nonsense, in every packet that takes arguments.
+    // Malformed packets with correct framing, one for each packet that takes arguments.
     for packet in [
         "m",
         "m,",
@@ -159,7 +159,7 @@ fn garbage_and_half_packets_do_no_harm() {
         "mffffffffffffffff,ffffffffffffffff",
         "Mffffffffffffffff,2:0000",
     ] {
-        // Console output comes before a reply.
+        // Console output precedes the reply.
         let mut reply = client.ask(packet);
         while reply.len() > 2 && reply.starts_with('O') {
             reply = client.text();

@@ -1,4 +1,5 @@
-//! Breakpoints under many threads: every hit is reported once, the program loses nothing.
+//! Breakpoints with many threads: the stub reports every hit once, and the program's results are
+//! right.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,8 @@ use super::programs::{address, build};
 use super::server::Server;
 use super::target::{PC, SP};
 
-/// Continues until the end, over a breakpoint on `hit`; hits by thread, and the exit.
+/// Continues to the end with a breakpoint at `hit`. Returns the number of hits per thread, and the
+/// exit.
 fn count_hits(client: &mut Client, hit: u64) -> (HashMap<u32, u32>, String) {
     let mut hits = HashMap::new();
     loop {
@@ -24,7 +26,7 @@ fn count_hits(client: &mut Client, hit: u64) -> (HashMap<u32, u32>, String) {
 }
 
 #[test]
-fn eight_threads_every_hit_counts() {
+fn eight_threads_report_every_hit() {
     let program = build("hits", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["8", "1500"]);
     let hit = address(&program, "hit");
@@ -38,9 +40,9 @@ fn eight_threads_every_hit_counts() {
     assert_eq!(server.output(), "total 12000\n");
 }
 
-/// As gdb does it: remove, step the one thread, insert, continue.
+/// Steps over a breakpoint as gdb does: remove it, step the thread, insert it, continue.
 #[test]
-fn removed_stepped_inserted() {
+fn a_breakpoint_is_removed_stepped_over_and_inserted() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["4", "400"]);
     let hit = address(&program, "hit");
@@ -65,9 +67,9 @@ fn removed_stepped_inserted() {
     assert_eq!(hits, 1600);
 }
 
-/// Hits that were held back when their trap is removed are nobody's any more.
+/// The stub drops hits that it has not reported yet when their breakpoint is removed.
 #[test]
-fn held_back_hits_vanish_with_their_trap() {
+fn unreported_hits_are_dropped_with_their_breakpoint() {
     let program = build("hits", &["-no-pie"]);
     for _ in 0..10 {
         let (mut server, mut client) = Server::run(&program, &["8", "300"]);
@@ -96,7 +98,7 @@ fn two_hundred_threads_at_one_breakpoint() {
     assert_eq!(hits.values().sum::<u32>(), 4000);
 }
 
-/// A breakpoint on the system call instruction itself: stepping over it must not wait in the kernel
+/// A breakpoint on the system call instruction itself. Stepping over it must not wait in the kernel
 /// for a thread that is held.
 #[test]
 fn breakpoint_on_a_system_call() {
@@ -104,7 +106,7 @@ fn breakpoint_on_a_system_call() {
     let (mut server, mut client) = Server::run(&program, &["8"]);
     let ready = address(&program, "ready");
     client.plant(ready);
-    // Every `syscall` in the functions that wait: eight threads wait at a barrier.
+    // Every `syscall` instruction in the functions that wait: eight threads wait at a barrier.
     let mut calls = Vec::new();
     for function in ["pthread_barrier_wait", "__futex_abstimed_wait_common"] {
         let start = address(&program, function);
@@ -167,10 +169,10 @@ fn nothing_stays_planted_after_detach() {
     assert_eq!(server.output(), "total 24000\n");
 }
 
-/// A thread may be stopped between executing a trap and reporting it. Whatever the moment, a
-/// removed breakpoint is never heard of again and nobody stands behind it.
+/// A thread may be stopped between executing a trap and reporting it. At no time may the stub
+/// report a removed breakpoint or leave a thread after its trap.
 #[test]
-fn planted_and_removed_under_fire() {
+fn breakpoints_are_planted_and_removed_while_threads_hit_them() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["6", "2000000000"]);
     let hit = address(&program, "hit");
@@ -187,10 +189,10 @@ fn planted_and_removed_under_fire() {
     client.send(b"k");
 }
 
-/// A breakpoint that comes after the stop has not been dealt with (gdb sets one where a thread
-/// stands, and delivers a signal to it, to be told when the handler has returned).
+/// The stub reports a breakpoint that is inserted at the stopped thread's address. gdb inserts one
+/// there when it delivers a signal, so that it stops after the handler's return.
 #[test]
-fn planted_where_a_thread_stands() {
+fn a_breakpoint_is_planted_at_the_stopped_address() {
     let program = build("loop", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &[]);
     let pc = client.register(PC);
@@ -198,7 +200,7 @@ fn planted_where_a_thread_stands() {
     let stop = client.go();
     assert!(stop.contains("swbreak:;"), "{stop}");
     assert_eq!(client.register(PC), pc);
-    // Now it has; inserting it once more changes nothing.
+    // Now the stub has reported it, so inserting it again changes nothing.
     client.plant(pc);
     let (pid, tid) = stopped(&stop);
     client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
@@ -207,12 +209,12 @@ fn planted_where_a_thread_stands() {
     server.wait();
 }
 
-/// What is executed for the processor at a breakpoint does what the processor does.
+/// Instructions that the stub emulates at a breakpoint have the same effect as on the processor.
 #[test]
-fn over_a_breakpoint_as_without_one() {
+fn instructions_have_the_same_effect_under_breakpoints() {
     let program = build("prologue", &["-no-pie"]);
     let (first, last) = (address(&program, "prologue"), address(&program, "last"));
-    // Steps from `first` to `last`, with breakpoints at `places`; what is there at each step.
+    // Steps from `first` to `last` with breakpoints at `places`. Returns the state at each step.
     let walk = |places: &[u64]| {
         let (mut server, mut client) = Server::run(&program, &[]);
         client.plant(first);

@@ -1,4 +1,5 @@
-//! What tracing may cost: probes that are hit too often are paused, and what they missed is told.
+//! The budget: the stub pauses tracepoints that are hit too often, and reports how many hits they
+//! missed.
 
 use super::client::{Client, unhex};
 use super::programs::{address, build};
@@ -6,8 +7,8 @@ use super::server::{Server, eventually};
 use super::target::PC;
 use super::tracepoints::define;
 
-/// What the server says about a tracepoint, and the hundredths of a percent that the dearest second
-/// cost, and by how many microseconds a single hit cost more than was left.
+/// The server's report on one tracepoint: among others the most expensive second in hundredths of a
+/// percent, and the time in microseconds by which a single hit exceeded the budget.
 #[derive(Debug)]
 struct Told {
     worst: u64,
@@ -41,15 +42,15 @@ fn told(client: &mut Client, tracepoint: u32) -> Told {
     }
 }
 
-/// What gdb's `tstatus` says last.
+/// The notes of gdb's `tstatus`.
 fn notes(client: &mut Client) -> String {
     let status = client.ask("qTStatus");
     let (_, notes) = status.split_once(";notes:").expect(&status);
     String::from_utf8(unhex(notes.trim_end_matches(':'))).unwrap()
 }
 
-/// Runs `paced` with tracepoints at `hit` (1) and `rare` (2) to its end, draining the buffer. The
-/// frames of 1 that were sent.
+/// Runs `paced` to its end with tracepoints at `hit` (1) and `rare` (2), and drains the buffer.
+/// Returns the number of frames for tracepoint 1.
 fn trace(server: &Server, client: &mut Client, program: &std::path::Path) -> u64 {
     let _ = server;
     assert_eq!(client.ask("QTBuffer:size:1000000"), "OK");
@@ -70,7 +71,8 @@ fn trace(server: &Server, client: &mut Client, program: &std::path::Path) -> u64
         let start = rest.iter().position(|byte| *byte == b';').unwrap() + 1;
         let plain = super::client::unescape(&rest[start..]);
         let mut rest = &plain[..];
-        // Number, length, blocks: hits have none here, marks have one.
+        // Each frame has a number, a length and blocks. Frames of hits have no blocks here, marks
+        // have one.
         while let [1 | 2, 0, a, b, c, d, blocks @ ..] = rest {
             let length = u32::from_le_bytes([*a, *b, *c, *d]);
             frames += u64::from(rest[0] == 1 && length == 0);
@@ -81,7 +83,7 @@ fn trace(server: &Server, client: &mut Client, program: &std::path::Path) -> u64
     frames
 }
 
-/// What was told of a tracepoint last: pauses, nanoseconds, hits missed.
+/// The last report about a tracepoint: pauses, nanoseconds, missed hits.
 fn notified(client: &Client, tracepoint: u32) -> Option<[u64; 3]> {
     let entries = client
         .notifications
@@ -99,12 +101,12 @@ fn notified(client: &Client, tracepoint: u32) -> Option<[u64; 3]> {
 }
 
 #[test]
-fn the_hottest_is_paused_and_every_hit_accounted_for() {
+fn the_hottest_tracepoint_is_paused_and_its_missed_hits_are_counted() {
     let program = build("paced", &["-no-pie"]);
     for (threads, rounds) in [(1, 150_000), (4, 40_000)] {
         let path = program.to_str().unwrap();
         let (threads, rounds) = (threads.to_string(), rounds.to_string());
-        // The usual budget.
+        // The default budget.
         let mut server = Server::start(&["--once", ":0", path, &threads, &rounds]);
         let mut client = Client::connect(server.port);
         let frames = trace(&server, &mut client, &program);
@@ -113,15 +115,14 @@ fn the_hottest_is_paused_and_every_hit_accounted_for() {
         let notes = notes(&mut client);
         assert!(notes.starts_with("hits are missing"), "{notes}");
         assert!(hot.pauses > 0 && hot.paused_ms > 0, "{hot:?}");
-        // 5 %, and what single hits exceed it by: the server may be made to wait for a processor in
-        // the middle of one.
+        // 5 %, plus the time by which single hits exceed the budget, because the server may lose
+        // the processor during one.
         assert!(hot.worst <= 500 + 2 * hot.overrun_us / 100, "{hot:?}");
         let truth: u64 = rounds.parse::<u64>().unwrap() * threads.parse::<u64>().unwrap();
-        // How near the truth this is depends on what else the machine does; the simulation in
-        // `budget.rs` says it.
+        // The accuracy of the estimate depends on the load of the machine; the simulation in
+        // `budget.rs` tests it.
         assert!(hot.hits < truth && hot.missed > 0, "{hot:?} of {truth}");
-        // What comes rarely is not made to pay for it, unless the server itself had to wait in just
-        // such a hit.
+        // A rare tracepoint is paused only if the server itself had to wait during one of its hits.
         let rare = told(&mut client, 2);
         assert!(rare.pauses <= hot.pauses, "{rare:?} {hot:?}");
         assert!(
@@ -138,7 +139,7 @@ fn the_hottest_is_paused_and_every_hit_accounted_for() {
 }
 
 #[test]
-fn without_a_budget_every_hit_is_there() {
+fn without_a_budget_every_hit_is_recorded() {
     let program = build("paced", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["2", "10000"]);
     let frames = trace(&server, &mut client, &program);
@@ -154,9 +155,9 @@ fn without_a_budget_every_hit_is_there() {
     assert_eq!(server.output(), "total 20000\n");
 }
 
-/// However little tracing may cost: what the client needs is not paused.
+/// The stub never pauses tracepoints that the client needs, whatever the budget is.
 #[test]
-fn what_is_needed_is_there_whatever_it_costs() {
+fn needed_tracepoints_are_never_paused() {
     let program = build("paced", &["-no-pie"]);
     let path = program.to_str().unwrap();
     let mut server = Server::start(&["--once", "--budget", "0.001%", ":0", path, "2", "10000"]);
@@ -177,7 +178,7 @@ fn what_is_needed_is_there_whatever_it_costs() {
     assert_eq!(server.output(), "total 20000\n");
 }
 
-/// The program waits for an observer only where the stub was started to let it.
+/// The program waits for an observer only if the stub was started without a budget.
 #[test]
 fn an_observer_has_the_program_wait_only_without_a_budget() {
     let program = build("paced", &["-no-pie"]);
@@ -192,10 +193,9 @@ fn an_observer_has_the_program_wait_only_without_a_budget() {
     }
 }
 
-/// A client says what tracing may cost: at most what the stub was started with, and until it
-/// leaves.
+/// A client can limit the cost of tracing, up to the stub's own limit and until the client leaves.
 #[test]
-fn a_client_says_what_tracing_may_cost() {
+fn a_client_limits_the_cost_of_tracing() {
     let program = build("paced", &["-no-pie"]);
     let path = program.to_str().unwrap();
     let mut server = Server::start(&["--once", ":0", path, "2", "10000"]);
@@ -235,10 +235,10 @@ fn a_client_says_what_tracing_may_cost() {
     });
 }
 
-/// The traps of paused probes are not seen, not lost, and gone in the end; nor do breakpoints at
-/// the same place mind.
+/// Traps of paused tracepoints are invisible, stay intact and are removed in the end. Breakpoints
+/// at the same address work.
 #[test]
-fn a_breakpoint_where_a_probe_is_paused() {
+fn a_breakpoint_at_a_paused_tracepoint() {
     let program = build("paced", &["-no-pie"]);
     let path = program.to_str().unwrap();
     let mut server = Server::start(&["--once", ":0", path, "1", "60000"]);

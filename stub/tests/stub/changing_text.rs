@@ -1,5 +1,5 @@
-//! Traps in text that the program changes, unloads, and puts data in the place of: it must run as
-//! if there were none.
+//! Traps in text that the program changes, unloads or replaces by data. The program must run as if
+//! there were no traps.
 
 use super::client::{Client, field, little_endian, stopped};
 use super::programs::{address, build};
@@ -28,14 +28,14 @@ impl Changing {
         }
     }
 
-    /// Goes on to where the program looks up; gives its stage, and its process.
+    /// Continues to the next call of look(). Returns the stage and the process.
     fn next(&mut self) -> (u64, u32) {
         let stop = self.client.go();
         assert!(field(&stop, "swbreak").is_some(), "{stop}");
         (self.client.register(ARGUMENT), stopped(&stop).0)
     }
 
-    /// Where the function is now.
+    /// Address of the function at present.
     fn function(&mut self) -> u64 {
         let read = format!("m{:x},{POINTER:x}", self.place);
         let place = little_endian(&self.client.ask(&read));
@@ -50,7 +50,7 @@ impl Changing {
     }
 }
 
-/// The kernel's word on what is in memory.
+/// Reads memory through the kernel, with traps visible.
 fn in_memory(pid: u32, at: u64) -> [u8; 6] {
     let mut bytes = [0; 6];
     use std::os::unix::fs::FileExt;
@@ -59,13 +59,13 @@ fn in_memory(pid: u32, at: u64) -> [u8; 6] {
     bytes
 }
 
-/// `mov eax, value; ret`
+/// The code `mov eax, value; ret`.
 fn loads(value: u8) -> [u8; 6] {
     [0xb8, value, 0, 0, 0, 0xc3]
 }
 
 #[test]
-fn an_instruction_that_is_changed_behind_its_trap() {
+fn an_instruction_is_changed_under_its_trap() {
     for trap in ["tracepoint", "breakpoint"] {
         let mut program = Changing::run(&[]);
         assert_eq!(program.next().0, 0);
@@ -84,11 +84,11 @@ fn an_instruction_that_is_changed_behind_its_trap() {
             }
             assert_eq!(program.next().0, 1);
         }
-        // The program writes over the trap, which is its right.
+        // The program overwrites the trap, which it may do.
         let (stage, pid) = program.next();
         assert_eq!((stage, in_memory(pid, at)), (2, loads(100)));
         assert_eq!(program.client.ask(&format!("m{at:x},6")), "b864000000c3");
-        // It can be probed again as it is now.
+        // The new instruction can be probed, too.
         if trap == "tracepoint" {
             define(&mut program.client, 2, at, &[]);
             assert_eq!(program.next().0, 3);
@@ -105,10 +105,10 @@ fn an_instruction_that_is_changed_behind_its_trap() {
 }
 
 #[test]
-fn a_library_that_comes_and_goes() {
+fn traps_in_a_library_that_is_loaded_and_unloaded() {
     let library = build("there", &["-shared", "-fPIC"]);
-    // When a trap is taken back: when the library is gone, when data is in its place, or with all
-    // others in the end.
+    // Stage at which the trap is removed: without the library, with data in its place, or at the
+    // end with all others.
     for (when, movable) in [1, 2, 3]
         .into_iter()
         .flat_map(|when| [(when, 0), (when, 5)])
@@ -146,7 +146,7 @@ fn a_library_that_comes_and_goes() {
     }
 }
 
-/// Who takes a breakpoint back is told that it is not there any more.
+/// Removing a breakpoint that is gone with its library returns an error.
 #[test]
 fn a_breakpoint_in_a_library_that_is_gone() {
     let library = build("there", &["-shared", "-fPIC"]);

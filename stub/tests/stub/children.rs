@@ -23,7 +23,7 @@ fn run(kinds: &str, rounds: u32, visits: u32) {
         assert!(stop.contains("swbreak:;"), "{kinds}: {stop}");
         hits += 1;
     }
-    // The children's visits are not reported; the busy thread's are, every one.
+    // The stub does not report the children's hits. It reports every hit of the busy thread.
     assert_eq!(
         hits,
         visits - if kinds.contains('v') { 2 * rounds } else { 0 }
@@ -49,14 +49,14 @@ fn spawn_under_a_planted_breakpoint() {
 }
 
 #[test]
-fn all_at_once() {
+fn forks_vforks_and_spawns_at_once() {
     run("fvs", 30, 90);
 }
 
-/// A child ends while its parent's stop is being told, with which it goes on at the same moment:
-/// that is told next.
+/// A child ends while the client sees its parent's stop, and the next resume resumes both. The next
+/// report must be the child's end.
 #[test]
-fn an_end_beside_another_stop_is_told() {
+fn an_end_during_another_stop_is_reported() {
     let program = build("family", &["-no-pie"]);
     let program = program.to_str().unwrap();
     for _ in 0..many(40) {
@@ -88,15 +88,15 @@ fn exec_from_another_thread() {
         let (pid, tid) = stopped(&stop);
         assert_eq!(pid, tid);
         assert_eq!(client.threads(), [pid]);
-        // The trap went with the memory it was in.
+        // The trap is gone with the memory.
         client.plant(again);
         assert!(client.go().contains("swbreak:;"));
         assert_eq!(client.go(), format!("W09;process:{pid:x}"));
     }
 }
 
-/// Resumes, and interrupts sooner or later; now and then not at all: on a busy machine the
-/// interrupt may come before any instruction is executed.
+/// Resumes, and interrupts after a while. Now and then it does not interrupt, because on a busy
+/// machine the interrupt may arrive before the program has executed any instruction.
 fn go_for_a_while(client: &mut Client, round: u64) -> String {
     if round % 16 == 15 {
         return client.go();
@@ -107,10 +107,9 @@ fn go_for_a_while(client: &mut Client, round: u64) -> String {
     client.text()
 }
 
-/// Halting in the middle of everything, again and again: no hit is lost to an interrupt in front of
-/// a trap.
+/// Frequent interrupts: no hit is lost because a thread is interrupted just before a trap.
 #[test]
-fn interrupted_all_the_while() {
+fn frequent_interrupts_lose_no_hit() {
     let program = build("children", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["fvs", "40"]);
     assert_eq!(client.ask("QPassSignals:14"), "OK");
@@ -121,7 +120,7 @@ fn interrupted_all_the_while() {
         let stop = go_for_a_while(&mut client, round);
         if stop.contains("swbreak:;") {
             hits += 1;
-            // The interrupt may still be on its way to a program that is halted: it is due then.
+            // The interrupt may still be on its way to a halted program, and is reported later.
         } else if stop.starts_with("T02") {
             interrupts += 1;
         } else {

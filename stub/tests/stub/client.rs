@@ -1,4 +1,4 @@
-//! A raw client: it sends packet bodies and returns packet bodies.
+//! A raw client that sends and receives packet bodies.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,19 +10,19 @@ pub struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
     pub supported: String,
-    /// The bodies of the notifications that came before the packets received so far.
+    /// The bodies of the notifications received so far.
     pub notifications: Vec<String>,
-    /// The same as bytes, still escaped.
+    /// The same bodies as bytes, still escaped.
     pub notified: Vec<Vec<u8>>,
 }
 
 impl Client {
-    /// Connects and says hello: no acknowledgements, multiprocess, all stop reasons.
+    /// Connects without acknowledgements, with multiprocess and all stop reasons.
     pub fn connect(port: u16) -> Client {
         Client::connect_for(port, "swbreak+;exec-events+;no-resumed+;QThreadEvents+")
     }
 
-    /// The same, with these features of its own.
+    /// Like [`Client::connect`], but with these features.
     pub fn connect_for(port: u16, features: &str) -> Client {
         let mut client = Client::raw(port);
         client.supported = client.ask(&format!("qSupported:multiprocess+;{features}"));
@@ -41,7 +41,7 @@ impl Client {
         client
     }
 
-    /// The next notification of this name: what follows it.
+    /// Waits for a notification with this name, and returns the text after the name.
     pub fn told(&mut self, name: &str) -> String {
         let start = format!("{name}:");
         let known = self.notifications.iter();
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     pub fn raw(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -92,7 +92,7 @@ impl Client {
         self.write(&packet);
     }
 
-    /// The next packet's body, as it stands on the wire.
+    /// The next packet's body, still escaped.
     pub fn receive(&mut self) -> Vec<u8> {
         loop {
             match self
@@ -113,7 +113,7 @@ impl Client {
         self.body()
     }
 
-    /// The next notification's body. No packet may come before it.
+    /// The next notification's body. Panics if a packet precedes it.
     pub fn notification(&mut self) -> String {
         loop {
             match self
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// What follows a packet's first byte.
+    /// Reads the rest of a packet after its first byte.
     fn body(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
@@ -152,7 +152,7 @@ impl Client {
         self.text()
     }
 
-    /// No signal stops the program.
+    /// Makes all signals pass without a stop.
     pub fn pass_all_signals(&mut self) {
         let all: Vec<String> = (1..=0x97).map(|signal| format!("{signal:x}")).collect();
         assert_eq!(self.ask(&format!("QPassSignals:{}", all.join(";"))), "OK");
@@ -168,17 +168,17 @@ impl Client {
         assert_eq!(self.ask(&format!("Z0,{at:x},{}", kind())), "OK");
     }
 
-    /// Takes it out.
+    /// Removes a breakpoint.
     pub fn lift(&mut self, at: u64) {
         assert_eq!(self.ask(&format!("z0,{at:x},{}", kind())), "OK");
     }
 
-    /// Resumes everything; the stop that follows.
+    /// Resumes all threads, and returns the next stop.
     pub fn go(&mut self) -> String {
         self.ask("vCont;c")
     }
 
-    /// Whether nothing comes for a while.
+    /// True if nothing arrives for this time.
     pub fn silent(&mut self, for_ms: u64) -> bool {
         let short = Some(Duration::from_millis(for_ms));
         self.stream.set_read_timeout(short).unwrap();
@@ -190,7 +190,7 @@ impl Client {
         byte.is_none()
     }
 
-    /// All of an object, with escapes undone.
+    /// Reads a whole object, without escapes.
     pub fn transfer(&mut self, object: &str, annex: &str) -> String {
         let mut whole = Vec::new();
         loop {
@@ -206,7 +206,7 @@ impl Client {
         }
     }
 
-    /// The threads' ids.
+    /// The ids of all threads.
     pub fn threads(&mut self) -> Vec<u32> {
         let reply = self.ask("qfThreadInfo");
         assert_eq!(self.ask("qsThreadInfo"), "l");
@@ -220,7 +220,7 @@ impl Client {
         little_endian(&reply)
     }
 
-    /// Sets a register of a pointer's size.
+    /// Sets a register of pointer size.
     pub fn set_register(&mut self, number: u32, value: u64) {
         let bytes = &value.to_le_bytes()[..POINTER];
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -228,7 +228,7 @@ impl Client {
     }
 }
 
-/// `pPID.TID`.
+/// Parses `pPID.TID`.
 pub fn tid(id: &str) -> (u32, u32) {
     let (pid, tid) = id.strip_prefix('p').unwrap().split_once('.').unwrap();
     let number = |digits| u32::from_str_radix(digits, 16).unwrap();

@@ -1,5 +1,5 @@
-//! Several clients of one server: one controls, others observe and leave no trace in what that one
-//! sees.
+//! Several clients of one server: one controls the program, the others observe and change nothing
+//! that the controlling client sees.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use super::server::{Server, eventually};
 use super::target::{self, PC, SP};
 use super::tracepoints::{define, frames, hits, status};
 
-/// A server that outlives its first client, with a program.
+/// Starts a server that outlives its first client.
 fn serve(program: &std::path::Path, arguments: &[&str]) -> Server {
-    // Every hit counts here.
+    // No budget: every hit counts.
     let mut all = vec!["--budget", "none", ":0", program.to_str().unwrap()];
     all.extend(arguments);
     Server::start(&all)
 }
 
-/// Has an observer note every hit of a place, with the thread.
+/// Makes an observer record every hit at an address, with the thread.
 fn trace(client: &mut Client, at: u64) {
     assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
     assert_eq!(client.ask("QTinit"), "OK");
@@ -31,7 +31,7 @@ fn trace(client: &mut Client, at: u64) {
 }
 
 #[test]
-fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
+fn an_observer_traces_invisibly_to_the_controller() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let each = target::many(1500);
@@ -43,7 +43,7 @@ fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
     let (pid, _) = stopped(&observer.ask("?"));
     assert_eq!(stopped(&control.ask("?")).0, pid);
     trace(&mut observer, hit);
-    // The controller has no such thing, and may use the same place for its own.
+    // The controller does not see this tracepoint, and may define its own at the same address.
     assert_eq!(status(&mut control, "tframes"), 0);
     assert_eq!(control.ask("qTfP"), "l");
     define(&mut control, 1, hit, &[]);
@@ -59,7 +59,7 @@ fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
         observer.ask("qTStatus");
         frames(&observer).len() as u64 == all
     });
-    // What one does with its tracepoints is nothing to the other.
+    // Tracepoints of one client do not affect the other's.
     assert_eq!(control.ask("QTinit"), "OK");
     assert!(observer.ask("qTStatus").starts_with("T1;"));
     assert_eq!(hits(&mut observer, 1, hit), all);
@@ -71,7 +71,7 @@ fn an_observer_traces_and_the_controller_sees_nothing_of_it() {
 }
 
 #[test]
-fn an_observer_looks_at_running_threads() {
+fn an_observer_reads_running_threads() {
     let program = build("loop", &["-no-pie"]);
     let server = serve(&program, &[]);
     let mut control = Client::connect(server.port);
@@ -92,11 +92,11 @@ fn an_observer_looks_at_running_threads() {
         assert!(sp > 0x1000);
         assert_eq!(observer.ask(&format!("m{sp:x},8")).len(), 16);
     }
-    // Whoever is gone has no registers, and the rest is there.
+    // A thread that is gone has no registers, but the reply contains the others.
     let all = stacks(&mut observer, 16, &[1, pid]);
     assert_eq!(all.len(), 2);
     assert!(all[0].1.is_empty() && !all[1].1.is_empty());
-    // Nothing of this was a stop.
+    // None of this was a stop.
     assert!(control.silent(50));
     for packet in [
         "vCont;c",
@@ -123,7 +123,7 @@ fn an_observer_looks_at_running_threads() {
     assert_eq!(observer.told("UnspoolEnd"), format!("X09;process:{pid:x}"));
 }
 
-/// `qUnspoolStacks`: thread, registers, stack.
+/// Reads `qUnspoolStacks`: thread, registers, stack.
 fn stacks(client: &mut Client, length: usize, tids: &[u32]) -> Vec<(u32, Vec<u8>, Vec<u8>)> {
     let list: Vec<String> = tids.iter().map(|tid| format!("{tid:x}")).collect();
     client.send(format!("qUnspoolStacks:{length:x};{}", list.join(";")).as_bytes());
@@ -143,7 +143,7 @@ fn stacks(client: &mut Client, length: usize, tids: &[u32]) -> Vec<(u32, Vec<u8>
 }
 
 #[test]
-fn a_second_who_wants_control_is_told_who_has_it() {
+fn a_second_controller_is_refused_and_learns_the_first() {
     let program = build("hits", &["-no-pie"]);
     let mut server = serve(&program, &["1", "1"]);
     let mut control = Client::connect(server.port);
@@ -163,14 +163,14 @@ fn a_second_who_wants_control_is_told_who_has_it() {
         "{answer}"
     );
     assert_eq!(second.byte(), None);
-    // That was nothing to the first.
+    // The first client is not affected.
     assert!(control.go().starts_with("W00"));
     drop(control);
     assert!(server.wait().success());
 }
 
 #[test]
-fn observed_the_program_goes_on_when_its_controller_detaches() {
+fn an_observed_program_runs_on_when_its_controller_detaches() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let each = target::many(2000);
@@ -187,7 +187,7 @@ fn observed_the_program_goes_on_when_its_controller_detaches() {
             .starts_with("E.the client at 127.0.0.1")
     );
     control.plant(end);
-    // In mid-run; what was planted for it goes, what the observer planted stays.
+    // Detach in the middle of a run: the controller's traps go, the observer's stay.
     control.plant(hit);
     for _ in 0..3 {
         let stop = control.go();
@@ -204,14 +204,14 @@ fn observed_the_program_goes_on_when_its_controller_detaches() {
 }
 
 #[test]
-fn the_last_observer_takes_everything_along() {
+fn the_program_is_untraced_after_the_last_observer() {
     let program = build("loop", &["-no-pie"]);
     let mut server = serve(&program, &[]);
     let mut observer = Client::observe(server.port);
     let (pid, _) = stopped(&observer.ask("?"));
     assert_eq!(observer.ask("QUnspoolGo"), "OK");
     eventually("threads", || observer.threads().len() > 1);
-    // One that vanishes changes nothing.
+    // An observer that disconnects changes nothing.
     drop(observer);
     let mut observer = Client::observe(server.port);
     assert_eq!(observer.told("UnspoolControl"), "free");
@@ -224,13 +224,13 @@ fn the_last_observer_takes_everything_along() {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         status.contains("TracerPid:\t0")
     });
-    // Who started it has the terminal until the program is done with it.
+    // The stub, which started the program, keeps the terminal until the program ends.
     super::server::send_signal(pid, 9);
     assert!(server.wait().success());
 }
 
 #[test]
-fn gdb_comes_and_goes_beside_an_observer() {
+fn gdb_attaches_and_detaches_beside_an_observer() {
     let program = build("hits", &["-no-pie"]);
     let hit = address(&program, "hit");
     let mut server = serve(&program, &["4", "3000"]);
@@ -263,7 +263,7 @@ fn gdb_comes_and_goes_beside_an_observer() {
 }
 
 #[test]
-fn the_controller_vanishes_and_another_comes() {
+fn a_lost_controller_is_replaced_by_another() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let mut server = serve(&program, &["4", "1000"]);
@@ -286,9 +286,9 @@ fn the_controller_vanishes_and_another_comes() {
     assert_eq!(server.output(), "total 4000\n");
 }
 
-/// Two that do not read: one has its buffer drained, one asks for much.
+/// Two clients that do not read: one drains its trace, and one requests a lot of memory.
 #[test]
-fn who_does_not_read_holds_up_nobody() {
+fn clients_that_do_not_read_do_not_block_others() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let server = serve(&program, &["4", "20000"]);
@@ -308,7 +308,7 @@ fn who_does_not_read_holds_up_nobody() {
     assert!(control.go().contains("swbreak:;"));
     assert!(control.ask(&format!("m{hit:x},40")).len() > 4);
     assert!(since.elapsed() < Duration::from_secs(25));
-    // Both get what they are owed once they read.
+    // Both receive the pending output once they read.
     for _ in 0..2000 {
         assert_eq!(greedy.receive().len(), 0x2000);
     }
@@ -317,7 +317,7 @@ fn who_does_not_read_holds_up_nobody() {
     assert_eq!(control.ask("D"), "OK");
 }
 
-/// Has threads that come to `hit` wait for the observer, by `trace_stop`.
+/// Makes threads that reach `hit` wait for the observer, with `trace_stop`.
 fn wait_at(observer: &mut Client, hit: u64) {
     assert_eq!(observer.ask("QTinit"), "OK");
     assert_eq!(observer.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
@@ -326,10 +326,10 @@ fn wait_at(observer: &mut Client, hit: u64) {
     assert_eq!(observer.ask("QTStart"), "OK");
 }
 
-/// A thread that sets `trace_stop` waits for its observer, and nobody else; however little tracing
-/// may cost, each does.
+/// A thread that sets `trace_stop` waits for its observer while all others run. The budget does not
+/// prevent the wait.
 #[test]
-fn a_thread_is_held_for_an_observer_a_moment_at_most() {
+fn a_hold_for_an_observer_times_out() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let path = program.to_str().unwrap();
@@ -349,7 +349,7 @@ fn a_thread_is_held_for_an_observer_a_moment_at_most() {
             let registers = &stacks(&mut observer, 0, &list)[0].1;
             assert_eq!(target::register(registers, PC), hit);
             seen.push(thread.to_owned());
-            // The last one is left to itself.
+            // Do not release the last thread.
             if seen.len() < 6 {
                 assert_eq!(observer.ask(&format!("QUnspoolRelease:{thread}")), "OK");
             }
@@ -365,9 +365,9 @@ fn a_thread_is_held_for_an_observer_a_moment_at_most() {
     assert_eq!(server.output(), "total 6\n");
 }
 
-/// What an observer says while a thread waits for it shows that it is at work: the thread waits on.
+/// Each packet of an observer extends the hold of a thread.
 #[test]
-fn a_thread_waits_for_an_observer_at_work() {
+fn packets_of_an_observer_extend_a_hold() {
     let program = build("hits", &["-no-pie"]);
     let hit = address(&program, "hit");
     let path = program.to_str().unwrap();
@@ -378,7 +378,8 @@ fn a_thread_waits_for_an_observer_at_work() {
     let held = observer.told("UnspoolHeld");
     let (thread, _) = held.split_once(',').unwrap();
     let (since, mut said) = (Instant::now(), Instant::now());
-    // Silent for less than the five seconds each time, unless this machine has too much else to do.
+    // The observer is silent for less than five seconds each time, unless this machine is
+    // overloaded.
     while since.elapsed() < Duration::from_secs(7) {
         std::thread::sleep(Duration::from_millis(300));
         assert!(observer.ask("qTStatus").starts_with("T1;"));
@@ -387,7 +388,7 @@ fn a_thread_waits_for_an_observer_at_work() {
         }
         said = Instant::now();
     }
-    // An error would say that it has gone on by itself.
+    // An error would mean that the thread has continued by itself.
     assert_eq!(observer.ask(&format!("QUnspoolRelease:{thread}")), "OK");
     assert!(observer.told("UnspoolEnd").starts_with("W00"));
     drop(observer);
@@ -395,9 +396,10 @@ fn a_thread_waits_for_an_observer_at_work() {
     assert_eq!(server.output(), "total 1\n");
 }
 
-/// An observer begins anew when the process executes something, before that does.
+/// When the process executes a file, the observer can set up its trace again before the new program
+/// runs.
 #[test]
-fn an_observer_is_told_of_an_exec() {
+fn an_exec_is_reported_to_an_observer() {
     let program = build("exec", &["-no-pie"]);
     let server = serve(&program, &[]);
     let mut observer = Client::observe(server.port);
@@ -417,7 +419,7 @@ fn an_observer_is_told_of_an_exec() {
 }
 
 #[test]
-fn there_is_room_for_eight() {
+fn eight_clients_can_connect() {
     let program = build("loop", &["-no-pie"]);
     let server = serve(&program, &[]);
     let mut clients: Vec<Client> = (0..8).map(|_| Client::observe(server.port)).collect();
@@ -427,7 +429,7 @@ fn there_is_room_for_eight() {
         .unwrap();
     let mut nothing = [0; 1];
     assert!(matches!(ninth.read(&mut nothing), Ok(0) | Err(_)));
-    // An endless packet of one is dropped, and nobody else notices.
+    // The stub drops an endless packet of one client, without effect on others.
     clients[0].write(b"$");
     for _ in 0..64 {
         clients[0].write(&[b'a'; 4096]);
@@ -438,7 +440,7 @@ fn there_is_room_for_eight() {
     );
     clients[0].write(b"#00");
     assert!(field(&clients[0].ask("?"), "thread").is_some());
-    // The place of one that has left is free as soon as the stub has noticed.
+    // A client that has left makes room as soon as the stub has noticed.
     drop(clients.pop());
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -455,9 +457,9 @@ fn there_is_room_for_eight() {
     }
 }
 
-/// `qUnspoolTimes` says what `/proc` says of threads that stand.
+/// `qUnspoolTimes` returns the same times for stopped threads as `/proc`.
 #[test]
-fn what_threads_had_of_the_processors() {
+fn processor_times_of_threads() {
     let looping = Looping::start();
     let (mut server, mut client) = looping.server();
     let tids = tasks(looping.pid());

@@ -1,4 +1,4 @@
-//! Breakpoints with commands: the server prints, and nobody stops.
+//! Breakpoints with commands: the server prints, and no thread stops.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,8 @@ use super::programs::{address, build};
 use super::server::{Server, eventually, send_signal};
 use super::target::{ARGUMENT, POINTER, STUB, is_emulated, kind, many};
 
-/// Prints `*count` where `hit(long *count)` begins: reg, ref, channel and function, printf, end.
+/// Commands that print `*count` at the entry of `hit(long *count)`: reg, ref, channel and function,
+/// printf, end.
 fn prints(persist: u32) -> String {
     let reference = if POINTER == 8 { 0x1a } else { 0x19 };
     let format = b"count %ld\\n\0";
@@ -19,7 +20,7 @@ fn prints(persist: u32) -> String {
     format!("cmds:{persist},X{:x},{code}", code.len() / 2)
 }
 
-/// `*count` is odd: reg, ref, const8 1, bit_and, end.
+/// The condition that `*count` is odd: reg, ref, const8 1, bit_and, end.
 fn odd() -> String {
     let reference = if POINTER == 8 { 0x1a } else { 0x19 };
     format!("X8,2600{ARGUMENT:02x}{reference:02x}22010f27;")
@@ -30,7 +31,7 @@ fn plant(client: &mut Client, at: u64, terms: &str) {
     assert_eq!(client.ask(&packet), "OK", "{packet}");
 }
 
-/// How often each count was printed, and the other lines.
+/// Number of times that each count was printed, and the other lines.
 fn lines(output: &str) -> (HashMap<u32, u32>, Vec<&str>) {
     let mut counts = HashMap::new();
     let mut others = Vec::new();
@@ -44,11 +45,11 @@ fn lines(output: &str) -> (HashMap<u32, u32>, Vec<&str>) {
 }
 
 #[test]
-fn eight_threads_print() {
+fn eight_threads_print_every_hit() {
     let program = build("hits", &["-no-pie"]);
     let rounds = if is_emulated() { 30 } else { 1000 };
     let hit = address(&program, "hit");
-    // What cannot be executed is left, and what comes next is executed: const8 0, ref8, end.
+    // A failing command is abandoned, and the next one runs: const8 0, ref8, end.
     let faulty = format!("cmds:0,X4,22001727{}", &prints(0)["cmds:0,".len()..]);
     for (terms, step) in [(prints(0), 1), (odd() + &prints(0), 2), (faulty, 1)] {
         let (mut server, mut client) = Server::run(&program, &["8", &rounds.to_string()]);
@@ -65,9 +66,9 @@ fn eight_threads_print() {
     }
 }
 
-/// A client that wants to be told plants it anew without commands.
+/// To get reports, the client inserts the breakpoint again without commands.
 #[test]
-fn the_list_that_came_last_counts() {
+fn the_last_list_of_commands_applies() {
     let program = build("hits", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["1", "20"]);
     let hit = address(&program, "hit");
@@ -79,7 +80,7 @@ fn the_list_that_came_last_counts() {
     assert!(client.go().starts_with("W00"));
     drop(client);
     server.wait();
-    // The first hit has been told.
+    // The first hit was a stop.
     let expected = (1..20).map(|count| (count, 1)).collect();
     assert_eq!(lines(&server.output()), (expected, vec!["total 20"]));
 }
@@ -93,7 +94,7 @@ fn serve(program: &Path, rounds: u32) -> (Server, Client, u32) {
 }
 
 #[test]
-fn they_persist_if_that_is_asked_for() {
+fn commands_persist_on_request() {
     let program = build("hits", &["-no-pie"]);
     let hit = address(&program, "hit");
     let rounds = many(500);
@@ -111,9 +112,9 @@ fn they_persist_if_that_is_asked_for() {
     }
 }
 
-/// They end when a client controls the program again, and with the server.
+/// Persistent commands end when a client takes control of the program again, and with the server.
 #[test]
-fn what_persists_ends() {
+fn persistent_commands_end_with_the_next_controller() {
     let program = build("hits", &["-no-pie"]);
     let hit = address(&program, "hit");
     for again in [true, false] {
@@ -147,7 +148,7 @@ fn what_persists_ends() {
     }
 }
 
-/// gdb itself prints with C's functions in one style, and leaves it to the server in the other.
+/// In one style gdb prints with the program's C functions, in the other the server prints.
 #[test]
 fn gdb_prints_the_same() {
     let program = build("hits", &["-O0"]);

@@ -1,5 +1,5 @@
-//! Breakpoints with conditions: only hits for which one is true stop anybody, and the program loses
-//! nothing.
+//! Breakpoints with conditions: only hits with a true condition stop a thread, and the program's
+//! results are right.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,16 @@ use super::programs::{address, build};
 use super::server::Server;
 use super::target::{ARGUMENT, PC, POINTER, STUB, kind, many};
 
-/// `*count == number` where `hit(long *count)` begins: reg, ref, const16, equal, end.
+/// The condition `*count == number` at the entry of `hit(long *count)`: reg, ref, const16, equal,
+/// end.
 fn counts(number: u16) -> String {
     let reference = if POINTER == 8 { 0x1a } else { 0x19 };
     format!("X9,2600{ARGUMENT:02x}{reference:02x}23{number:04x}1327")
 }
 
-/// Memory that is not there: const8 0, ref8, end.
+/// A condition that reads unmapped memory: const8 0, ref8, end.
 const UNREADABLE: &str = "X4,22001727";
-/// const8 0, end.
+/// A false condition: const8 0, end.
 const FALSE: &str = "X3,220027";
 const TRUE: &str = "X3,220127";
 
@@ -26,7 +27,7 @@ fn plant(client: &mut Client, at: u64, conditions: &str) {
     assert_eq!(client.ask(&packet), "OK", "{packet}");
 }
 
-/// Continues until the end. How often each thread stopped.
+/// Continues to the end. Returns the number of stops per thread.
 fn stops(client: &mut Client, at: u64) -> HashMap<u32, usize> {
     let mut stops = HashMap::new();
     loop {
@@ -42,7 +43,7 @@ fn stops(client: &mut Client, at: u64) -> HashMap<u32, usize> {
 }
 
 #[test]
-fn eight_threads_stop_where_one_is_true() {
+fn eight_threads_stop_at_true_conditions() {
     let program = build("hits", &["-no-pie"]);
     let rounds = many(3000);
     let hit = address(&program, "hit");
@@ -62,7 +63,7 @@ fn eight_threads_stop_where_one_is_true() {
 }
 
 #[test]
-fn the_list_that_came_last_counts() {
+fn the_last_list_of_conditions_applies() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["1", "200"]);
     let hit = address(&program, "hit");
@@ -76,7 +77,7 @@ fn the_list_that_came_last_counts() {
     assert_eq!(count(&mut client), 20);
     plant(&mut client, hit, &counts(40));
     assert_eq!(count(&mut client), 40);
-    // The client can do that better.
+    // On an error the client must decide, so the thread stops.
     plant(&mut client, hit, &(FALSE.to_owned() + UNREADABLE));
     assert_eq!(count(&mut client), 41);
     client.plant(hit);
@@ -90,10 +91,10 @@ fn the_list_that_came_last_counts() {
     assert!(client.go().starts_with("W00"));
 }
 
-/// A step onto a breakpoint is a step, whatever its condition; one from it executes the instruction
-/// there; within a range only true ones end it.
+/// A step onto a breakpoint stops whatever its condition is. A step from it executes the
+/// instruction there. A range step stops only at true conditions.
 #[test]
-fn steps() {
+fn steps_onto_and_from_conditional_breakpoints() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["1", "200"]);
     let hit = address(&program, "hit");
@@ -118,7 +119,7 @@ fn steps() {
     assert_ne!(step(&mut client, "s").1, third);
     plant(&mut client, hit, &counts(60));
     assert!(client.go().starts_with("T05swbreak:;"));
-    // From `hit` on, past both.
+    // From `hit` on, past the other two.
     let range = format!("r{hit:x},{:x}", third + 1);
     let (broke, after) = step(&mut client, &range);
     assert!(!broke && after != second && after != third, "{after:x}");
@@ -128,7 +129,7 @@ fn steps() {
     assert_eq!(step(&mut client, &range), (true, third));
 }
 
-/// In non-stop mode nobody else stops for a hit that counts, either.
+/// In non-stop mode a hit with a true condition stops no other thread either.
 #[test]
 fn non_stop() {
     let program = build("hits", &["-no-pie"]);
@@ -161,7 +162,7 @@ fn non_stop() {
 }
 
 #[test]
-fn gdb_leaves_them_to_the_server() {
+fn gdb_sends_conditions_to_the_server() {
     let program = build("hits", &["-no-pie"]);
     let text = gdb(
         &program,
@@ -189,10 +190,10 @@ fn gdb_leaves_them_to_the_server() {
     assert!(!text.contains("does not support"), "{text}");
 }
 
-/// Children that gdb debugs have their parent's breakpoints with their conditions; others are not
-/// stopped by them.
+/// Children that gdb debugs have their parent's conditional breakpoints. Other children do not stop
+/// at them.
 #[test]
-fn gdb_follows_children_with_them() {
+fn gdb_follows_children_with_conditional_breakpoints() {
     let program = build("family", &["-O0"]);
     for kind in ["fork", "vfork"] {
         for follow in ["child", "parent"] {

@@ -1,5 +1,5 @@
-//! More of everything than is reasonable: threads, processes, attachments. The program's own
-//! results tell whether it noticed.
+//! Large numbers of threads, processes and attaches. The program's own results show whether it was
+//! disturbed.
 
 use super::client::Client;
 use super::programs::{address, build};
@@ -8,8 +8,8 @@ use super::spinning::Spinning;
 use super::target::{EXIT_GROUP, SP, is_emulated, many};
 use super::tracepoints::{define, hits};
 
-/// Runs to the program's end with a tracepoint at `function`; how often that was hit, and what the
-/// program wrote.
+/// Runs the program to its end with a tracepoint at `function`. Returns the number of hits and the
+/// program's output.
 fn traced(name: &str, arguments: &[&str], function: &str) -> (u64, String) {
     let program = build(name, &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, arguments);
@@ -18,7 +18,7 @@ fn traced(name: &str, arguments: &[&str], function: &str) -> (u64, String) {
     assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
     define(&mut client, 1, at, &[&format!("M{SP:x},0,40")]);
     assert_eq!(client.ask("QTStart"), "OK");
-    // The trace goes with the program.
+    // Read the count before the program's end, because the trace ends with the program.
     let catch = format!("QCatchSyscalls:1;{EXIT_GROUP:x}");
     assert_eq!(client.ask(&catch), "OK");
     let end = client.go();
@@ -51,8 +51,8 @@ fn a_thousand_threads_at_one_probe() {
     assert_eq!((hits, output.as_str()), (1000, "all gone\n"));
 }
 
-/// Who is taken past the trap at such a call halts all others, which interrupts their calls: each
-/// is the same call still.
+/// Stepping one thread over the trap at a system call halts all others and interrupts their calls.
+/// Each interrupted call must continue as one call.
 #[test]
 fn threads_that_wait_in_a_probed_system_call() {
     let (hits, output) = traced("waiters", &["20"], "call");
@@ -61,7 +61,7 @@ fn threads_that_wait_in_a_probed_system_call() {
 
 #[test]
 fn processes_that_fork_processes() {
-    // The first of each tree is the program itself, which alone is traced.
+    // Only the program itself, the root of each tree, is traced.
     let (hits, output) = traced("bomb", &["5"], "visited");
     assert_eq!((hits, output.as_str()), (5, "all 635\n"));
 }

@@ -1,4 +1,4 @@
-//! Real gdb 13.
+//! Tests with real gdb 13.
 
 use super::gdb::{assert_order, gdb};
 use super::programs::{build, sleeper};
@@ -89,7 +89,7 @@ fn every_thread_watches() {
 }
 
 #[test]
-fn system_calls_are_caught_by_number() {
+fn gdb_catches_system_calls_by_number() {
     let program = build("source", &[]);
     let text = gdb(
         &program,
@@ -136,7 +136,7 @@ fn memory_is_searched_and_summed_on_the_target() {
 }
 
 #[test]
-fn what_a_signal_says_can_be_changed() {
+fn gdb_changes_the_siginfo_of_a_signal() {
     let program = build("signals", &["-O0"]);
     let text = gdb(
         &program,
@@ -205,10 +205,10 @@ fn conditional_breakpoint_counts_are_exact() {
 }
 
 #[test]
-fn interrupt_detach_and_the_program_goes_on() {
+fn gdb_interrupts_and_detaches_and_the_program_runs_on() {
     let program = build("hits", &[]);
     let mut server = Server::start(&["--once", ":0", program.to_str().unwrap(), "4", "400000000"]);
-    // Once the program goes on, seconds before its end.
+    // Interrupt while the program runs, seconds before its end.
     let text = gdb(
         &program,
         &format!(
@@ -274,9 +274,9 @@ fn attach_by_number_and_errors_of_run() {
     sleep.wait().unwrap();
 }
 
-/// In non-stop mode a process runs on when gdb attaches to it, until gdb stops it: before it has
-/// read which registers there are, it cannot read a stop. The mode is the connection's: what is run
-/// when all has been let go is in it, too.
+/// In non-stop mode a process keeps running when gdb attaches to it, because gdb can parse a stop
+/// only after it has read the registers. The mode belongs to the connection: a program that is
+/// started after all others were detached is in it, too.
 #[test]
 fn targets_that_are_always_non_stop() {
     let program = build("source", &["-O0"]);
@@ -402,7 +402,7 @@ fn parent_and_child_are_debugged_together() {
 }
 
 #[test]
-fn a_child_is_followed_and_its_parent_let_go() {
+fn gdb_follows_a_child_and_detaches_from_its_parent() {
     let program = build("family", &["-O0"]);
     let mut server = Server::start(&["--once", ":0", program.to_str().unwrap(), "fork"]);
     let text = gdb(
@@ -423,7 +423,7 @@ fn a_child_is_followed_and_its_parent_let_go() {
         ],
     );
     server.wait();
-    // The parent met none of the traps it had.
+    // The detached parent hit none of the former traps.
     assert_eq!(server.output(), "child 3\n");
 }
 

@@ -46,11 +46,11 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_socket_file_is_its_owners_and_goes_with_the_server() {
+fn a_socket_file_is_private_and_removed_at_the_end() {
     let program = build("source", &["-O0"]);
     let socket = directory("socket").join("door");
     let comm = format!("unix:{}", socket.display());
-    // What an earlier server left behind is in nobody's way.
+    // The server replaces the socket file of an earlier server.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let mut server = start(&["--once", &comm, program.to_str().unwrap()]);
     let private = || {
@@ -75,15 +75,15 @@ fn is_raw(line: &impl AsFd) -> bool {
     !settings.local_flags.contains(LocalFlags::ICANON)
 }
 
-/// A pseudoterminal is as serial as it gets without a cable: slow line discipline, special
-/// characters.
+/// A pseudoterminal has the slow line discipline and special characters of a serial line, without a
+/// cable.
 #[test]
 fn a_serial_line_carries_every_byte() {
     let program = build("source", &["-no-pie"]);
     let pair = nix::pty::openpty(None, None).unwrap();
     let line = nix::unistd::ttyname(&pair.slave).unwrap();
     let mut server = start(&[line.to_str().unwrap(), program.to_str().unwrap()]);
-    // A client speaks TCP; two threads carry it to the line and back.
+    // A client that speaks TCP; two threads copy its bytes to the line and back.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     wait_until("the line is not raw", || is_raw(&pair.slave));
@@ -112,10 +112,10 @@ fn a_serial_line_carries_every_byte() {
     server.wait().unwrap();
 }
 
-/// A serial line, at which one client after the other talks to a server.
+/// A serial line on which several clients talk to a server, one after the other.
 struct Line {
     master: std::fs::File,
-    /// Where what the server writes goes.
+    /// The client that receives the server's output.
     client: Arc<Mutex<Option<TcpStream>>>,
     listener: TcpListener,
 }
@@ -128,7 +128,7 @@ impl Line {
             let mut buffer = [0; 512];
             while let Ok(count @ 1..) = from.read(&mut buffer) {
                 if let Some(stream) = &mut *to.lock().unwrap() {
-                    // It may be gone.
+                    // The client may be gone.
                     let _ = stream.write_all(&buffer[..count]);
                 }
             }
@@ -140,7 +140,7 @@ impl Line {
         }
     }
 
-    /// Says hello as an observer. What the server has sent to others before is not for it.
+    /// Connects as an observer. Skips output that was meant for earlier clients.
     fn observe(&self) -> Client {
         let mut client = Client::raw(self.listener.local_addr().unwrap().port());
         let (mut near, _) = self.listener.accept().unwrap();
@@ -166,7 +166,7 @@ fn a_serial_line_serves_one_client_after_the_other() {
         "/no/such",
     ];
     let mut server = start(&words);
-    // Until the server has opened it, the line echoes what is written to it.
+    // Until the server has opened the line, it echoes its input.
     wait_until("the line is not raw", || is_raw(&pair.slave));
     let line = Line::new(pair.master.into());
     let mut pid = 0;
@@ -182,11 +182,11 @@ fn a_serial_line_serves_one_client_after_the_other() {
                 status().contains("TracerPid:\t0\n")
             });
         } else {
-            // The host loses its power in the midst of a packet.
+            // The host loses power in the middle of a packet.
             client.write(b"$qUnspool");
         }
     }
-    // A client that knows of the program's end is done, and so is the server.
+    // A client that knows of the program's end is done, and the server ends.
     let mut client = line.observe();
     send_signal(pid, 9);
     assert_eq!(client.told("UnspoolEnd"), format!("X09;process:{pid:x}"));
@@ -247,7 +247,7 @@ fn files_are_confined_to_the_root() {
             "{path}"
         );
     }
-    // Nor is anything written without a word for it.
+    // Without --allow-write, the server writes nothing.
     assert_eq!(
         client.ask(&format!("vFile:open:{},201,1a4", hex("/new"))),
         "F-1,1e"

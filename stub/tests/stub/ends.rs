@@ -1,4 +1,4 @@
-//! Which client ends what: the table of docs/reference/protocol.md, "Ends", row by row.
+//! Which client ends what. Tests each row of the table in docs/reference/protocol.md, "Ends".
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ fn is_untraced(pid: u32) -> bool {
     status(pid).contains("TracerPid:\t0\n")
 }
 
-/// A program that runs until a file appears, started by a server: the file is never made.
+/// A program, started by a server, that runs until a file appears which never does.
 fn start_looping(options: &[&str]) -> Server {
     let program = build("loop", &["-no-pie"]);
     let mut all = options.to_vec();
@@ -25,11 +25,11 @@ fn start_looping(options: &[&str]) -> Server {
     Server::start(&all)
 }
 
-/// Looks at the program, which runs meanwhile; leaves in one of two ways.
+/// Observes the running program for a moment. Leaves by detaching or by disconnecting.
 fn look(server: &Server, pid: u32, detach: bool) {
     let mut observer = Client::observe(server.port);
     assert_eq!(stopped(&observer.ask("?")).0, pid);
-    // Once it has been let run, each look finds it running.
+    // After the first QUnspoolGo, each observer finds the program running.
     assert_eq!(observer.ask("QUnspoolGo"), "OK");
     eventually("threads", || observer.threads().len() == 2);
     assert!(!is_untraced(pid));
@@ -41,14 +41,14 @@ fn look(server: &Server, pid: u32, detach: bool) {
 }
 
 #[test]
-fn a_started_program_can_be_looked_at_any_number_of_times() {
+fn a_started_program_can_be_observed_repeatedly() {
     let mut server = start_looping(&[]);
     let pid = stopped(&Client::observe(server.port).ask("?")).0;
     for round in 0..4 {
         look(&server, pid, round % 2 == 0);
     }
-    // A debugger finds it halted, as the program that the stub has started; what it leaves, others
-    // find.
+    // A debugger finds it halted, and as a program that the stub has started. After the debugger's
+    // detach, observers still find it.
     let mut control = Client::connect(server.port);
     assert_eq!(stopped(&control.ask("?")).0, pid);
     assert_eq!(control.ask("qAttached"), "0");
@@ -57,19 +57,19 @@ fn a_started_program_can_be_looked_at_any_number_of_times() {
     drop(control);
     eventually("the program is untraced", || is_untraced(pid));
     look(&server, pid, true);
-    // The program's end is the server's.
+    // The server ends with the program.
     send_signal(pid, 9);
     assert!(server.wait().success());
 }
 
 #[test]
-fn an_attached_program_can_be_looked_at_any_number_of_times() {
+fn an_attached_program_can_be_observed_repeatedly() {
     let looping = Looping::start();
     let mut server = Server::start(&["--attach", ":0", &looping.pid().to_string()]);
     for round in 0..4 {
         look(&server, looping.pid(), round % 2 == 0);
     }
-    // As with gdbserver, what a debugger does ends the server.
+    // As with gdbserver, a debugger's detach ends the server.
     let mut control = Client::connect(server.port);
     assert_eq!(stopped(&control.ask("?")).0, looping.pid());
     assert_eq!(control.ask("qAttached"), "1");
@@ -103,7 +103,7 @@ fn a_halted_program_stays_halted() {
         assert!(!is_untraced(pid));
         assert!(status(pid).contains("State:\tt"), "{}", status(pid));
     }
-    // Never resumed, it does not outlive the server.
+    // The program was never resumed, so it does not outlive the server.
     server.signal(15);
     assert!(server.wait().success());
     assert!(is_gone(pid));
@@ -115,8 +115,8 @@ fn is_gone(pid: u32) -> bool {
 }
 
 #[test]
-fn what_a_debugger_leaves_to_observers_ends_with_the_last_of_them() {
-    // Started: the server goes on.
+fn after_a_detach_tracing_ends_with_the_last_observer() {
+    // For a started program, the server continues.
     let mut server = start_looping(&[]);
     let mut observer = Client::observe(server.port);
     let pid = stopped(&observer.ask("?")).0;
@@ -132,7 +132,7 @@ fn what_a_debugger_leaves_to_observers_ends_with_the_last_of_them() {
     look(&server, pid, true);
     send_signal(pid, 9);
     assert!(server.wait().success());
-    // Attached: it ends.
+    // For an attached program, the server ends.
     let looping = Looping::start();
     let mut server = Server::start(&["--attach", ":0", &looping.pid().to_string()]);
     let mut observer = Client::observe(server.port);
@@ -146,7 +146,7 @@ fn what_a_debugger_leaves_to_observers_ends_with_the_last_of_them() {
 }
 
 #[test]
-fn an_untraced_program_that_another_traces_is_refused_in_words() {
+fn a_client_is_refused_while_another_tracer_has_the_program() {
     let looping = Looping::start();
     let pid = looping.pid();
     let server = Server::start(&["--attach", ":0", &pid.to_string()]);
@@ -176,7 +176,7 @@ fn the_interrupt_key_ends_a_server_whose_program_runs_elsewhere() {
     server.signal(2);
     assert!(server.wait().success());
     looping.finish();
-    // The key is meant for a program that the server has started.
+    // For a program that the server has started, the key is meant for the program.
     let mut server = start_looping(&[]);
     let pid = stopped(&Client::observe(server.port).ask("?")).0;
     look(&server, pid, true);
@@ -194,7 +194,7 @@ fn once_means_one_client() {
     assert_eq!(observer.ask("QUnspoolGo"), "OK");
     assert_eq!(observer.ask("D"), "OK");
     eventually("the program is untraced", || is_untraced(pid));
-    // It waits for the program's end, and another client does not wait for it in vain.
+    // The server waits for the program's end, and refuses another client immediately.
     let another = TcpStream::connect(("127.0.0.1", server.port));
     assert_eq!(another.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     assert!(server.child.try_wait().unwrap().is_none());
@@ -207,7 +207,7 @@ fn hex(text: &str) -> String {
 }
 
 #[test]
-fn an_observer_names_a_process_to_a_server_for_any() {
+fn an_observer_attaches_with_a_multi_server() {
     let looping = Looping::start();
     let pid = looping.pid();
     let server = Server::start(&["--multi", ":0"]);
@@ -217,7 +217,7 @@ fn an_observer_names_a_process_to_a_server_for_any() {
         let reply = observer.ask(&format!("vAttach;{pid:x}"));
         assert_eq!(stopped(&reply).0, pid);
         assert_eq!(observer.threads().len(), 2);
-        // The same is known to others, another is not.
+        // Another observer may attach to the same process, but not to a different one.
         let mut second = Client::observe(server.port);
         assert_eq!(stopped(&second.ask(&format!("vAttach;{pid:x}"))).0, pid);
         let refused = second.ask("vAttach;1");
@@ -227,21 +227,21 @@ fn an_observer_names_a_process_to_a_server_for_any() {
         if go {
             assert_eq!(observer.ask("QUnspoolGo"), "OK");
         }
-        // Not started by it.
+        // This observer has not started the program.
         assert!(
             observer
                 .ask("QUnspoolSignal:9")
                 .starts_with("E.an observer")
         );
         drop(observer);
-        // Even if it was never let go.
+        // Even if the observer never let it run.
         eventually("the program is untraced", || is_untraced(pid));
     }
     let mut observer = Client::observe(server.port);
     let refused = observer.ask("vAttach;7fffffff");
     let words = "E.cannot attach to process 2147483647: no such process";
     assert!(refused.starts_with(words), "{refused}");
-    // Whoever controls the server decides what it serves.
+    // The client that controls the server decides what it serves.
     let mut control = Client::connect(server.port);
     assert_eq!(control.ask("!"), "OK");
     let refused = observer.ask(&format!("vAttach;{pid:x}"));
@@ -256,7 +256,7 @@ fn an_observer_names_a_process_to_a_server_for_any() {
 #[test]
 fn an_observer_starts_a_program_and_ends_it() {
     let program = build("loop", &["-no-pie"]);
-    // As an init script starts it.
+    // Like a server that an init script starts.
     let server = Server::start_ignoring_keys(&["--multi", ":0"]);
     let run = format!(
         "vRun;{};{}",
@@ -275,14 +275,14 @@ fn an_observer_starts_a_program_and_ends_it() {
         let end = format!("X0{signal};process:{pid:x}");
         assert_eq!(observer.told("UnspoolEnd"), end);
     }
-    // It outlives who started it once it runs.
+    // Once the program runs, it outlives the observer that started it.
     let pid = stopped(&observer.ask(&run)).0;
     assert_eq!(observer.ask("QUnspoolGo"), "OK");
     assert_eq!(observer.ask("D"), "OK");
     eventually("the program is untraced", || is_untraced(pid));
     send_signal(pid, 9);
     eventually("the program is gone", || status(pid).is_empty());
-    // And not if it never did.
+    // It does not if it never ran.
     let mut observer = Client::observe(server.port);
     let pid = stopped(&observer.ask(&run)).0;
     drop(observer);
@@ -301,7 +301,7 @@ fn a_server_that_waits_uses_no_processor_time() {
     };
     let before = used();
     std::thread::sleep(Duration::from_secs(3));
-    // Clock ticks, of which a second has 100.
+    // In clock ticks, 100 per second.
     assert!(used() - before <= 3, "{} {}", before, used());
     send_signal(pid, 9);
     assert!(server.wait().success());

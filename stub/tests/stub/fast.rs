@@ -1,4 +1,4 @@
-//! Hits noted without a stop: the same frames as from a trap, none lost, and nothing left behind.
+//! Fast tracepoints: they collect the same frames as traps, lose no hit, and leave nothing behind.
 
 mod ends;
 
@@ -11,13 +11,13 @@ use super::server::{Server, eventually, send_signal};
 use super::spinning::Spinning;
 use super::tracepoints::{define_as, hits, status};
 
-/// Defines a tracepoint of whose function so many bytes may be moved.
+/// Defines a fast tracepoint. `movable` is the number of bytes that may be moved in its function.
 pub fn define(client: &mut Client, number: u32, at: u64, movable: usize, actions: &[&str]) {
     let words = format!(":F{movable:x}");
     define_as(client, number, at, &words, actions);
 }
 
-/// How long the instructions of a function are, up to where a jump would end.
+/// Length of a function's first instructions that a jump replaces, in bytes.
 pub fn movable(program: &Path, function: &str) -> usize {
     let output = Command::new("objdump")
         .args(["-d", &format!("--disassemble={function}")])
@@ -35,7 +35,7 @@ pub fn movable(program: &Path, function: &str) -> usize {
     length
 }
 
-/// What `/proc/PID/mem` has there.
+/// Reads 8 bytes from `/proc/PID/mem`.
 fn text(pid: u32, at: u64) -> [u8; 8] {
     use std::os::unix::fs::FileExt;
     let mut bytes = [0; 8];
@@ -52,7 +52,7 @@ fn run_to(client: &mut Client, end: u64) -> (u32, u32) {
 }
 
 #[test]
-fn eight_threads_every_hit_is_noted() {
+fn eight_threads_record_every_hit() {
     let program = build("hits", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["8", "1500"]);
     assert!(client.supported.contains("FastTracepoints+"));
@@ -86,7 +86,7 @@ fn eight_threads_every_hit_is_noted() {
     assert_eq!(server.output(), "total 12000\n");
 }
 
-/// What a frame of one tracepoint has: registers, the stack, and the other three.
+/// The contents of a frame of tracepoint 1: registers, the stack, and the other three blocks.
 fn frame(client: &mut Client, number: u64) -> (Vec<String>, String, Vec<String>) {
     assert_eq!(
         client.ask(&format!("QTFrame:{number:x}")),
@@ -103,7 +103,7 @@ fn frame(client: &mut Client, number: u64) -> (Vec<String>, String, Vec<String>)
 }
 
 #[test]
-fn frames_are_those_of_a_trap() {
+fn frames_equal_those_of_a_trap() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let run = |movable: usize| {
@@ -116,7 +116,7 @@ fn frames_are_those_of_a_trap() {
         ] {
             assert_eq!(client.ask(&format!("QTDV:{number}:0:0:{name}")), "OK");
         }
-        // tracev 5, 6, 7; the stack up to its end, at most 4096 bytes of it
+        // tracev 5, 6, 7; the stack up to its end, at most 4096 bytes.
         let code = "2e00052e00062e00072600072c00052310001520001d2310000c2100212c00050c27";
         let expression = format!("X{:x},{code}", code.len() / 2);
         let actions = ["R1ffff", "M7,0,10", &expression];
@@ -152,8 +152,8 @@ fn frames_are_those_of_a_trap() {
     }
 }
 
-/// As fast as it can: every hit of eight threads comes to a client that drains, in the order of
-/// each thread.
+/// At full speed, every hit of eight threads reaches a client that drains the buffer, in the order
+/// of each thread.
 #[test]
 fn nothing_is_lost_when_the_buffer_is_drained() {
     let program = build("hits", &["-no-pie"]);
@@ -184,12 +184,12 @@ fn nothing_is_lost_when_the_buffer_is_drained() {
     assert_eq!(server.output(), "total 800000\n");
 }
 
-/// Lets a program go that gets signals.
+/// Resumes a program that gets signals.
 fn set_going(client: &mut Client) {
     client.pass_all_signals();
     client.send(b"vCont;c");
     while !client.silent(30) {
-        // A signal that had come before.
+        // A signal that arrived earlier.
         let stop = client.text();
         assert!(stop.starts_with('T'), "{stop}");
         let thread = field(&stop, "thread").expect("a thread");
@@ -197,10 +197,10 @@ fn set_going(client: &mut Client) {
     }
 }
 
-/// Signals to threads in collectors, handlers that are hit, forks, short threads, unloading; and
-/// every way to leave.
+/// Signals to threads in collectors, hits in signal handlers, forks, short threads, unloading, and
+/// all ways to detach.
 #[test]
-fn under_fire() {
+fn fast_tracepoints_survive_signals_forks_and_unloading() {
     let mut spinning = Spinning::start("sftu");
     let original = spinning.text();
     for round in 0..20 {
@@ -243,7 +243,7 @@ fn under_fire() {
     spinning.finish();
 }
 
-/// The jump stays, and does nothing any more.
+/// The jump stays in the text and no longer records anything.
 #[test]
 fn the_server_is_killed() {
     let mut spinning = Spinning::start("sft");
@@ -262,7 +262,7 @@ fn the_server_is_killed() {
     spinning.finish();
 }
 
-/// Children have no jump, or are nobody's hits; the threads beside them lose none.
+/// Children have no jump, or their hits are not recorded. Threads of the parent lose no hit.
 #[test]
 fn forks_vforks_and_spawns() {
     let program = build("children", &["-no-pie"]);
@@ -294,7 +294,7 @@ fn forks_vforks_and_spawns() {
     }
 }
 
-/// How many frames a client has been sent.
+/// Number of frames that a client has received.
 fn told(client: &Client) -> usize {
     let bodies = client.notified.iter();
     let frames = bodies.filter(|body| body.starts_with(b"UnspoolTrace:"));
@@ -314,7 +314,7 @@ fn frames_in(body: &[u8]) -> usize {
 }
 
 #[test]
-fn an_exec_forgets_it() {
+fn an_exec_removes_the_jump() {
     let program = build("exec", &["-no-pie"]);
     for _ in 0..5 {
         let (_server, mut client) = Server::run(&program, &[]);
@@ -328,8 +328,8 @@ fn an_exec_forgets_it() {
     }
 }
 
-/// Breakpoints where the jump is, or on what it displaces, and steps over it: it is a trap as long
-/// as that is so.
+/// Breakpoints at the jump or at the instructions that it displaces, and steps over it: a trap
+/// replaces the jump meanwhile.
 #[test]
 fn beside_breakpoints_and_steps() {
     let program = build("hits", &["-no-pie"]);
@@ -341,7 +341,7 @@ fn beside_breakpoints_and_steps() {
     assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
     let back = hit + 4;
     let mut round = 0;
-    // The program may be at its end sooner than all rounds are over.
+    // The program may end before all rounds are over.
     'rounds: while round < 40 {
         let at = if round % 2 == 0 { hit } else { back };
         assert_eq!(client.ask(&format!("Z0,{at:x},1")), "OK");
@@ -366,7 +366,7 @@ fn beside_breakpoints_and_steps() {
         client.write(b"\x03");
         let stop = client.text();
         if stop.contains("swbreak") {
-            // What has been taken out stops nobody.
+            // A removed breakpoint stops no thread.
             assert_eq!(client.register(16), end);
             break;
         }
@@ -374,7 +374,7 @@ fn beside_breakpoints_and_steps() {
     }
     assert!(round >= 2, "{round} rounds");
     while client.register(16) != end {
-        // An interrupt may have been due.
+        // An interrupt may have been pending.
         let stop = client.go();
         assert!(
             stop.contains("swbreak:;") || stop.starts_with("T02"),
@@ -387,10 +387,10 @@ fn beside_breakpoints_and_steps() {
     assert_eq!(server.output(), "total 80000\n");
 }
 
-/// What an observer changes while the program goes counts at once, by a trap; a jump comes when it
-/// has done.
+/// Changes by an observer while the program runs take effect immediately, with a trap. A jump
+/// follows later.
 #[test]
-fn changed_while_the_program_goes() {
+fn tracepoints_are_changed_while_the_program_runs() {
     let spinning = Spinning::start("");
     let original = spinning.text();
     let mut server = spinning.server_with("none");
@@ -419,7 +419,7 @@ fn changed_while_the_program_goes() {
         eventually("hits", || hits(&mut client, 1, hit) > before);
         assert_eq!(client.ask(&disable), "OK");
     }
-    // Threads are in the way again and again.
+    // Threads are inside the displaced instructions again and again.
     eventually("a jump", || {
         assert_eq!(client.ask(&disable), "OK");
         assert_eq!(first(), (original[0], 0xcc));
@@ -431,7 +431,7 @@ fn changed_while_the_program_goes() {
     let before = hits(&mut client, 1, hit);
     eventually("hits", || hits(&mut client, 1, hit) > before + 1000);
     assert_eq!(hits(&mut client, 2, never), 0);
-    // What another action collects is collected from then on, whichever way a hit is noted.
+    // A new action applies from then on, both to jumps and to traps.
     assert_eq!(client.ask(&format!("QTDP:-1:{hit:x}:M7,0,10")), "OK");
     let before = hits(&mut client, 1, hit);
     eventually("hits", || hits(&mut client, 1, hit) > before + 1000);
@@ -451,19 +451,19 @@ fn changed_while_the_program_goes() {
     spinning.finish();
 }
 
-/// A collector is switched off and on again, and what is missed is counted.
+/// The budget turns a collector off and on, and the stub counts the missed hits.
 #[test]
 fn within_the_budget() {
     let spinning = Spinning::start("");
-    // Where others have the processors, what the stub waits for them counts as well: one round of
-    // some is enough.
+    // If other processes use the processors, the stub's waiting time counts as cost, too. So one
+    // good round of five is enough.
     let dearest = (0..5).map(|_| dearest_second(&spinning));
     let kept = dearest.filter(|dearest| *dearest < 12.0).take(1);
     assert_eq!(kept.count(), 1);
     spinning.finish();
 }
 
-/// What a budget of 5 % lets tracing cost, in percent.
+/// The most expensive second of tracing with a budget of 5 %, in percent.
 fn dearest_second(spinning: &Spinning) -> f64 {
     let mut server = spinning.server_with("5%");
     let mut client = Client::connect(server.port);
@@ -489,7 +489,7 @@ fn dearest_second(spinning: &Spinning) -> f64 {
     dearest
 }
 
-/// gdb's `ftrace`.
+/// gdb's `ftrace` command.
 #[test]
 fn gdb_traces() {
     let program = build("children", &["-no-pie"]);
@@ -520,7 +520,7 @@ fn gdb_traces() {
     );
 }
 
-/// One who only observes has it, too, beside one who controls.
+/// An observer has fast tracepoints, too, beside a controlling client.
 #[test]
 fn for_an_observer() {
     let program = build("hits", &["-no-pie"]);
@@ -548,7 +548,7 @@ fn for_an_observer() {
     assert_eq!(observer.ask("QTStart"), "OK");
     run_to(&mut control, end);
     assert_eq!(hits(&mut observer, 1, hit), 80_000);
-    // They are sent as fast as they are read.
+    // The stub sends frames as fast as the observer reads.
     while told(&observer) < 80_000 {
         observer.notification();
     }

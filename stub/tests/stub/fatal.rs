@@ -17,8 +17,8 @@ fn falls_asleep(pid: u32) {
     });
 }
 
-/// The client in control gets a stop, although all signals are to be passed; not for one that is
-/// handled.
+/// The controlling client gets a stop before a fatal signal, although all signals are to pass. It
+/// gets none for a handled signal.
 #[test]
 fn the_client_in_control_gets_a_stop() {
     let program = build("asleep", &["-no-pie"]);
@@ -44,7 +44,7 @@ fn the_client_in_control_gets_a_stop() {
     }
 }
 
-/// For an observer the thread waits, and dies when it is released.
+/// The thread waits for an observer, and dies when the observer releases it.
 #[test]
 fn a_thread_waits_for_an_observer() {
     let program = build("asleep", &["-no-pie"]);
@@ -56,7 +56,7 @@ fn a_thread_waits_for_an_observer() {
     falls_asleep(pid);
     send_signal(pid, libc::SIGUSR2);
     assert_eq!(observer.told("UnspoolFatal"), format!("{pid:x},1f"));
-    // It is there, and can be read.
+    // The thread exists and can be read.
     let threads = observer.threads();
     assert_eq!(threads, [pid]);
     assert!(observer.ask(&format!("qUnspoolStacks:0;{pid:x}")).len() > 12);
@@ -64,9 +64,9 @@ fn a_thread_waits_for_an_observer() {
     assert!(observer.told("UnspoolEnd").starts_with("X1f"));
 }
 
-/// Without the wish nothing waits.
+/// Without the request, no thread waits.
 #[test]
-fn unless_it_is_asked_for_nothing_waits() {
+fn without_a_request_no_thread_waits() {
     let program = build("asleep", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &[]);
     let (pid, _) = stopped(&client.ask("?"));

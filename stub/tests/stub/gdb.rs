@@ -1,22 +1,23 @@
-//! Real gdb in batch mode.
+//! Runs real gdb in batch mode.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::target;
 
-/// Runs gdb on `program` with these commands and returns all it printed, in order.
+/// Runs gdb with these commands on `program`, and returns its complete output in order.
 pub fn gdb(program: &Path, commands: &str) -> String {
     let script = target::scratch().join(format!(
         "{}-{:?}.gdb",
         std::process::id(),
         std::thread::current().id()
     ));
-    // gdb waits two seconds for an answer by default: too short where many trials run at once.
+    // gdb waits two seconds for an answer by default, which is too short when many trials run at
+    // once.
     let prologue = "set confirm off\nset pagination off\nset width 0\nset sysroot /\n\
                     set debuginfod enabled off\nset style enabled off\nset remotetimeout 60\n";
     std::fs::write(&script, format!("{prologue}{commands}")).unwrap();
-    // One stream, so that what the program prints stands where it was printed.
+    // Use one stream, so that the program's output appears at its place in gdb's.
     let output = Command::new("sh")
         .args([
             "-c",
@@ -32,7 +33,7 @@ pub fn gdb(program: &Path, commands: &str) -> String {
     text
 }
 
-/// Asserts that these stand in the text, in this order.
+/// Asserts that these strings occur in the text in this order.
 pub fn assert_order(text: &str, expected: &[&str]) {
     let mut rest = text;
     for one in expected {

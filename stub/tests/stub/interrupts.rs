@@ -1,5 +1,5 @@
-//! Interrupts (`0x03`, `vCtrlC`) that come when something else has happened, or when nothing runs:
-//! they are told later, once. gdbserver, sent the same bytes, answers as is expected here.
+//! Interrupts (`0x03`, `vCtrlC`) that arrive after another event, or while nothing runs. The stub
+//! reports them later, once. gdbserver gives the expected answers to the same bytes.
 
 use super::client::{Client, stopped};
 use super::gdb::gdb;
@@ -7,7 +7,7 @@ use super::programs::{address, build};
 use super::server::Server;
 use super::target::{PC, STUB};
 
-/// Four threads that call `hit` without end, and where that is.
+/// Starts a program whose four threads call `hit` without end. Returns the address of `hit`, too.
 fn start() -> (Server, Client, u64) {
     let program = build("hits", &["-no-pie"]);
     let (server, client) = Server::run(&program, &["4", "1000000000"]);
@@ -19,7 +19,8 @@ fn id(stop: &str) -> String {
     format!("p{pid:x}.{tid:x}")
 }
 
-/// As gdb goes on from a hit whose condition it has found false: the stop that ends its step.
+/// Steps over a hit as gdb does when the hit's condition is false. Returns the stop that ends the
+/// step.
 fn step_off(client: &mut Client, hit: u64, stop: &str) -> String {
     assert!(stop.starts_with("T05swbreak:;"), "{stop}");
     client.lift(hit);
@@ -29,18 +30,18 @@ fn step_off(client: &mut Client, hit: u64, stop: &str) -> String {
 }
 
 #[test]
-fn in_a_storm_of_hits() {
+fn interrupts_during_frequent_hits() {
     let (_server, mut client, hit) = start();
     client.plant(hit);
     let mut stop = client.go();
     for _ in 0..50 {
         let stepped = step_off(&mut client, hit, &stop);
         assert!(stepped.starts_with("T05"), "told twice: {stepped}");
-        // At once, so that threads are caught on their way to the trap.
+        // Resume and interrupt in one write, to catch threads on their way to the trap.
         client.write(b"$vCont;c#a8\x03");
         stop = client.text();
         if !stop.starts_with("T02") {
-            // The hit was first.
+            // The hit came first.
             let at = client.register(PC);
             stop = step_off(&mut client, hit, &stop);
             assert!(stop.starts_with("T02"), "lost: {stop}");
@@ -51,10 +52,10 @@ fn in_a_storm_of_hits() {
 }
 
 #[test]
-fn while_halted() {
+fn interrupts_while_halted() {
     let (_server, mut client, hit) = start();
     client.plant(hit);
-    // At the beginning; however often it is asked for.
+    // Before the first resume. Two interrupts count as one.
     client.write(b"\x03\x03");
     assert_eq!(client.ask("vCtrlC"), "OK");
     assert!(client.go().starts_with("T02"));
@@ -72,9 +73,9 @@ fn while_halted() {
     }
 }
 
-/// A signal that is given together with the resume that is interrupted is delivered by the next.
+/// The stub delivers a signal given with an interrupted resume at the next resume.
 #[test]
-fn with_a_signal() {
+fn an_interrupted_resume_with_a_signal() {
     let (_server, mut client, _) = start();
     client.write(b"\x03");
     assert!(client.ask("vCont;C0f").starts_with("T02"));
@@ -83,13 +84,13 @@ fn with_a_signal() {
 }
 
 #[test]
-fn those_of_another_process_or_client_are_forgotten() {
+fn interrupts_of_another_process_or_client_are_dropped() {
     let program = build("hits", &["-no-pie"]);
     let server = Server::start(&[":0", program.to_str().unwrap(), "2", "10"]);
     let the_end = address(&program, "the_end");
     let mut first = Client::connect(server.port);
     first.write(b"\x03");
-    // So that it has been read.
+    // The reply shows that the stub has read the interrupt.
     assert!(first.ask("?").starts_with("T05"));
     drop(first);
     let mut client = Client::connect(server.port);
@@ -107,12 +108,12 @@ fn those_of_another_process_or_client_are_forgotten() {
 }
 
 #[test]
-fn non_stop() {
+fn interrupts_in_non_stop_mode() {
     let (_server, mut client, hit) = start();
     assert_eq!(client.ask("QNonStop:1"), "OK");
     assert!(client.ask("?").starts_with("T05"));
     assert_eq!(client.ask("vStopped"), "OK");
-    // Nothing runs.
+    // No thread runs.
     let at = client.register(PC);
     assert_eq!(client.ask("vCtrlC"), "OK");
     assert_eq!(client.ask("vCont;c"), "OK");
@@ -120,13 +121,14 @@ fn non_stop() {
     assert!(stop.starts_with("T02"), "{stop}");
     assert_eq!(client.ask("vStopped"), "OK");
     assert_eq!(client.register(PC), at);
-    // Everybody hits.
+    // All threads hit the breakpoint.
     client.plant(hit);
     assert_eq!(client.ask("vCont;c"), "OK");
     let (mut asked, mut told) = (0, 0);
     let mut stop = client.told("Stop");
     while told < 50 {
-        // It may never come: whoever is resumed hits at once.
+        // The notification may not come, because resumed threads hit the breakpoint again
+        // immediately.
         if stop == "OK" {
             stop = client.told("Stop");
         }
@@ -142,7 +144,7 @@ fn non_stop() {
     }
 }
 
-/// gdb evaluates the condition: it is told of hits all the time, and tells nobody.
+/// gdb evaluates the condition itself: it gets all hits and reports none of them.
 #[test]
 fn gdb_evaluates_the_condition() {
     let program = build("hits", &["-no-pie"]);

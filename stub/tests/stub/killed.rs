@@ -1,4 +1,4 @@
-//! The server dies without a word, and the program does not notice.
+//! The server is killed, and the program must not be disturbed.
 
 use super::attaching::Looping;
 use super::fast::{define, movable};
@@ -8,7 +8,7 @@ use super::server::{Server, eventually, send_signal, send_signals};
 use super::spinning::Spinning;
 use super::target::{HANDLES_TRAPS, many};
 
-/// Which of the server's two processes is killed.
+/// The server process to kill.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Started,
@@ -27,21 +27,21 @@ impl Victim {
     }
 }
 
-/// In the order in which they are tried.
+/// The program's states at the kill, in the order in which they are tested.
 fn states() -> impl Iterator<Item = &'static str> {
-    // All threads step, and some are stopped between their step and its report: not every time.
+    // Several rounds, because only sometimes a thread is stopped between its step and the report.
     let stepped = std::iter::repeat_n("stepped", 8);
     stepped.chain(["halted", "at a breakpoint", "running", "between"])
 }
 
 #[test]
-fn an_attached_program_goes_on_with_its_own_text() {
+fn an_attached_program_runs_on_with_its_original_text() {
     for victim in [Victim::Started, Victim::Tracer] {
         for state in states() {
             let mut looping = Looping::start();
             let original = [looping.tick, looping.main].map(|at| text(looping.pid(), at));
             let (mut server, mut client) = looping.server();
-            // Nobody comes there any more.
+            // No thread reaches this address any more.
             client.plant(looping.main);
             match state {
                 "at a breakpoint" => {
@@ -51,14 +51,15 @@ fn an_attached_program_goes_on_with_its_own_text() {
                 "stepped" => {
                     let stop = client.ask("vCont;s");
                     assert!(stop.starts_with("T05"), "{stop}");
-                    // A client that steps on at once is not waited for. What is due is done behind
-                    // a question that comes when it is.
+                    // The stub clears single-step state only after a delay. The first question
+                    // arrives after that delay, and the second after the reset.
                     std::thread::sleep(std::time::Duration::from_millis(50));
                     client.ask("?");
                     client.ask("?");
                 }
                 "running" => client.send(b"vCont;c"),
-                // Traps are there, then not, and the program has been through them in slots.
+                // The stub has planted and removed traps, and the program has executed instructions
+                // in slots.
                 "between" => {
                     assert_eq!(
                         client.ask(&format!("QTDP:1:{:x}:E:0:0", looping.tick)),
@@ -85,10 +86,10 @@ fn an_attached_program_goes_on_with_its_own_text() {
     }
 }
 
-/// Threads in slots, threads that have just trapped, signals, forks and short threads, whenever it
-/// comes.
+/// Kills the tracer at any time, with threads in slots, threads that have just hit a trap, signals,
+/// forks and short threads.
 #[test]
-fn under_fire_of_tracepoints() {
+fn a_kill_during_frequent_tracepoint_hits() {
     let mut spinning = Spinning::start("sft");
     let original = spinning.text();
     for _ in 0..15 {
@@ -124,15 +125,15 @@ fn a_started_program_outlives_the_server_once_it_has_run() {
             }
             victim.kill(&server);
             server.wait();
-            // Its standard output is closed when it has ended.
+            // The program's standard output is closed once it has ended.
             let expected = if resumed { "total 200000000\n" } else { "" };
             assert_eq!(server.output(), expected, "{victim:?}");
         }
     }
 }
 
-/// As a container's end or the kernel does, when memory runs out: the program goes on with traps
-/// and jumps in its text.
+/// Kills both processes, as at the end of a container or when memory runs out. The program runs on
+/// with traps and jumps in its text.
 #[test]
 fn both_processes_are_killed_at_once() {
     if !HANDLES_TRAPS {
@@ -170,9 +171,9 @@ fn both_processes_are_killed_at_once() {
     }
 }
 
-/// What is passed on and what is not: the exit code, `SIGTERM`, and the death by a signal.
+/// The server's two processes behave like one: the exit code, `SIGTERM`, and death by a signal.
 #[test]
-fn both_processes_look_like_one() {
+fn both_processes_behave_like_one() {
     let looping = Looping::start();
     let (mut server, _client) = looping.server();
     server.signal(15);

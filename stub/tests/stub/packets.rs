@@ -1,4 +1,4 @@
-//! Exact packets.
+//! Exact packets and replies.
 
 use super::client::{Client, field, stopped, unescape, unhex};
 use super::programs::{address, build};
@@ -17,7 +17,7 @@ fn greeting_and_acknowledgements() {
     assert_eq!(client.byte(), Some(b'+'));
     let reply = client.text();
     assert!(reply.starts_with("QC"), "{reply}");
-    // Not acknowledged: said again.
+    // Without an acknowledgement, the stub repeats the reply.
     client.write(b"-");
     assert_eq!(client.text(), reply);
     client.write(b"+");
@@ -65,7 +65,7 @@ fn unknown_monitor_commands_are_refused() {
 }
 
 #[test]
-fn packets_can_be_withheld() {
+fn packets_can_be_disabled() {
     let program = build("source", &["-no-pie"]);
     let program = program.to_str().unwrap();
     let server = Server::start(&["--disable-packet=threads", ":0", program]);
@@ -98,7 +98,7 @@ fn real_process_ids_and_expedited_registers() {
     assert_eq!(client.ask(&format!("T{tid:x}")), "OK");
     assert_eq!(client.ask("T7ffffff"), "E03");
     assert_eq!(client.ask("vCont;nonsense"), "E16");
-    // gdbstub gives up on what it cannot parse, and must be there again afterwards.
+    // gdbstub gives up at a packet that it cannot parse, and must work again afterwards.
     assert!(client.ask("Hgzz").starts_with('E'));
     client.ask("Zxyz,1,1");
     assert_eq!(client.ask("g").len(), client.ask("g").len());
@@ -118,7 +118,7 @@ fn memory_hides_traps_and_ends_at_holes() {
     let trapped = text(pid, main);
     assert_ne!(trapped, own);
     assert_eq!(client.ask(&read), before);
-    // A write goes under the trap, which stays.
+    // A write changes the instruction under the trap. The trap stays.
     assert_eq!(client.ask(&format!("M{main:x},1:90")), "OK");
     assert_eq!(text(pid, main), trapped);
     assert_eq!(client.ask(&format!("m{main:x},1")), "90");
@@ -149,14 +149,14 @@ pub fn text(pid: u32, at: u64) -> [u8; 4] {
 }
 
 #[test]
-fn objects() {
+fn qxfer_objects() {
     for flags in [&["-no-pie"][..], &["-pie", "-fPIE"], &["-static"]] {
         let program = build("source", flags);
         let (_server, mut client) = Server::run(&program, &[]);
         let (pid, _) = stopped(&client.ask("?"));
         let file = client.transfer("exec-file", &format!("{pid:x}"));
         assert_eq!(file, program.to_str().unwrap());
-        // Before the dynamic linker has run there is no list, and no error either.
+        // Before the dynamic linker has run, the list is empty and there is no error.
         let early = client.transfer("libraries-svr4", "");
         assert!(early.starts_with("<library-list-svr4"), "{early}");
         assert!(!early.contains("<library "), "{early}");
@@ -165,7 +165,7 @@ fn objects() {
         assert_eq!(auxv, std::fs::read(format!("/proc/{pid}/auxv")).unwrap());
         let xml = client.transfer("features", "target.xml");
         assert!(xml.contains("i386:x86-64"), "{xml}");
-        // ASLR is off: a PIE's addresses are known.
+        // ASLR is off, so a PIE's addresses are known.
         let bias = if flags.contains(&"-pie") {
             0x5555_5555_4000
         } else {
@@ -233,7 +233,7 @@ fn single_steps_and_ranges() {
     let (pid, tid) = stopped(&stop);
     assert!(stop.starts_with("T05swbreak:;"), "{stop}");
     assert_eq!(client.register(PC), main);
-    // The trap under the program counter has been answered for: a step executes the instruction.
+    // The stub has reported the trap at the program counter, so a step executes the instruction.
     let step = client.ask(&format!("vCont;s:p{pid:x}.{tid:x}"));
     assert!(
         step.starts_with("T05") && !step.contains("swbreak"),
@@ -241,14 +241,14 @@ fn single_steps_and_ranges() {
     );
     let next = client.register(PC);
     assert!(next > main && next < main + 16);
-    // All of main but its end, and what it calls is outside.
+    // The range covers all of main except its end. Functions that main calls are outside.
     let range = client.ask(&format!(
         "vCont;r{main:x},{:x}:p{pid:x}.{tid:x}",
         main + 0x200
     ));
     let pc = client.register(PC);
     assert!(range.starts_with("T05") && !(main..main + 0x200).contains(&pc));
-    // Out of main by a jump: the breakpoint there has not been seen and is hit.
+    // A jump back to main: the stub has not reported that breakpoint yet, so it does.
     let value: String = main
         .to_le_bytes()
         .iter()
@@ -286,6 +286,7 @@ fn descriptor_and_stdio_connections() {
     assert!(child.wait().unwrap().success());
     let mut errors = String::new();
     child.stderr.unwrap().read_to_string(&mut errors).unwrap();
-    // The program's output must not get among the packets, nor ours among its.
+    // The program's output must not get into the packets, and our messages must not get into its
+    // output.
     assert_eq!(errors, "total 3 global 4\n");
 }

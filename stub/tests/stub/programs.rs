@@ -1,4 +1,4 @@
-//! The C programs that are debugged, compiled once for each run of the tests.
+//! The C programs to debug, compiled once per test run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,12 @@ use object::{Object, ObjectSymbol};
 
 use super::target;
 
-/// A process that is there to be attached to. The caller ends it.
+/// A process to attach to. The caller must end it.
 pub fn sleeper() -> Child {
     Command::new("sleep").arg("100").spawn().unwrap()
 }
 
-/// Compiles `programs/NAME.c` with `flags`, unless that was done before, and returns the
-/// executable.
+/// Compiles `programs/NAME.c` with `flags`, if necessary, and returns the path of the executable.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
     let file = format!("{name}{}", flags.concat());
@@ -51,8 +50,8 @@ pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// The address of a symbol in a program linked at fixed addresses (`-no-pie`); without the bit that
-/// says T32.
+/// The address of a symbol in a program linked at fixed addresses (`-no-pie`), without the Thumb
+/// bit.
 pub fn address(program: &Path, symbol: &str) -> u64 {
     let bytes = std::fs::read(program).unwrap();
     let file = object::File::parse(&*bytes).unwrap();

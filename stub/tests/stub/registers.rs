@@ -1,4 +1,4 @@
-//! Registers, against what the program holds and what gdbserver says.
+//! Registers, compared with the program's values and with gdbserver.
 
 use std::process::{Command, Stdio};
 
@@ -45,9 +45,9 @@ fn vectors_and_floats_are_read_and_written() {
     );
 }
 
-/// All registers at the first instruction, and what the stack pointer points to.
+/// Compares all registers at the first instruction, and the memory at the stack pointer.
 #[test]
-fn as_gdbserver_says() {
+fn registers_match_those_of_gdbserver() {
     let program = build("source", &["-no-pie"]);
     let show =
         "info registers\ninfo registers float\ninfo registers vector\nx/64xb $pc\ninfo auxv\n";
@@ -60,8 +60,8 @@ fn as_gdbserver_says() {
         "target remote | gdbserver --once - {}\n{show}kill\n",
         program.display()
     );
-    // The initial stack differs by environment only if the two are started differently: rsp is left
-    // out, and so are random bytes.
+    // The initial stack depends on how the program is started, so leave out rsp and the random
+    // bytes.
     let keep = |text: String| -> Vec<String> {
         text.lines()
             .filter(|line| {
@@ -78,7 +78,7 @@ fn as_gdbserver_says() {
     let (ours, theirs) = (keep(gdb(&program, &ours)), keep(gdb(&program, &theirs)));
     let general = ours.iter().filter(|line| line.starts_with('r')).count();
     assert!(general >= 16, "{ours:?}");
-    // gdbserver may know more (AVX-512); what both know must agree.
+    // gdbserver may show more registers (AVX-512). Those that both show must agree.
     for line in &ours {
         let name = line.split_whitespace().next().unwrap_or_default();
         if let Some(other) = theirs.iter().find(|other| {
@@ -116,8 +116,8 @@ fn whole_blocks_survive_the_round_trip() {
 
 #[test]
 fn the_table_of_every_architecture_compiles() {
-    // The other architectures' files are checked by the compiler; a missing target is a failure,
-    // not a skip.
+    // The compiler checks the files of the other architectures. A missing target is a failure, not
+    // a skip.
     for target in ["armv7-unknown-linux-gnueabihf", "aarch64-unknown-linux-gnu"] {
         let status = Command::new(env!("CARGO"))
             .args(["check", "-q", "-p", "unspool-stub", "--target", target])

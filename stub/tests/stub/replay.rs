@@ -1,5 +1,5 @@
-//! The inputs that fuzzing kept (`tests/inputs/session`), each as what a client sends to a whole
-//! server: what was found once is not let in again.
+//! Replays the inputs that fuzzing has kept (`tests/inputs/session`) to a complete server, as
+//! regression tests.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::target;
 
 #[test]
 fn kept_inputs() {
-    // One that ends by itself where a client lets it go.
+    // A program that ends by itself if the client detaches from it.
     let program = build("traced", &["-static", "-no-pie"]);
     let root = target::scratch().join("replay");
     std::fs::create_dir_all(&root).unwrap();
@@ -32,12 +32,12 @@ fn kept_inputs() {
             .spawn()
             .unwrap();
         let mut said = Vec::new();
-        // As the fuzzer has it (`fuzz/src/session.rs`).
+        // As in the fuzzer (`fuzz/src/session.rs`).
         if input.first() != Some(&b'+') {
             said.extend(b"$QStartNoAckMode#b0+");
         }
         said.extend(input.into_iter().filter(|&byte| byte != 0xff));
-        // It is ended by the end of its input, and may leave before it has heard all.
+        // The server ends at the end of its input, and may stop reading earlier.
         let _ = server.stdin.take().unwrap().write_all(&said);
         let status = server.wait().unwrap();
         let said = std::fs::read_to_string(&errors).unwrap();

@@ -1,4 +1,5 @@
-//! The kernel's schedule of the threads, against what `/proc` counts and the program does.
+//! The kernel's schedule of threads, compared with the counters in `/proc` and with the program's
+//! behaviour.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use super::client::{Client, stopped, unescape};
 use super::programs::{address, build};
 use super::server::Server;
 
-/// One record: its kind, time, thread, and what the kind adds.
+/// One record: its kind, time, thread, and details.
 #[derive(Debug, Clone, PartialEq)]
 struct Record {
     kind: u8,
@@ -18,7 +19,7 @@ struct Record {
     name: String,
 }
 
-/// All records that have come.
+/// All records received so far.
 fn records(client: &Client) -> Vec<Record> {
     let prefix = b"UnspoolSchedule:";
     let bodies = client.notified.iter();
@@ -92,13 +93,13 @@ fn ran(records: &[Record]) -> BTreeMap<u64, u64> {
     total
 }
 
-/// What the kernel counts for a thread: time on a processor, nanoseconds.
+/// Time for which a thread has run, in nanoseconds, as the kernel counts it.
 fn counted(pid: u32, tid: u64) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Both agree within 1 %, and what two clocks are apart.
+/// Asserts that both times agree within 1 % plus 0.2 ms for the difference of the clocks.
 fn assert_close(recorded: u64, counted: u64) {
     let allowed = counted / 100 + 200_000;
     assert!(
@@ -107,7 +108,7 @@ fn assert_close(recorded: u64, counted: u64) {
     );
 }
 
-/// The stub may use the tracepoint where these rights are.
+/// The stub may use the wake-up tracepoint only as root.
 fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     status.lines().any(|line| line.starts_with("Uid:\t0\t0"))
@@ -147,7 +148,7 @@ fn follow(mut server: Server, mut client: Client, program: &std::path::Path, wak
         "traced at first"
     );
     assert!(of(5, worker).any(|it| it.name == "turns"));
-    // Ten sleeps, which a timer ends.
+    // Ten sleeps, each ended by a timer.
     assert!(of(1, worker).count() >= 10);
     assert!(of(0, worker).count() >= 11);
     let by = |tid, waker: u64| of(6, tid).filter(|it| it.detail == waker).count();
@@ -166,7 +167,7 @@ fn follow(mut server: Server, mut client: Client, program: &std::path::Path, wak
     } else {
         assert_eq!(here.iter().filter(|it| it.kind == 6).count(), 0);
     }
-    // Each thread is switched in and out in turn.
+    // For each thread, switch-in and switch-out alternate.
     for tid in [pid.into(), worker] {
         let mut runs = false;
         for record in here.iter().filter(|it| it.tid == tid && it.kind <= 2) {
@@ -192,14 +193,14 @@ fn follow(mut server: Server, mut client: Client, program: &std::path::Path, wak
 }
 
 #[test]
-fn when_threads_run_and_who_wakes_them() {
+fn run_times_and_wakers_of_threads() {
     let program = build("schedule", &["-no-pie"]);
     let (server, client) = Server::run(&program, &[]);
     follow(server, client, &program, is_root());
 }
 
 #[test]
-fn when_threads_run_without_privilege() {
+fn run_times_of_threads_without_privilege() {
     let program = build("schedule", &["-no-pie"]);
     let confined = build("confined", &[]);
     let arguments = ["--once", ":0", program.to_str().unwrap()];
@@ -228,7 +229,7 @@ fn refused_perf_events() {
     server.wait();
 }
 
-/// Of a program that runs already all threads are recorded, until that is ended.
+/// Records all threads of a running program, until the recording ends.
 #[test]
 fn an_attached_program() {
     let looping = Looping::start();

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use super::client::Client;
 use super::target;
 
-/// How long one may live: a trial that does not end would hold up all others.
+/// Time limit for one server, so that a hanging trial does not hold up all others.
 const LIFE: Duration = Duration::from_secs(15 * 60);
 
 /// A server that listens.
 pub struct Server {
     pub child: Child,
     pub port: u16,
-    /// What it wrote to standard error before it listened.
+    /// The server's standard error before it listened.
     pub preface: String,
-    /// And after.
+    /// The server's standard error since then.
     complaints: Arc<Mutex<String>>,
     output: Option<std::thread::JoinHandle<String>>,
-    /// Gone when it is.
+    /// Dropped together with the server, which ends the watchdog thread.
     _alive: mpsc::Sender<()>,
 }
 
@@ -31,19 +31,20 @@ pub fn command() -> Command {
 }
 
 impl Server {
-    /// Starts it with `arguments`, of which one is `:0`, and waits until it listens.
+    /// Starts a server with `arguments`, which must include `:0`, and waits until it listens.
     pub fn start(arguments: &[&str]) -> Server {
         Server::spawn(command().args(arguments))
     }
 
-    /// The same, with the keys of a terminal ignored, as in the background of a shell's script.
+    /// Like [`Server::start`], but with the terminal's interrupt keys ignored, as for a background
+    /// process of a shell script.
     pub fn start_ignoring_keys(arguments: &[&str]) -> Server {
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' INT QUIT; exec \"$0\" \"$@\""]);
         Server::spawn(shell.arg(target::stub()).args(arguments))
     }
 
-    /// The same by way of another program, which executes it.
+    /// Like [`Server::start`], but through another program that executes the server.
     pub fn start_through(program: &std::path::Path, words: &[&str], arguments: &[&str]) -> Server {
         let mut command = Command::new(program);
         Server::spawn(command.args(words).arg(target::stub()).args(arguments))
@@ -102,7 +103,7 @@ impl Server {
         }
     }
 
-    /// The usual: one client, a program with arguments, and every hit of a tracepoint counts.
+    /// The usual setup: one client, a program with arguments, and no budget.
     pub fn run(program: &std::path::Path, arguments: &[&str]) -> (Server, Client) {
         let mut all = vec!["--once", "--budget", "none", ":0"];
         all.push(program.to_str().unwrap());
@@ -112,7 +113,7 @@ impl Server {
         (server, client)
     }
 
-    /// Waits for its end.
+    /// Waits for the server's end.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + target::patience();
         loop {
@@ -124,23 +125,23 @@ impl Server {
         }
     }
 
-    /// Everything the program and the server wrote to standard output; waits for both to end.
+    /// The standard output of program and server. Waits for both to end.
     pub fn output(&mut self) -> String {
         self.output.take().unwrap().join().unwrap()
     }
 
-    /// The process that does the work; the one that was started guards it.
+    /// The tracer process. The process that was started is its guardian.
     pub fn tracer(&self) -> u32 {
         *children(self.child.id()).first().expect("a tracer")
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the server.
     pub fn signal(&self, signal: i32) {
         send_signal(self.child.id(), signal);
     }
 }
 
-/// The processes that one has made.
+/// The child processes of a process.
 fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let list = list.unwrap_or_default();
@@ -149,12 +150,12 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// What a server has started.
+/// Kills the programs that a server has started.
 fn kill_programs_of(server: u32) {
     for program in children(server).into_iter().flat_map(children) {
         let _ = Command::new("kill")
             .args(["-9", &program.to_string()])
-            // It may have ended of itself.
+            // The program may have ended by itself.
             .stderr(Stdio::null())
             .status();
     }
@@ -167,7 +168,7 @@ impl Drop for Server {
             let complaints = self.complaints.lock();
             println!("the server: {end:?}, {:?}", complaints.as_deref());
         }
-        // What it started would go on.
+        // The server's programs would outlive it.
         if matches!(self.child.try_wait(), Ok(None)) {
             kill_programs_of(self.child.id());
         }
@@ -176,7 +177,7 @@ impl Drop for Server {
     }
 }
 
-/// kill(1).
+/// Sends a signal with kill(1).
 pub fn send_signal(pid: u32, signal: i32) {
     send_signals(&[pid], signal);
 }

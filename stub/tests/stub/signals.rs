@@ -1,4 +1,4 @@
-//! Signals: told, passed, delivered, never lost.
+//! Signals: reported, passed, delivered, never lost.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::target::{self, PC, POINTER};
 
 const RESULT: &str = "usr1 50 usr2 1 rt 50 value 250\n";
 
-/// Every signal is reported and given back.
+/// The stub reports every signal, and delivers it when the client resumes with it.
 #[test]
 fn reported_and_delivered() {
     let program = build("signals", &["-no-pie"]);
@@ -41,8 +41,8 @@ fn passed_without_a_stop() {
     assert_eq!(server.output(), RESULT);
 }
 
-/// As by the terminal's key, between its process's beginning and its first instruction: there it
-/// stands when it has been continued.
+/// A job-control stop between the process's start and its first instruction, as from the terminal's
+/// key. After it is continued, the process is at its first instruction.
 #[test]
 fn stopped_while_it_is_started() {
     let program = build("signals", &["-no-pie"]);
@@ -51,7 +51,7 @@ fn stopped_while_it_is_started() {
     let options = ["--once", "--wrapper", "sh", "-c", wrapper, "sh", "--", ":0"];
     let mut server = Server::start(&[&options[..], &[program, "n"]].concat());
     let mut client = Client::connect(server.port);
-    // Also what it has from its wrapper: SIGCONT, and SIGCHLD of that one's child.
+    // Include the signals from its wrapper: SIGCONT, and SIGCHLD of the wrapper's child.
     assert_eq!(client.ask("QPassSignals:13;14;1e;1f;31"), "OK");
     let end = client.go();
     assert!(end.starts_with("W00"), "{end}");
@@ -60,10 +60,10 @@ fn stopped_while_it_is_started() {
     assert_eq!(server.output(), format!("continued\n{RESULT}"));
 }
 
-/// In front of an instruction with a trap, in a system call that goes on: a step there would never
-/// end.
+/// An interrupt in a system call, with a trap on the next instruction. A step there would not end
+/// while the call lasts.
 #[test]
-fn in_the_midst_of_a_system_call() {
+fn a_breakpoint_after_an_interrupted_system_call() {
     let (mut server, mut client) = Server::run(Path::new("/bin/sleep"), &["1000"]);
     let (pid, _) = stopped(&client.ask("?"));
     let is = |states: &str| {
@@ -75,9 +75,9 @@ fn in_the_midst_of_a_system_call() {
     eventually("asleep", || is("S"));
     client.write(b"\x03");
     assert!(client.text().starts_with("T02"));
-    // Behind the call (x86-64), or at it.
+    // After the call instruction (x86-64), or at it.
     let here = client.register(PC);
-    // What sleeps may be of another instruction set than the trials' own programs.
+    // /bin/sleep may use another instruction set than the tests' own programs.
     let t32 = target::STATE.is_some_and(|state| client.register(state) & 1 << 5 != 0);
     let kind = if t32 { 2 } else { target::kind() };
     assert_eq!(client.ask(&format!("Z0,{here:x},{kind:x}")), "OK");
@@ -88,7 +88,7 @@ fn in_the_midst_of_a_system_call() {
         client.send(b"vCont;c");
     }
     eventually("asleep again", || is("S"));
-    // Not SIGINT: a board's shells have what they start ignore that.
+    // Not SIGINT, because shells on a board start their background programs with SIGINT ignored.
     send_signal(pid, 15);
     let stop = client.text();
     assert!(stop.starts_with("T0f"), "{stop}");
@@ -99,9 +99,9 @@ fn in_the_midst_of_a_system_call() {
     server.wait();
 }
 
-/// Another thread hits a breakpoint all the while, so that signals come in the middle of steps.
+/// Another thread hits a breakpoint all the time, so that signals arrive in the middle of steps.
 #[test]
-fn under_breakpoint_fire() {
+fn signals_during_frequent_breakpoint_hits() {
     for pass in [false, true] {
         let program = build("signals", &["-no-pie"]);
         let (mut server, mut client) = Server::run(&program, &["n", "t"]);
@@ -135,7 +135,7 @@ fn under_breakpoint_fire() {
 }
 
 #[test]
-fn a_fault_is_told_with_its_cause_and_then_kills() {
+fn a_fault_is_reported_with_its_siginfo_and_then_kills() {
     let program = build("signals", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["s"]);
     client.ask("QPassSignals:1e;1f;31");
@@ -145,7 +145,7 @@ fn a_fault_is_told_with_its_cause_and_then_kills() {
     let info = super::client::unescape(&client.receive()[1..]);
     assert_eq!(info.len(), 128);
     assert_eq!(info[0], 11);
-    // Behind three numbers, at the next pointer's place.
+    // After three ints, aligned as a pointer.
     let address = if POINTER == 8 { 16 } else { 12 };
     assert_eq!(info[address], 16, "si_addr");
     let (pid, tid) = stopped(&stop);
@@ -153,9 +153,9 @@ fn a_fault_is_told_with_its_cause_and_then_kills() {
     assert_eq!(end, format!("X0b;process:{pid:x}"));
 }
 
-/// Where gdb has functions return to that it calls.
+/// gdb makes called functions return to such an address.
 #[test]
-fn a_breakpoint_where_nothing_can_be_executed() {
+fn a_breakpoint_in_memory_that_is_not_executable() {
     let program = build("signals", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["n"]);
     assert_eq!(client.ask("QPassSignals:4;7;b;1e;1f;31"), "OK");

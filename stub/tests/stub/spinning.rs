@@ -1,5 +1,5 @@
-//! A program that does many things at once, without end, and knows in the end whether all of it was
-//! right.
+//! A program that does many things at once until it is stopped, and checks its own results at the
+//! end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -16,14 +16,14 @@ pub struct Spinning {
     output: BufReader<ChildStdout>,
     end: PathBuf,
     pub program: PathBuf,
-    /// The function that its threads call all the time.
+    /// Address of the function that its threads call all the time.
     pub hit: u64,
-    /// One that nobody calls.
+    /// Address of a function that is never called.
     pub never: u64,
 }
 
 impl Spinning {
-    /// Starts it; `kinds` as `programs/spin.c` says.
+    /// Starts the program. `programs/spin.c` describes `kinds`.
     pub fn start(kinds: &str) -> Spinning {
         let program = build("spin", &["-no-pie"]);
         let library = build("there", &["-shared", "-fPIC"]);
@@ -52,14 +52,14 @@ impl Spinning {
         self.child.id()
     }
 
-    /// A server that has attached to it, and a client.
+    /// Starts a server that attaches to the program, and connects a client.
     pub fn server(&self) -> (Server, Client) {
         let server = self.server_with("none");
         let client = Client::connect(server.port);
         (server, client)
     }
 
-    /// A server that has attached to it.
+    /// Starts a server that attaches to the program.
     pub fn server_with(&self, budget: &str) -> Server {
         let pid = self.pid().to_string();
         Server::start(&["--once", "--budget", budget, "--attach", ":0", &pid])
@@ -76,7 +76,7 @@ impl Spinning {
     }
 
     pub fn traced(&self) -> bool {
-        // Threads come and go meanwhile.
+        // Skip threads that end meanwhile.
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
         let statuses = tasks
             .flatten()
@@ -86,12 +86,12 @@ impl Spinning {
             .any(|status| !status.contains("TracerPid:\t0\n"))
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// It ends, and all was right.
+    /// Ends the program, and asserts that its results are correct.
     pub fn finish(mut self) {
         std::fs::write(&self.end, "").unwrap();
         let mut text = String::new();

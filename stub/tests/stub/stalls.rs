@@ -1,4 +1,4 @@
-//! How long threads were stopped: a client that drains its trace is told of all of it.
+//! Reports of stalls: a client that drains its trace learns for how long threads were stopped.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::tracepoints::define;
 
 const NAP: Duration = Duration::from_millis(150);
 
-/// The sum of the spans that notifications of this name told, in nanoseconds.
+/// Sum of the spans in all notifications with this name, in nanoseconds.
 fn total(client: &Client, name: &str) -> u64 {
     let bodies = client.notifications.iter();
     let bodies = bodies.filter_map(|body| body.strip_prefix(name)?.strip_prefix(':'));
@@ -23,11 +23,11 @@ fn total(client: &Client, name: &str) -> u64 {
 }
 
 #[test]
-fn a_program_that_stands_for_its_client_is_told_to_stand() {
+fn halts_for_a_client_are_reported_as_stalls() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let (mut server, mut client) = Server::run(&program, &["2", "2000"]);
-    // Before there is a trace.
+    // A halt before there is a trace.
     std::thread::sleep(NAP);
     assert_eq!(client.ask("QTinit"), "OK");
     assert_eq!(client.ask("QTBuffer:size:1000000"), "OK");
@@ -38,12 +38,12 @@ fn a_program_that_stands_for_its_client_is_told_to_stand() {
     assert!(client.go().contains("swbreak:;"));
     let first = total(&client, "UnspoolHalted");
     assert!(first >= NAP.as_nanos() as u64, "{first}");
-    // And while it runs.
+    // A halt while the trace runs.
     std::thread::sleep(NAP);
     assert!(client.go().starts_with("W00"));
     let both = total(&client, "UnspoolHalted");
     assert!(both - first >= NAP.as_nanos() as u64, "{first} {both}");
-    // 4000 hits, each with a stop, of which few take a millisecond.
+    // There are 4000 hits with one stop each, and few of them take a millisecond.
     let short = client.notifications.iter();
     let mut short = short.filter_map(|body| body.strip_prefix("UnspoolShortStops:"));
     let (count, ns) = short

@@ -1,10 +1,10 @@
-//! What differs between the machines these trials run on. They run where they were built, and on
-//! boards without a compiler: there the environment says where the server and the programs are.
+//! Differences between the machines on which these tests run. Tests run on the build machine, and
+//! on boards without a compiler. There the environment names the server and the programs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The program counter, by the number it has in packets.
+/// Number of the program counter in packets.
 pub const PC: u32 = if cfg!(target_arch = "arm") {
     15
 } else if cfg!(target_arch = "aarch64") {
@@ -13,7 +13,7 @@ pub const PC: u32 = if cfg!(target_arch = "arm") {
     16
 };
 
-/// The stack pointer.
+/// Number of the stack pointer.
 pub const SP: u32 = if cfg!(target_arch = "arm") {
     13
 } else if cfg!(target_arch = "aarch64") {
@@ -22,10 +22,10 @@ pub const SP: u32 = if cfg!(target_arch = "arm") {
     7
 };
 
-/// The first argument of a function.
+/// Number of the register with a function's first argument.
 pub const ARGUMENT: u32 = if cfg!(target_arch = "x86_64") { 5 } else { 0 };
 
-/// `exit_group`.
+/// Number of the system call `exit_group`.
 pub const EXIT_GROUP: u32 = if cfg!(target_arch = "arm") {
     248
 } else if cfg!(target_arch = "aarch64") {
@@ -34,44 +34,44 @@ pub const EXIT_GROUP: u32 = if cfg!(target_arch = "arm") {
     231
 };
 
-/// The register that tells by bit 5 whether a thread executes T32 (CPSR), where there is that.
+/// Number of the register whose bit 5 says that a thread executes T32 (CPSR), if there is one.
 pub const STATE: Option<u32> = if cfg!(target_arch = "arm") {
     Some(25)
 } else {
     None
 };
 
-/// A thread makes the system call that it was interrupted in by its instruction again; others go on
+/// An interrupted thread executes its system call instruction again. On other machines it continues
 /// in the kernel.
 pub const CALLS_AGAIN: bool = cfg!(target_arch = "aarch64");
 
-/// The return address is at the stack pointer when a function begins.
+/// On entry to a function the return address is at the stack pointer.
 pub const RETURNS_BY_STACK: bool = cfg!(target_arch = "x86_64");
 
-/// A debug register triggers before the access that it watches, which has yet to be made.
+/// A debug register triggers before the watched access happens.
 pub const WATCHES_BEFORE: bool = !cfg!(target_arch = "x86_64");
 
-/// A program that is traced has a handler for traps, for the time after its tracer's death.
+/// A traced program has a trap handler that works after its tracer's death.
 pub const HANDLES_TRAPS: bool = cfg!(target_arch = "x86_64");
 
-/// The size of a pointer, in bytes.
+/// Size of a pointer in bytes.
 pub const POINTER: usize = size_of::<usize>();
 
-/// The server, where it was built.
+/// Path of the server on the build machine.
 pub const STUB: &str = env!("CARGO_BIN_EXE_unspool-stub");
 
-/// The server.
+/// Path of the server.
 pub fn stub() -> PathBuf {
     let elsewhere = std::env::var_os("UNSPOOL_STUB");
     elsewhere.map_or_else(|| STUB.into(), PathBuf::from)
 }
 
-/// Where programs are that have been built elsewhere, named as `programs::file_name` does.
+/// Directory of the programs that were built elsewhere, with the names of `programs::build`.
 pub fn programs() -> Option<PathBuf> {
     std::env::var_os("UNSPOOL_PROGRAMS").map(PathBuf::from)
 }
 
-/// A directory for what trials write.
+/// Directory for files that tests write.
 pub fn scratch() -> PathBuf {
     let built_for = Path::new(env!("CARGO_TARGET_TMPDIR"));
     if programs().is_some() {
@@ -80,26 +80,27 @@ pub fn scratch() -> PathBuf {
     built_for.to_owned()
 }
 
-/// The kind of a breakpoint packet at the programs' instructions: T32's are of 2 bytes.
+/// The kind in breakpoint packets for the programs' instructions; T32 instructions have 2 bytes.
 pub fn kind() -> u32 {
     let stated = std::env::var("UNSPOOL_TRAP_KIND").ok();
     let own = if cfg!(target_arch = "x86_64") { 1 } else { 4 };
     stated.map_or(own, |kind| kind.parse().expect("a breakpoint kind"))
 }
 
-/// Where a function is whose pointer this is: T32's have their lowest bit set.
+/// The address of a function from a pointer to it: pointers to T32 functions have the lowest bit
+/// set.
 pub fn code(pointer: u64) -> u64 {
     pointer & if cfg!(target_arch = "arm") { !1 } else { !0 }
 }
 
-/// A general register in a block of all registers.
+/// The value of a general register in a block of all registers.
 pub fn register(block: &[u8], number: u32) -> u64 {
     let at = number as usize * POINTER;
     let bytes = block[at..at + POINTER].iter().rev();
     bytes.fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// Trials run elsewhere on machines that are emulated.
+/// True on a machine that is emulated: only those run programs from elsewhere.
 pub fn is_emulated() -> bool {
     programs().is_some()
 }
@@ -109,8 +110,8 @@ pub fn many(count: u32) -> u32 {
     if is_emulated() { count / 10 } else { count }
 }
 
-/// How long to wait for what ought to come: ten thousand threads, on a machine with much else to
-/// do; one that is emulated takes longer.
+/// Time limit for an expected event. Allows for ten thousand threads on a busy machine, and for
+/// twice that time on an emulated machine.
 pub fn patience() -> Duration {
     Duration::from_secs(if is_emulated() { 200 } else { 100 })
 }

@@ -1,4 +1,4 @@
-//! Threads that are many, short-lived, unnamed, or first to go.
+//! Many threads, short-lived threads, threads without names, and a first thread that ends first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -43,9 +43,9 @@ fn a_thousand_threads_are_listed_and_released() {
     assert_eq!(server.output(), "all gone\n");
 }
 
-/// In non-stop mode every hit is reported once, whoever else runs.
+/// In non-stop mode the stub reports every hit once while other threads run.
 #[test]
-fn hits_one_by_one() {
+fn hits_in_non_stop_mode() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 150;
     let program = build("hits", &["-no-pie"]);
@@ -83,9 +83,9 @@ fn hits_one_by_one() {
     assert_eq!(server.output(), format!("total {}\n", THREADS * ROUNDS));
 }
 
-/// Threads can be held and let go one by one, and the others do not stop for it.
+/// Threads can be held and released one by one, without stopping the others.
 #[test]
-fn one_is_held() {
+fn one_thread_is_held_while_others_run() {
     let program = build("hits", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["3", "400000000"]);
     assert_eq!(client.ask("QNonStop:1"), "OK");
@@ -101,7 +101,7 @@ fn one_is_held() {
         assert!(notice.starts_with("Stop:T00"), "{notice}");
         assert_eq!(stopped(&notice["Stop:".len()..]), (pid, *tid));
         assert_eq!(client.ask("vStopped"), "OK");
-        // This one's registers are there, those of the first thread are not.
+        // This thread's registers can be read; those of the running first thread cannot.
         assert_eq!(client.ask(&format!("Hgp{pid:x}.{tid:x}")), "OK");
         assert!(client.register(PC) > 0x1000);
         assert_eq!(client.ask(&format!("Hgp{pid:x}.{pid:x}")), "OK");
@@ -119,10 +119,10 @@ fn one_is_held() {
     server.wait();
 }
 
-/// Who makes threads all the time has always something to report itself, which must not take the
-/// place of what the client asked for.
+/// A thread that creates threads all the time always has an event of its own. That event must not
+/// replace the stop that the client requested.
 #[test]
-fn those_that_make_threads_are_held() {
+fn threads_that_create_threads_can_be_held() {
     let program = build("churn", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["1000000"]);
     assert_eq!(client.ask("QNonStop:1"), "OK");
@@ -155,7 +155,7 @@ fn those_that_make_threads_are_held() {
 }
 
 #[test]
-fn names_are_told() {
+fn thread_names_are_reported() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["2", "100"]);
     let hit = address(&program, "hit");
@@ -186,7 +186,7 @@ fn churn_with_stops() {
         let (pid, _) = stopped(&stop);
         let threads = client.threads();
         for tid in &threads {
-            // Whoever is listed is stopped and has registers.
+            // Every listed thread is stopped and has registers.
             client.ask(&format!("Hgp{pid:x}.{tid:x}"));
             assert!(client.register(PC) > 0x1000);
         }
@@ -223,7 +223,8 @@ fn churn_with_a_breakpoint_in_every_thread() {
     assert_eq!(server.output(), "lived 1200\n");
 }
 
-/// Runs a program of which these are to be told to its end: threads that begin, and that end.
+/// Runs a program to its end with thread events. Returns the number of threads that began, and that
+/// ended.
 fn thread_events_of(program: &Path, arguments: &[&str]) -> (u32, u32) {
     let (_server, mut client) = Server::run(program, arguments);
     assert_eq!(client.ask("QThreadEvents:1"), "OK");
@@ -253,9 +254,10 @@ fn thread_events() {
     assert_eq!(thread_events_of(&program, &["50"]), (204, 204));
 }
 
-/// The last thread's end, and that of its process, which waited for nothing else.
+/// The stub reports the end of the last thread, and then that of its process, which waited only for
+/// it.
 #[test]
-fn the_last_threads_end_is_told() {
+fn the_end_of_the_last_thread_is_reported() {
     let program = build("churn", &["-no-pie"]);
     for _ in 0..40 {
         assert_eq!(thread_events_of(&program, &["1"]), (8, 8));
@@ -263,7 +265,7 @@ fn the_last_threads_end_is_told() {
 }
 
 #[test]
-fn the_first_thread_may_go_first() {
+fn the_first_thread_may_end_first() {
     let program = build("leader", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &[]);
     let alone = address(&program, "alone");
@@ -282,12 +284,12 @@ fn held_threads_stay_held() {
     let (_server, mut client) = Server::run(&program, &["3", "200"]);
     let hit = address(&program, "hit");
     client.plant(hit);
-    // Until all three are there.
+    // Until all three threads exist.
     let mut stop = client.go();
     while client.threads().len() < 4 {
         stop = client.go();
     }
-    // One thread alone to its end: then nothing runs.
+    // Run one thread alone to its end. Then no thread runs.
     let (pid, tid) = stopped(&stop);
     loop {
         let stop = client.ask(&format!("vCont;c:p{pid:x}.{tid:x}"));
@@ -300,7 +302,7 @@ fn held_threads_stay_held() {
     assert!(client.go().starts_with("W00"));
 }
 
-/// Nothing happens: nothing is done.
+/// The stub uses no processor time while nothing happens.
 #[test]
 fn waiting_costs_nothing() {
     let program = build("hits", &["-no-pie"]);
@@ -321,8 +323,7 @@ fn waiting_costs_nothing() {
     client.send(b"k");
 }
 
-/// Every thread is told of once when it begins and once when it ends, in order, with no stop for
-/// it.
+/// The stub reports the beginning and the end of every thread once, in order and without a stop.
 #[test]
 fn a_log_of_threads() {
     let program = build("churn", &["-no-pie"]);
@@ -342,7 +343,7 @@ fn a_log_of_threads() {
             .collect();
         let tid = fields[0] as u32;
         match (&entry[..1], &fields[1..]) {
-            // The clock of when it was sent.
+            // The time at which the notification was sent.
             ("t", []) => assert!(fields[0] > 0),
             ("c", [creator, pointer, _age]) => {
                 assert!(alive.contains(&(*creator as u32)), "{entry}");
@@ -360,15 +361,15 @@ fn a_log_of_threads() {
         }
     }
     assert!(created >= 1500, "{created}");
-    // Those that end with the process are not told of one by one.
+    // The stub does not report the end of single threads at the end of the process.
     assert!(exited + alive.len() == created + 1, "{exited} of {created}");
     drop(client);
     assert!(server.wait().success());
 }
 
-/// A thread is told of before its first stop, which brings registers and stack along.
+/// The stub reports a thread before its first stop. The stop reply contains registers and stack.
 #[test]
-fn stops_of_a_client_that_follows_threads() {
+fn stop_replies_with_registers_and_stack() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["4", "50"]);
     assert_eq!(client.ask("QUnspoolThreads:1,100"), "OK");

@@ -1,4 +1,4 @@
-//! Tracepoints: every hit is noted once, the program loses nothing; and what gdb makes of them.
+//! Tracepoints: every hit is recorded once, and the program's results are right; also with gdb.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub fn define(client: &mut Client, number: u32, at: u64, actions: &[&str]) {
     define_as(client, number, at, "", actions);
 }
 
-/// The same, with more words behind its pass count.
+/// Like [`define`], with further options after the pass count.
 pub fn define_as(client: &mut Client, number: u32, at: u64, words: &str, actions: &[&str]) {
     let more = if actions.is_empty() { "" } else { "-" };
     let definition = format!("QTDP:{number:x}:{at:x}:E:0:0{words}{more}");
@@ -45,7 +45,7 @@ pub fn hits(client: &mut Client, number: u32, at: u64) -> u64 {
     u64::from_str_radix(hits, 16).unwrap()
 }
 
-/// Continues; the client halts the program so often, and never loses a hit by it.
+/// Continues to the end, with this number of interrupts. No interrupt may lose a hit.
 pub fn run_with_interrupts(client: &mut Client, exit: u64, interrupts: usize) {
     client.plant(exit);
     let mut stop = String::new();
@@ -66,7 +66,7 @@ pub fn run_with_interrupts(client: &mut Client, exit: u64, interrupts: usize) {
 }
 
 #[test]
-fn eight_threads_every_hit_is_noted() {
+fn eight_threads_record_every_hit() {
     let program = build("hits", &["-no-pie"]);
     for interrupts in [0, 60] {
         let (mut server, mut client) = Server::run(&program, &["8", "1500"]);
@@ -80,7 +80,7 @@ fn eight_threads_every_hit_is_noted() {
         assert_eq!(hits(&mut client, 1, hit), 12_000);
         assert_eq!(status(&mut client, "tcreated"), 12_000);
         assert_eq!(client.ask("QTStop"), "OK");
-        // The last one: where it was, and the return address.
+        // The last frame has the program counter and the return address.
         assert_eq!(client.ask("QTFrame:2edf"), "F2edfT1");
         assert_eq!(client.register(PC), hit);
         let sp = client.register(SP);
@@ -121,7 +121,7 @@ pub fn instructions(program: &Path, function: &str) -> Vec<u64> {
     addresses
 }
 
-/// Whatever an instruction is, it does under a trap what it does without.
+/// Every instruction has the same effect under a trap.
 #[test]
 fn a_trap_on_every_instruction() {
     let program = build("classes", &["-no-pie"]);
@@ -141,7 +141,7 @@ fn a_trap_on_every_instruction() {
     let counts: Vec<u64> = (0..all.len())
         .map(|index| hits(&mut client, index as u32 + 1, all[index]))
         .collect();
-    // Each function is called so often by four threads.
+    // Four threads call each function this number of times.
     for (function, calls) in [("add_up", 4), ("classes", 1), ("system_call", 1)] {
         let at = address(&program, function);
         let index = all.iter().position(|address| *address == at).unwrap();
@@ -157,7 +157,7 @@ fn a_trap_on_every_instruction() {
 }
 
 #[test]
-fn signals_come_as_ever() {
+fn signals_arrive_during_tracing() {
     let program = build("signals", &["-no-pie"]);
     let expected = Command::new(&program).arg("r").output().unwrap();
     let (mut server, mut client) = Server::run(&program, &["r"]);
@@ -174,7 +174,7 @@ fn signals_come_as_ever() {
 }
 
 #[test]
-fn full_circular_and_counted() {
+fn full_and_circular_buffers_and_pass_counts() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     for (setting, created, frames, reason) in [
@@ -188,7 +188,7 @@ fn full_circular_and_counted() {
             assert_eq!(client.ask(setting), "OK");
         }
         let passes = if setting.is_empty() { "a" } else { "0" };
-        // 256 bytes of the stack and 6 + 11 around them.
+        // Each frame has 256 bytes of the stack, and 6 + 11 bytes of headers.
         assert_eq!(client.ask(&format!("QTDP:1:{hit:x}:E:0:{passes}-")), "OK");
         assert_eq!(client.ask(&format!("QTDP:-1:{hit:x}:M7,0,100")), "OK");
         assert_eq!(client.ask("QTStart"), "OK");
@@ -253,8 +253,8 @@ fn disconnected_tracing_goes_on() {
     assert_eq!(server.output(), "total 8000\n");
 }
 
-/// The frames that were sent, as (tracepoint, thread, blocks), and the threads that were told of
-/// before each.
+/// The frames received, as (tracepoint, thread, blocks), and the threads reported before each
+/// frame.
 pub fn frames(client: &Client) -> Vec<(u16, i64, Vec<u32>)> {
     let mut known = Vec::new();
     let mut frames = Vec::new();
@@ -277,7 +277,7 @@ pub fn frames(client: &Client) -> Vec<(u16, i64, Vec<u32>)> {
             let number = u16::from_le_bytes([rest[0], rest[1]]);
             let length = u32::from_le_bytes(*rest[2..].first_chunk().unwrap()) as usize;
             let blocks = &rest[6..6 + length];
-            // V, the number, the value.
+            // A block has `V`, the number, and the value.
             assert_eq!((blocks[0], blocks.len()), (b'V', 13));
             let thread = i64::from_le_bytes(*blocks[5..].first_chunk().unwrap());
             frames.push((number, thread, known.clone()));
@@ -295,7 +295,7 @@ fn a_drained_buffer_loses_nothing_and_keeps_the_order() {
     assert!(client.supported.contains("QUnspoolTrace+"));
     assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
     assert_eq!(client.ask("QTinit"), "OK");
-    // Far less than all of it.
+    // Far too small for all frames.
     assert_eq!(client.ask("QTBuffer:size:20000"), "OK");
     // trace_thread
     assert_eq!(client.ask("QTDV:5:0:0:74726163655f746872656164"), "OK");
@@ -312,7 +312,7 @@ fn a_drained_buffer_loses_nothing_and_keeps_the_order() {
             "{thread} is not among {known:?}"
         );
     }
-    // Woken once for many.
+    // The client is woken once for many frames.
     assert!(client.notified.len() < 4000, "{}", client.notified.len());
     assert_eq!(status(&mut client, "tframes"), 0);
     assert_eq!(client.ask("D"), "OK");
@@ -327,7 +327,7 @@ fn a_full_drained_buffer_drops_and_counts() {
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     assert_eq!(client.ask("QTBuffer:size:100"), "OK");
     assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
-    // More than fits.
+    // More than the buffer holds.
     define(&mut client, 1, hit, &[&format!("M{SP:x},0,200")]);
     assert_eq!(client.ask("QTStart"), "OK");
     run_with_interrupts(&mut client, end, 0);
@@ -339,13 +339,13 @@ fn a_full_drained_buffer_drops_and_counts() {
     assert_eq!(last.map(String::as_str), Some("UnspoolDropped:1,3e8"));
 }
 
-/// An expression can have the thread stop instead.
+/// A tracepoint's expression can stop the thread.
 #[test]
 fn a_hit_that_stops() {
     let program = build("hits", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["4", "300"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
-    // trace_stop; a counter, the lowest two bits of which must be set for a stop.
+    // trace_stop, and a counter: the thread stops if the counter's lowest two bits are set.
     assert_eq!(client.ask("QTDV:5:0:0:74726163655f73746f70"), "OK");
     assert_eq!(client.ask("QTDV:6:0:0:63"), "OK");
     let code = "2c00062201022d00062203132d000529220127";
@@ -368,7 +368,7 @@ fn a_hit_that_stops() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn malformed_packets_are_refused() {
     let program = build("hits", &["-no-pie"]);
     let (_server, mut client) = Server::run(&program, &["1", "1"]);
     let hit = address(&program, "hit");
@@ -396,14 +396,14 @@ fn nonsense_is_refused() {
     assert!(client.ask(&packet).starts_with('E'));
     assert_eq!(client.ask("qTV:99"), "U");
     assert_eq!(client.ask("QTFrame:0"), "F-1");
-    // Nothing can be planted there, so nothing is.
+    // The address is not mapped, so nothing can be planted.
     define(&mut client, 3, 0x10, &[]);
     assert!(client.ask("QTStart").starts_with('E'));
     assert!(client.ask("qTStatus").starts_with("T0;tnotrun:0"));
     assert!(client.go().starts_with("W00"));
 }
 
-/// All that gdb 13 does with tracepoints.
+/// Tests everything that gdb 13 does with tracepoints.
 #[test]
 fn gdb_traces() {
     let program = build("traced", &["-O0"]);

@@ -1,5 +1,5 @@
-//! Threads that are followed step by step after a hit (gdb's `while-stepping`): each instruction is
-//! noted, and the program loses nothing.
+//! Single steps after a hit (gdb's `while-stepping`): each instruction is recorded, and the
+//! program's results are right.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,12 +12,12 @@ use super::server::{Server, eventually, send_signal};
 use super::target::{self, PC, STUB, is_emulated, many};
 use super::tracepoints::{hits, instructions, status};
 
-/// The variable 5, defined as the thread's id: tracev, end.
+/// Defines variable 5 as the thread's id. The expression: tracev, end.
 const THREAD: &str = "QTDV:5:0:0:74726163655f746872656164";
 const NOTED: &str = "R1X4,2e000527";
 
-/// A tracepoint after whose hits so many steps are made; noted are general registers and the
-/// thread.
+/// Defines a tracepoint with this number of steps after each hit. It records general registers and
+/// the thread.
 fn define(client: &mut Client, number: u32, at: u64, steps: u32, passes: u32) {
     let definition = format!("QTDP:{number:x}:{at:x}:E:{steps:x}:{passes:x}-");
     for packet in [
@@ -25,14 +25,14 @@ fn define(client: &mut Client, number: u32, at: u64, steps: u32, passes: u32) {
         definition,
         format!("QTDP:-{number:x}:{at:x}:{NOTED}-"),
         format!("QTDP:-{number:x}:{at:x}:SR1-"),
-        // What comes behind these belongs to steps, too.
+        // Actions after these belong to steps, too.
         format!("QTDP:-{number:x}:{at:x}:{}", &NOTED[2..]),
     ] {
         assert_eq!(client.ask(&packet), "OK", "{packet}");
     }
 }
 
-/// The thread and the program counter of each frame.
+/// Thread and program counter of each frame.
 fn frames(client: &mut Client) -> Vec<(u32, u64)> {
     let mut bytes = Vec::new();
     loop {
@@ -47,7 +47,7 @@ fn frames(client: &mut Client) -> Vec<(u32, u64)> {
     while rest.len() > 6 {
         let length = u32::from_le_bytes(rest[2..6].try_into().unwrap()) as usize;
         let (frame, after) = rest[6..].split_at(length);
-        // `R` and registers, `V` with number and value.
+        // `R` with registers, then `V` with number and value.
         let (registers, variable) = frame.split_at(length - 13);
         assert_eq!((registers[0], variable[0]), (b'R', b'V'));
         let thread = u32::from_le_bytes(variable[5..9].try_into().unwrap());
@@ -57,7 +57,7 @@ fn frames(client: &mut Client) -> Vec<(u32, u64)> {
     frames
 }
 
-/// Where one thread comes by, from `at` on, in so many steps of the client's.
+/// The addresses through which one thread passes from `at` on, in this number of client steps.
 fn way(program: &Path, arguments: &[&str], at: u64, steps: u32) -> Vec<u64> {
     let (_server, mut client) = Server::run(program, arguments);
     client.plant(at);
@@ -72,11 +72,11 @@ fn way(program: &Path, arguments: &[&str], at: u64, steps: u32) -> Vec<u64> {
 }
 
 #[test]
-fn eight_threads_every_step_is_noted() {
+fn eight_threads_record_every_step() {
     let program = build("hits", &["-no-pie"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
     let way = way(&program, &["1", "10"], hit, 3);
-    // Where the kernel makes no steps, everybody is halted for each.
+    // Where the kernel cannot single-step, all threads are halted for each step.
     let rounds: u32 = if is_emulated() { 10 } else { 300 };
     let all = 8 * rounds as usize;
     for interrupts in [0, 30] {
@@ -101,9 +101,9 @@ fn eight_threads_every_step_is_noted() {
     }
 }
 
-/// A walk leads by other tracepoints, itself again, and breakpoints.
+/// Steps lead past other tracepoints, the same tracepoint again, and breakpoints.
 #[test]
-fn hits_on_the_way() {
+fn tracepoints_and_breakpoints_are_hit_during_steps() {
     let program = build("hits", &["-no-pie"]);
     let hit = address(&program, "hit");
     // More than one round of the loop.
@@ -126,7 +126,7 @@ fn hits_on_the_way() {
     expected.extend(&way[4..=again]);
     expected.extend([hit, way[1], way[1]]);
     assert_eq!(pcs, expected);
-    // Nothing of it is left.
+    // Nothing remains planted.
     client.lift(way[1]);
     assert!(client.go().starts_with("W00"));
 }
@@ -156,9 +156,9 @@ fn pass_counts_and_full_buffers() {
     }
 }
 
-/// Whatever instruction it is, and whatever it leads to: the program does what it does without.
+/// The program behaves the same, whatever instructions the steps execute.
 #[test]
-fn a_walk_from_every_instruction() {
+fn steps_from_every_instruction() {
     let program = build("classes", &["-no-pie"]);
     let expected = Command::new(&program).output().unwrap();
     let all: Vec<u64> = ["add_up", "classes", "system_call", "work"]
@@ -183,10 +183,10 @@ fn a_walk_from_every_instruction() {
     assert_eq!(server.output(), String::from_utf8_lossy(&expected.stdout));
 }
 
-/// From the beginning to the end, or for a while where steps are slow: threads come and go,
-/// processes are made, signals come, and they are handled.
+/// Steps from the program's beginning to its end, or for a while where steps are slow. Threads and
+/// processes are created meanwhile, and signals arrive and are handled.
 #[test]
-fn long_walks() {
+fn very_long_series_of_steps() {
     let steps = if is_emulated() { 400 } else { 1_000_000_000 };
     for (name, arguments) in [
         ("hits", &["4", "10"][..]),
@@ -221,9 +221,9 @@ fn long_walks() {
     }
 }
 
-/// In the midst of it the client ends the trace, leaves, or kills.
+/// The client ends the trace, leaves, or kills the program in the middle of a series of steps.
 #[test]
-fn in_the_midst() {
+fn a_trace_is_ended_during_steps() {
     let program = build("hits", &["-no-pie"]);
     let hit = address(&program, "hit");
     let rounds = many(20_000);
@@ -257,7 +257,7 @@ fn in_the_midst() {
     }
 }
 
-/// A thread waits in the kernel on its way, and the server dies.
+/// A thread blocks in the kernel during its steps, and the server is killed.
 #[test]
 fn the_server_is_killed() {
     let program = build("asleep", &["-no-pie"]);
@@ -280,7 +280,7 @@ fn the_server_is_killed() {
     assert_eq!(server.output(), "woken\n");
 }
 
-/// What gdb shows of a frame of a step are the actions of steps.
+/// For a frame of a step, gdb shows the values that step actions collected.
 #[test]
 fn gdb_tells_steps_from_hits() {
     let program = build("hits", &["-O0"]);

@@ -1,5 +1,5 @@
-//! Debug registers: what is watched is told, by whichever thread, and the program's results are
-//! right.
+//! Debug registers: the stub reports every access to a watched place by any thread, and the
+//! program's results are right.
 
 use super::client::{Client, stopped};
 use super::programs::{address, build};
@@ -37,7 +37,8 @@ fn value(client: &mut Client, at: u64) -> u64 {
     u64::from_str_radix(&digits, 16).unwrap()
 }
 
-/// Where it triggers before the access, that is made with the watch removed, as gdb does it.
+/// If watchpoints trigger before the access, makes the access with the watchpoint removed, as gdb
+/// does.
 fn past(client: &mut Client, stop: &str, what: &str) {
     if !WATCHES_BEFORE {
         return;
@@ -50,8 +51,8 @@ fn past(client: &mut Client, stop: &str, what: &str) {
 }
 
 #[test]
-fn every_write_is_told() {
-    // The whole of it, its first byte, two bytes.
+fn every_write_is_reported() {
+    // All of the value, its first byte, two bytes.
     for length in [POINTER, 1, 2] {
         let (server, mut client, _, counts) = start();
         let at = counts + 2 * POINTER as u64;
@@ -72,16 +73,16 @@ fn every_write_is_told() {
     }
 }
 
-/// At every offset of a word: the neighbours are another's.
+/// Watchpoints at every offset of a word. The other bytes belong to other threads.
 #[test]
-fn bytes_in_the_midst_of_a_word() {
+fn bytes_inside_a_word() {
     let (server, mut client, hit, counts) = start();
     assert_eq!(client.ask(&format!("Z1,{hit:x},{}", kind())), "OK");
     for (offset, length) in [(1, 1), (2, 2), (3, 1), (1, 3), (2, 1)] {
         let what = format!("2,{:x},{length}", counts + offset);
         assert_eq!(client.ask(&format!("Z{what}")), "OK", "{what}");
-        // The lowest byte alone is written so early; on a machine that writes words, these bytes
-        // are with it.
+        // The program soon changes the lowest byte only. On a machine that writes whole words, the
+        // write includes these bytes.
         let stop = client.go();
         assert!(
             stop.contains("watch:") || stop.contains("hwbreak:;"),
@@ -94,7 +95,7 @@ fn bytes_in_the_midst_of_a_word() {
 }
 
 #[test]
-fn what_is_executed() {
+fn hardware_breakpoints() {
     let (server, mut client, hit, _) = start();
     let what = format!("1,{hit:x},{}", kind());
     assert_eq!(client.ask(&format!("Z{what}")), "OK");
@@ -107,10 +108,10 @@ fn what_is_executed() {
     ends_well(server, client);
 }
 
-/// More than there are registers for: those that are there stay, and the program goes on when they
-/// are gone.
+/// Too many watchpoints for the debug registers: those in place keep working, and the program
+/// continues when they are removed.
 #[test]
-fn too_many() {
+fn more_watchpoints_than_debug_registers() {
     let (server, mut client, _, counts) = start();
     let what = |index: u64| format!("2,{:x},{POINTER}", counts + index * POINTER as u64);
     let fits = (0..64)

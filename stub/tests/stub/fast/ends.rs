@@ -1,4 +1,4 @@
-//! Hits noted without a stop, and threads, programs and jumps that come to an end.
+//! Fast tracepoints when threads, programs and jumps come to an end.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -12,9 +12,9 @@ use super::super::target::many;
 use super::super::tracepoints::frames;
 use super::{define, movable, run_to, set_going, told};
 
-/// A thread that has the place in memory of one before it is not taken for that one.
+/// A new thread that reuses the memory of an ended one is not mistaken for it.
 #[test]
-fn threads_that_follow_each_other() {
+fn threads_that_reuse_memory_are_told_apart() {
     let program = build("successors", &["-no-pie"]);
     let (mut server, mut client) = Server::run(&program, &["250"]);
     let (hit, end) = (address(&program, "hit"), address(&program, "the_end"));
@@ -37,8 +37,8 @@ fn threads_that_follow_each_other() {
     assert_eq!(server.output(), "total 5000\n");
 }
 
-/// What was noted last is told, whoever ends the process, and when the first thread has ended long
-/// before.
+/// The last hits are reported whichever thread ends the process, even if the first thread ended
+/// long before.
 #[test]
 fn the_end_comes_from_another_thread() {
     let program = build("leader", &["-no-pie"]);
@@ -54,9 +54,9 @@ fn the_end_comes_from_another_thread() {
     }
 }
 
-/// A child that is made while jumps are taken out of its parent has none left either.
+/// A child that is forked while its parent's jumps are removed has no jumps left either.
 #[test]
-fn forked_while_it_is_let_go() {
+fn a_fork_during_detach() {
     let spinning = Spinning::start("f");
     for _ in 0..many(50) {
         let (mut server, mut client) = spinning.server();
@@ -68,9 +68,9 @@ fn forked_while_it_is_let_go() {
     spinning.finish();
 }
 
-/// A server that takes its jumps out of a program which is killed meanwhile ends, too.
+/// The server ends if the program is killed while the server removes its jumps.
 #[test]
-fn killed_while_it_is_let_go() {
+fn a_kill_during_detach() {
     for round in 0..many(40) {
         let spinning = Spinning::start("t");
         let (mut server, mut client) = spinning.server();
@@ -80,19 +80,20 @@ fn killed_while_it_is_let_go() {
         client.send(b"D");
         sleep(Duration::from_micros(50 * u64::from(round)));
         send_signal(spinning.pid(), 9);
-        // If that was before, there is nothing to be let go, and more could be asked for.
+        // If the kill came first, the detach fails and the server may wait for another client; so
+        // disconnect.
         drop(client);
         server.wait();
     }
 }
 
-/// A program that goes and has a jump where its threads hit all the time.
+/// Plants a jump at a function that the running program's threads call all the time.
 fn planted(client: &mut Client, spinning: &Spinning) {
     assert_eq!(client.ask("QTBuffer:circular:1"), "OK");
     define(client, 1, spinning.hit, 5, &["R1"]);
     assert_eq!(client.ask("QTStart"), "OK");
     set_going(client);
-    // Each time all stand still, one of eight threads may be in the midst of these instructions.
+    // At each halt, one of eight threads may be inside the displaced instructions.
     eventually("a jump", || {
         client.write(b"\x03");
         let stop = client.text();
