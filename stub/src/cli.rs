@@ -47,7 +47,7 @@ the end of the connection with --once, - or fd:N, the stub ends and the program 
 that was never resumed is killed. PROG shares the stub's terminal and process group: the interrupt
 key reaches PROG, not the stub.";
 
-/// What the command line asks for.
+/// The action that the command line selects.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Print the help.

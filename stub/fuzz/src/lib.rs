@@ -1,3 +1,3 @@
-//! What the fuzz target does with one input.
+//! Runs one input of the fuzz target.
 
 pub mod session;

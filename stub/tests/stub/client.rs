@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::target::{POINTER, kind, patience};
+use super::target::{POINTER, event_timeout, kind};
 
 pub struct Client {
     stream: TcpStream,
@@ -61,7 +61,7 @@ impl Client {
     pub fn raw(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(patience())).unwrap();
+        stream.set_read_timeout(Some(event_timeout())).unwrap();
         Client {
             stream,
             buffer: Vec::new(),
@@ -183,7 +183,7 @@ impl Client {
         let short = Some(Duration::from_millis(for_ms));
         self.stream.set_read_timeout(short).unwrap();
         let byte = self.byte();
-        self.stream.set_read_timeout(Some(patience())).unwrap();
+        self.stream.set_read_timeout(Some(event_timeout())).unwrap();
         if let Some(byte) = byte {
             self.buffer.push(byte);
         }

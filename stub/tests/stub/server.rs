@@ -115,7 +115,7 @@ impl Server {
 
     /// Waits for the server's end.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + target::patience();
+        let deadline = Instant::now() + target::event_timeout();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
@@ -193,7 +193,7 @@ pub fn send_signals(pids: &[u32], signal: i32) {
 
 /// Waits until `condition` holds.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + target::patience();
+    let deadline = Instant::now() + target::event_timeout();
     while !condition() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -112,6 +112,6 @@ pub fn many(count: u32) -> u32 {
 
 /// Time limit for an expected event. Allows for ten thousand threads on a busy machine, and for
 /// twice that time on an emulated machine.
-pub fn patience() -> Duration {
+pub fn event_timeout() -> Duration {
     Duration::from_secs(if is_emulated() { 200 } else { 100 })
 }

@@ -22,7 +22,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 /// Maximum number of open files of one client.
 const MAX_OPEN_FILES: usize = 256;
 
-/// What clients may do with files.
+/// Permissions of clients for files.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Permission {
     /// Directory that contains all paths of clients.
