@@ -1,7 +1,7 @@
-//! How fast a recording of calls is opened and reported, and how much memory that takes: 300 threads, 1,000 objects, and a
-//! hundred thousand, a million and four million events; by the whole command.
+//! Measures the time and memory to open and report a recording of calls with the whole command. The
+//! recordings have 300 threads, 1,000 objects, and 100,000, a million and four million events.
 //!
-//! `cargo bench -p unspool --bench calls` prints the table that docs/internals/performance.md holds.
+//! `cargo bench -p unspool --bench calls` prints the table in docs/internals/performance.md.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -31,7 +31,7 @@ fn main() {
         "{:>10} {:>8} {:>8} {:>16} {:>12}",
         "events", "MB", "ms", "M events/s", "peak RSS, MB"
     );
-    // The smallest first: the peak is that of all so far.
+    // The smallest first, because the peak includes all earlier runs.
     for events in SIZES {
         let path = folder.path().join(events.to_string());
         write(&path, events);
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds that the command took.
+/// Time of the command, in nanoseconds.
 fn report(path: &Path) -> u128 {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unspool"));
     command.args(["report", "--view", "objects"]).arg(path);
@@ -61,7 +61,8 @@ fn report(path: &Path) -> u128 {
     took
 }
 
-/// Threads in turn take a lock, another in it, and give both up; every call path is in the capture once.
+/// Writes a capture. The threads take turns: each locks a mutex and another one within it, and
+/// unlocks both. Each call path is stored once.
 fn write(path: &Path, events: u64) {
     let file = BufWriter::new(File::create(path).expect("a file"));
     let mut writer = Writer::new(file, Header::default()).expect("a capture");
@@ -108,7 +109,7 @@ fn write(path: &Path, events: u64) {
         let (turn, step) = ((seq - 1) / 6, (seq - 1) % 6);
         let (probe, inner) = STEPS[step as usize];
         let ends = probe == 2;
-        // Each object is used on a few paths of its own.
+        // Each object has a few paths of its own.
         let stack = (turn % OBJECTS * 7 + step) % STACKS;
         let known = carried[stack as usize];
         let snapshot = (!ends && known.is_none()).then(|| {
@@ -125,7 +126,7 @@ fn write(path: &Path, events: u64) {
                 ..Default::default()
             }
         });
-        // Pairs are always taken in the same order.
+        // Every thread takes two mutexes in the same order.
         let object = 2 * turn % OBJECTS + inner;
         let event = Event {
             seq,

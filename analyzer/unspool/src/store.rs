@@ -1,8 +1,8 @@
-//! The files that were found, each opened once, whoever needs it.
+//! Opens the files that are needed, each only once.
 //!
-//! Apart from `collect`, which checks files against what is mapped and unwinds by them, and from `model`, which names frames
-//! by them: in one run both want the same ones, and a C library with its debug file has many megabytes. What
-//! was fetched from the target is fetched once.
+//! `collect` checks these files against what is mapped and unwinds with them, and `model` names
+//! frames with them. Both need the same files in one run, and a C library with its debug file has
+//! many megabytes. A file that was fetched from the target is fetched only once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use crate::platform::c_library::is_c_library;
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     finder: Finder,
-    /// Where what is worked out from files is kept from one run to the next.
+    /// Where results about files are kept for the next run.
     cache: Option<Cache>,
     opened: Arc<Mutex<HashMap<Key, Opened>>>,
 }
@@ -40,7 +40,7 @@ pub struct Opened {
     pub image: Image,
     /// Its functions and lines.
     pub places: Arc<Places>,
-    /// What is not as it should be, a clause each.
+    /// Problems with the file, one clause each.
     pub notes: Vec<String>,
 }
 
@@ -55,13 +55,13 @@ impl From<Finder> for Store {
 }
 
 impl Store {
-    /// Keeps unwind rules, and what addresses stand for, in this cache.
+    /// Keeps unwind rules and the names of addresses in this cache.
     pub fn caching(mut self, cache: Option<Cache>) -> Store {
         self.cache = cache;
         self
     }
 
-    /// The copy of the target's file system, and the directories of debug files besides the system's, as
+    /// The copy of the target's file system, and the debug directories besides the system's, as
     /// absolute paths.
     pub fn directories(&self) -> (Option<PathBuf>, Vec<PathBuf>) {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -84,23 +84,25 @@ impl Store {
         })
     }
 
-    /// What is known of where control leaves the functions of a file. `None`: its architecture's code cannot be followed.
+    /// Exits and system calls of a file's functions. `None` if code of its architecture cannot be
+    /// analysed.
     pub fn passages<'i>(&self, image: &'i Image) -> Option<Passages<'i>> {
         Passages::new(image, self.cache.as_ref())
     }
 
-    /// Keeps what a table holds by now. A cache that cannot be written costs time, nothing else.
+    /// Keeps the rows that a table has by now. If the cache is not writable, that only costs time.
     pub fn keep_table(&self, table: &Table) {
         let _ = self.cache.as_ref().map(|cache| cache.keep(table));
     }
 
-    /// Finds a file as [`Finder::find`] does, unless it has been found before.
+    /// Finds a file as [`Finder::find`] does, unless it was found before.
     ///
     /// # Errors
-    /// It is nowhere, or not the right one.
+    /// There is no such file, or it is not the right one.
     pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Opened, FindError> {
         let key = key(wanted.path, wanted.build_id, wanted.local);
-        // Held while a file is opened: whoever wants the same one waits for it instead of opening it again.
+        // Held while a file is opened, so that other threads wait for the file instead of opening
+        // it again.
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = opened.get(&key) {
             return Ok(known.clone());
@@ -119,15 +121,15 @@ impl Store {
         Ok(new)
     }
 
-    /// Takes a file for what [`find`](Store::find) gives, whatever has been found there before.
+    /// Makes [`find`](Store::find) return this file, and replaces what it has found before.
     pub fn put(&self, wanted: &Wanted<'_>, file: Opened) {
         let key = key(wanted.path, wanted.build_id, wanted.local);
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.insert(key, file);
     }
 
-    /// Begins to open files of a process of this machine that its threads are sure to be in, and to read their lines: the program and
-    /// its C library. Nothing is lost where that guess is wrong.
+    /// Starts to open the files that a local process's threads are sure to need, and to read their
+    /// lines: the program and its C library. A wrong guess does no harm.
     pub fn read_ahead(&self, pid: u32) {
         let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
             return;
@@ -149,7 +151,7 @@ impl Store {
                     opened.places.read_ahead();
                 }
             };
-            // Without this thread it is read when it is needed.
+            // If there is no thread, the file is read when it is needed.
             let _ = std::thread::Builder::new()
                 .name("lines".to_owned())
                 .spawn(read);
@@ -157,7 +159,7 @@ impl Store {
     }
 }
 
-/// Files of this machine have one name, however they are come to.
+/// A local file has one key, whatever path leads to it.
 fn key(path: &str, build_id: Option<&BuildId>, local: bool) -> Key {
     let own = local.then(|| std::fs::canonicalize(path).ok()).flatten();
     let own = own.and_then(|path| path.into_os_string().into_string().ok());
@@ -169,10 +171,10 @@ fn key(path: &str, build_id: Option<&BuildId>, local: bool) -> Key {
 }
 
 impl Opened {
-    /// Begins to read the debug information. Whoever asks for a line waits for no more than the rest.
+    /// Starts to read the debug information. A later lookup only waits for the rest.
     pub fn read_ahead(&self) {
         let places = self.places.clone();
-        // Without this thread it is read when it is needed.
+        // If there is no thread, the file is read when it is needed.
         let _ = std::thread::Builder::new()
             .name("lines".to_owned())
             .spawn(move || places.read_ahead());
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_fetched_is_there_for_all_clones() {
+    fn a_fetched_file_is_shared_by_all_clones() {
         let own = std::env::current_exe().expect("a path");
         let mut fetched = 0;
         let mut fetch = |path: &str| {

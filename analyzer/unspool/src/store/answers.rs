@@ -1,7 +1,8 @@
-//! Files in the cache that hold answers about one image as JSON, for the next run of this very program.
+//! Reads and writes the files in the cache that hold answers about one image as JSON.
 //!
-//! Apart from what is kept, because places and passages are kept alike. A file is used only if its checksum holds and this build
-//! of the program wrote it: another build may answer otherwise.
+//! Separate, because places and passages are kept in the same way. A file is used only if its
+//! checksum is right and this build of the program wrote it, because another build may have other
+//! answers.
 
 use std::time::SystemTime;
 
@@ -10,11 +11,11 @@ use serde::de::DeserializeOwned;
 use unspool_image::Image;
 use unspool_unwind::Cache;
 
-/// Larger files are not read.
+/// Maximum size of a file that is read, in bytes.
 const SIZE_LIMIT: u64 = 64 << 20;
 
-/// The name of the file with answers of one kind. It differs with the bytes of the image and of its debug files. `None`: an image
-/// without a build-id has none.
+/// The name of the file with answers of one kind. It depends on the bytes of the image and of its
+/// debug files. `None` if the image has no build-id.
 pub(super) fn file_name(image: &Image, kind: &str) -> Option<String> {
     let id = image.build_id()?;
     let others = [image.debug_image(), image.supplementary_image()];
@@ -25,7 +26,7 @@ pub(super) fn file_name(image: &Image, kind: &str) -> Option<String> {
     Some(format!("{id}-{files:08x}.{kind}"))
 }
 
-/// Reads a file; `None` if there is none, if it is damaged, or if another build wrote it.
+/// Reads a file. `None` if it is missing or damaged, or if another build wrote it.
 pub(super) fn read<T: DeserializeOwned>(cache: &Cache, name: &str) -> Option<T> {
     let bytes = cache.read(name, SIZE_LIMIT)?;
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
@@ -34,7 +35,7 @@ pub(super) fn read<T: DeserializeOwned>(cache: &Cache, name: &str) -> Option<T> 
     serde_json::from_slice(text).ok()
 }
 
-/// Writes a file, whole or not at all.
+/// Writes a file atomically.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -44,7 +45,7 @@ pub(super) fn write<T: Serialize>(cache: &Cache, name: &str, answers: &T) -> std
     cache.write(name, &[head.as_bytes(), &text].concat())
 }
 
-/// The first line of a file with these lines after it: which program wrote it, and their checksum.
+/// The first line of a file with this text: the program that wrote it, and the text's checksum.
 fn head(text: &[u8]) -> String {
     let program = std::env::current_exe().and_then(std::fs::metadata).ok();
     let built = program.as_ref().and_then(|file| file.modified().ok());

@@ -1,7 +1,8 @@
-//! Where functions return and call the kernel, remembered from one run to the next.
+//! The places where functions return and call the kernel, kept from one run to the next.
 //!
-//! Apart from the analysis because it reads and writes files. Each recording asks the same questions about the same C library, and
-//! to answer them takes longer than a short program runs. Code is analysed only if a question has no kept answer.
+//! Separate from the analysis because this reads and writes files. Each recording asks the same
+//! questions about the same C library, and the analysis takes longer than a short program runs.
+//! Code is analysed only for questions without a kept answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,28 +14,29 @@ use unspool_unwind::code::exits::{ExitFinder as Analysis, Exits};
 
 use super::answers;
 
-/// Functions, of one image, whose ways are kept at most.
+/// Maximum number of functions of one image whose exits are kept.
 const FUNCTION_LIMIT: usize = 20_000;
-/// Sets of ranges, of one image, of which is kept which of them are entered.
+/// Maximum number of sets of ranges of one image for which the entered ranges are kept.
 const RANGE_SET_LIMIT: usize = 64;
 
 /// Follows functions of one image, as [`Analysis`] does.
 pub struct Passages<'i> {
     image: &'i Image,
     analysis: Option<Analysis<'i>>,
-    /// Where answers are kept.
+    /// The cache, and the name of the answers in it.
     file: Option<(Cache, String)>,
     kept: Kept,
-    /// Likely system calls have been asked for: more functions are known than before.
+    /// True once likely system calls were requested, because the analysis knows more functions
+    /// then.
     searched: bool,
-    /// There are answers that are not in the file.
+    /// True if there are answers that are not in the file.
     has_news: bool,
 }
 
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
     system_calls: Option<Vec<u64>>,
-    /// Before likely system calls were asked for, and after.
+    /// Answers from before and after likely system calls were requested.
     before: Answers,
     after: Answers,
 }
@@ -48,7 +50,7 @@ struct Answers {
 }
 
 impl<'i> Passages<'i> {
-    /// Reads the kept answers. `None`: the architecture's code cannot be followed.
+    /// Reads the kept answers. `None` if code of the architecture cannot be analysed.
     pub(super) fn new(image: &'i Image, cache: Option<&Cache>) -> Option<Passages<'i>> {
         let name = answers::file_name(image, "passages");
         let file = cache.cloned().zip(name);
@@ -69,7 +71,7 @@ impl<'i> Passages<'i> {
         })
     }
 
-    /// As [`Analysis::function_at`].
+    /// See [`Analysis::function_at`].
     pub fn function_at(&mut self, svma: u64) -> Option<(u64, bool)> {
         if let Some(known) = self.answers().functions.get(&svma) {
             return *known;
@@ -79,11 +81,11 @@ impl<'i> Passages<'i> {
         found
     }
 
-    /// As [`Analysis::likely_system_calls`].
+    /// See [`Analysis::likely_system_calls`].
     pub fn likely_system_calls(&mut self) -> Vec<u64> {
         if let Some(known) = &self.kept.system_calls {
             self.searched = true;
-            // An analysis that has begun without them must know the same functions as one that begins now.
+            // The analysis must then know the same functions as one that starts now.
             if let Some(analysis) = &mut self.analysis {
                 analysis.likely_system_calls();
             }
@@ -95,7 +97,7 @@ impl<'i> Passages<'i> {
         found.unwrap_or_default()
     }
 
-    /// As [`Analysis::follow`].
+    /// See [`Analysis::follow`].
     pub fn follow(&mut self, svma: u64, thumb: bool) -> Exits {
         let key = svma | u64::from(thumb);
         if let Some(known) = self.answers().ways.get(&key) {
@@ -112,14 +114,14 @@ impl<'i> Passages<'i> {
         ways
     }
 
-    /// As [`Analysis::entered`].
+    /// See [`Analysis::entered`].
     pub fn entered(&mut self, ranges: &[Range<u64>]) -> BTreeSet<u64> {
         let known = self.answers().entered.iter();
         if let Some((_, known)) = known.rev().find(|(of, _)| of == ranges) {
             return known.clone();
         }
         let Some(analysis) = self.analysis() else {
-            // Then nothing is moved.
+            // All ranges then count as entered, and nothing is moved.
             return ranges.iter().map(|range| range.start).collect();
         };
         let entered = analysis.entered(ranges);
@@ -131,7 +133,7 @@ impl<'i> Passages<'i> {
         entered
     }
 
-    /// Writes new answers to the cache. A cache that cannot be written costs time, nothing else.
+    /// Writes new answers to the cache. If the cache is not writable, that only costs time.
     pub fn keep(&mut self) {
         if let Some((cache, name)) = &self.file
             && std::mem::take(&mut self.has_news)
@@ -147,7 +149,7 @@ impl<'i> Passages<'i> {
         }
     }
 
-    /// The analysis itself, for a question without an answer.
+    /// The analysis itself, for a question without a kept answer.
     fn analysis(&mut self) -> Option<&mut Analysis<'i>> {
         self.has_news = true;
         if self.analysis.is_none() {
@@ -167,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A C library, which has system calls of its own.
+    /// A C library, which makes system calls itself.
     fn c_library() -> Image {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("own maps");
         let path = maps
@@ -177,7 +179,7 @@ mod tests {
         Image::open(Path::new(path.expect("a C library"))).expect("its file")
     }
 
-    /// What a recording asks.
+    /// Asks the questions of a recording.
     fn ask(passages: &mut Passages<'_>, image: &Image) -> (Vec<Exits>, BTreeSet<u64>) {
         let create = image.symbols().named("pthread_create")[0].svma;
         let mut ways = vec![passages.follow(create, false)];

@@ -1,9 +1,10 @@
-//! What addresses of one file stand for, remembered from one run to the next.
+//! The functions and lines at addresses of one file, kept from one run to the next.
 //!
-//! Apart from the locator because it reads and writes files: whoever looks at the same program again asks for the same
-//! few addresses, and the debug information of a C library alone takes longer to read than all stacks do. What is kept
-//! is not believed unless it belongs to the very files that are there (same bytes: a damaged copy has the build-id of the good one)
-//! and was found by this very program.
+//! Separate from the locator because this reads and writes files. A user who looks at the same
+//! program again needs the same few addresses, and reading the debug information of a C library
+//! alone takes longer than reading all stacks. Kept answers are used only if they belong to the
+//! very same files and were found by this very build of Unspool. "Same" means equal bytes, because
+//! a damaged copy has the build-id of the good one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,37 +16,38 @@ use unspool_unwind::code::is_called;
 
 use super::answers;
 
-/// So many answers of one file are kept; more come from programs that are looked at once.
+/// Maximum number of answers kept for one file. More come from programs that are inspected only
+/// once.
 const MAX_ANSWERS: usize = 20_000;
 /// Looks up addresses of one image.
 #[derive(Debug)]
 pub struct Places {
     locator: Locator,
     image: Image,
-    /// Where answers are kept.
+    /// The cache for answers.
     cache: Option<Cache>,
-    /// Under what name; none without a build-id.
+    /// The name in the cache. `None` without a build-id.
     name: OnceLock<Option<String>>,
     known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What is kept has been looked for.
+    /// True once the kept answers were read, if there are any.
     read: bool,
     places: HashMap<u64, Location>,
-    /// By a variable's beginning and the offset into it.
+    /// By start of the variable, and offset into it.
     parts: HashMap<(u64, u64), Option<String>>,
-    /// As the locator has it, if that is known without it.
+    /// As the locator has it. Filled without the locator if it was kept.
     information: Option<Information>,
-    /// There are answers that are not in the file.
+    /// True if there are answers that are not in the file.
     news: bool,
 }
 
-/// What is known of all debug information.
+/// Facts about all debug information.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Information {
-    /// Whether there is some.
+    /// True if there is any.
     there: bool,
     notes: Vec<String>,
 }
@@ -75,7 +77,7 @@ struct KeptLine {
 }
 
 impl Places {
-    /// Of an image; answers are kept in this cache.
+    /// Looks up addresses of an image, and keeps answers in this cache.
     pub(super) fn new(image: &Image, cache: Option<Cache>) -> Places {
         Places {
             locator: Locator::new(image),
@@ -86,7 +88,8 @@ impl Places {
         }
     }
 
-    /// As [`Locator::locate`]; but a symbol that does not say how far it reaches stands for no other function behind it.
+    /// Like [`Locator::locate`]. But a symbol without a size does not name another function behind
+    /// it.
     pub fn locate(&self, svma: u64) -> Location {
         let mut known = self.known();
         if let Some(location) = known.places.get(&svma) {
@@ -105,7 +108,7 @@ impl Places {
         location
     }
 
-    /// As [`Locator::part`].
+    /// See [`Locator::part`].
     pub fn part(&self, start: u64, offset: u64) -> Option<String> {
         let mut known = self.known();
         if let Some(part) = known.parts.get(&(start, offset)) {
@@ -119,33 +122,33 @@ impl Places {
         part
     }
 
-    /// Whether the function that a symbol says begins at `start` is likely to reach as far as `svma`. Assembly's symbols often have
-    /// no size; a stripped file may have other functions behind them, which only calls tell of.
+    /// True if the function at `start` probably extends to `svma`. Assembly symbols often have no
+    /// size. In a stripped file other functions may follow, which only calls reveal.
     fn reaches(&self, start: u64, svma: u64) -> bool {
         let symbol = self.image.symbols().containing(svma);
         let inferred = symbol.is_some_and(|symbol| symbol.size_inferred);
         !inferred || !is_called(&self.image, &(start + 1..svma + 1))
     }
 
-    /// As [`Locator::has_debug_information`].
+    /// See [`Locator::has_debug_information`].
     pub fn has_debug_information(&self) -> bool {
         self.information().there
     }
 
-    /// As [`Locator::notes`].
+    /// See [`Locator::notes`].
     pub fn notes(&self) -> Vec<String> {
         self.information().notes
     }
 
-    /// Reads what will be needed: the debug information, if nothing of it is known from another run.
+    /// Reads the debug information ahead, if no kept answer makes it unnecessary.
     pub(super) fn read_ahead(&self) {
-        // Not under the lock: whoever needs a symbol need not wait.
+        // Done without the lock, so that other threads can look up symbols meanwhile.
         if self.known().information.is_none() {
             self.locator.has_debug_information();
         }
     }
 
-    /// Keeps what has been asked for. Does nothing if it is kept already.
+    /// Keeps all answers so far. Does nothing if they are kept already.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -173,7 +176,7 @@ impl Places {
         Ok(())
     }
 
-    /// Where answers are kept, and under what name.
+    /// The cache and the name of the answers in it.
     fn kept(&self) -> Option<(&Cache, &str)> {
         let cache = self.cache.as_ref()?;
         let name = self
@@ -195,7 +198,7 @@ impl Places {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // A lookup that panicked would have added nothing.
+        // A lookup that panicked has added nothing.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.read {
             known.read = true;
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_another_run_are_the_locators() {
+    fn kept_answers_equal_the_locators() {
         let (image, directory) = (own(), tempfile::tempdir().expect("a directory"));
         let code = image.text_ranges()[0].clone();
         let asked: Vec<u64> = code.step_by(4099).take(200).collect();
@@ -299,12 +302,12 @@ mod tests {
         let third = places(&image, directory.path());
         assert!(asked.iter().map(|svma| third.locate(*svma)).eq(truth));
         assert!(third.has_debug_information());
-        // Nothing of it had to be read.
+        // No debug information was read.
         assert!(format!("{:?}", third.locator).contains("loaded: false"));
     }
 
     #[test]
-    fn what_is_damaged_is_replaced() {
+    fn a_damaged_file_is_replaced() {
         let (image, directory) = (own(), tempfile::tempdir().expect("a directory"));
         let svma = image.text_ranges()[0].start;
         let truth = Locator::new(&image).locate(svma);
@@ -340,7 +343,7 @@ mod tests {
     fn a_damaged_copy_does_not_answer_for_the_good_one() {
         let (image, directory) = (own(), tempfile::tempdir().expect("a directory"));
         let mut bytes = image.bytes().to_vec();
-        // e_shoff: no section is found any more (ELF specification, "ELF Header").
+        // e_shoff: with 0 there are no sections (ELF specification, "ELF Header").
         bytes[0x28..0x30].fill(0);
         let damaged = Image::parse("damaged", bytes).expect("its segments are there");
         assert_eq!(damaged.build_id(), image.build_id());

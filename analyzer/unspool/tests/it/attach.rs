@@ -1,4 +1,4 @@
-//! Processes that were there before: recorded, looked at, and left as they were.
+//! Records and inspects processes that are already running, which must be unharmed afterwards.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use crate::running::{
     Live, Run, created, report, report_of_cut, signal, unspool, wait_for, wait_until_recorded,
 };
 
-/// Waits until the program's first instructions of `pthread_create` are those it printed.
+/// Waits until the first instructions of the program's `pthread_create` are those it has printed.
 fn is_untouched(pid: i32, ready: &str) -> bool {
     let mut words = ready.split_whitespace().skip(1);
     let address = u64::from_str_radix(words.next().unwrap().trim_start_matches("0x"), 16).unwrap();
@@ -34,14 +34,14 @@ fn is_traced(pid: i32) -> bool {
     !status.contains("TracerPid:\t0\n")
 }
 
-/// The program goes on as if nothing had been, and ends as it would.
+/// Asserts that the program continues and ends as without a recorder.
 fn ends_well(mut program: Live) {
     signal(program.pid(), Signal::SIGTERM);
     assert_eq!(program.line(), "signal 15, 1 in all");
     assert_eq!(program.wait().code(), Some(3));
 }
 
-/// The threads that were there before, with the function each runs.
+/// The threads from before the recording, with the function that each runs.
 fn earlier(report: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let threads = report["threads"].as_array().expect("threads");
@@ -73,7 +73,7 @@ fn recording_an_attached_process_leaves_no_trace() {
     assert!(is_untouched(program.pid(), &ready));
     let report = report(&file);
     assert!(created(&report).len() > 3, "{report}");
-    // One of the short-lived ones may have been there as well.
+    // One of the short-lived threads may have been there too.
     let mut earlier = earlier(&report);
     earlier.retain(|thread| thread.starts_with("worker"));
     assert_eq!(earlier, ["worker-a: long_life", "worker-b: long_life"]);
@@ -81,7 +81,7 @@ fn recording_an_attached_process_leaves_no_trace() {
 }
 
 #[test]
-fn a_busy_process_of_many_threads_is_let_go_when_asked() {
+fn a_busy_process_with_many_threads_is_detached_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c");
     let mut program = Live::subject(["crowd"]);
@@ -93,7 +93,7 @@ fn a_busy_process_of_many_threads_is_let_go_when_asked() {
             .args(["--attach", &program.pid().to_string()])
             .stderr(Stdio::null()),
     );
-    // Perhaps none of those that come and go was there.
+    // Perhaps none of the short-lived threads was there.
     wait_until_recorded(&file, |report| earlier(report).len() >= 1000);
     signal(recorder.pid(), Signal::SIGINT);
     assert_eq!(recorder.wait().code(), Some(0));
@@ -105,8 +105,8 @@ fn a_busy_process_of_many_threads_is_let_go_when_asked() {
     assert_eq!(program.wait().code(), Some(3));
 }
 
-/// A server's side of a connection to `port` on which interrupts get lost. gdbserver is such a server
-/// when the program it has attached to does not lead a process group.
+/// A proxy to the server at `port` on which interrupts get lost, as with a gdbserver whose attached
+/// program does not lead a process group. Returns its port.
 fn without_interrupts(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -127,7 +127,7 @@ fn without_interrupts(port: u16) -> u16 {
 }
 
 #[test]
-fn a_process_that_its_server_cannot_interrupt_is_let_go_at_its_next_creation() {
+fn a_process_that_its_server_cannot_interrupt_is_detached_at_its_next_creation() {
     let dir = tempfile::tempdir().unwrap();
     let (file, said) = (dir.path().join("c"), dir.path().join("said"));
     let mut program = Live::subject(["until-signal"]);
@@ -208,7 +208,7 @@ fn a_killed_recorder_leaves_the_attached_process_alone() {
 }
 
 #[test]
-fn inspect_shows_all_threads_and_lets_go() {
+fn inspect_shows_all_threads_and_detaches() {
     let mut program = Live::subject(["until-signal"]);
     let ready = program.line();
     let pid = program.pid().to_string();

@@ -1,4 +1,4 @@
-//! What can be wrong with what is given: one clear sentence, a non-zero exit, nothing harmed.
+//! Bad input: one clear sentence, a non-zero exit code, and no harm done.
 
 use std::fs;
 use std::net::TcpListener;
@@ -35,7 +35,7 @@ fn programs_that_cannot_run() {
     run_program(&file).fails_with(1, &["not executable", "chmod"]);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     run_program(&file).fails_with(1, &["ELF"]);
-    // An ARM header is enough to be told apart before anything is started.
+    // An ARM header is recognized before anything is started.
     let mut header = b"\x7fELF\x01\x01\x01".to_vec();
     header.resize(18, 0);
     header.extend([40, 0]);
@@ -148,7 +148,7 @@ fn a_truncated_capture_shows_what_is_there() {
 }
 
 #[test]
-fn nobody_listens() {
+fn no_server_listens() {
     let free = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

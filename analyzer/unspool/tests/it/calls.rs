@@ -1,5 +1,5 @@
-//! Calls that are recorded, compared with what the programs themselves noted of them, with how often gdb's breakpoints
-//! are hit, and with what the kernel says of who waits.
+//! Compares recorded calls with the programs' own logs, with the hit counts of gdb's breakpoints,
+//! and with the kernel's view of waiting threads.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::running::{Run, unspool};
 
 mod functions;
 
-/// One of the programs that all packages test with.
+/// Builds one of the programs in tests/programs.
 fn program(dir: &Path, name: &str, options: &[&str]) -> PathBuf {
     program_by("cc", dir, name, options)
 }
@@ -37,22 +37,22 @@ fn program_by(compiler: &str, dir: &Path, name: &str, options: &[&str]) -> PathB
     output
 }
 
-/// A recorded call, in words.
+/// A recorded call with names.
 #[derive(Debug, Clone, PartialEq)]
 struct Told {
     tid: u64,
     function: String,
     futex: bool,
     call: Call,
-    /// Left, lost or unfinished; nothing of functions whose ends are not watched.
+    /// Left, lost or unfinished. `None` for functions whose ends are not recorded.
     end: Option<&'static str>,
-    /// The functions of its path, itself first.
+    /// The functions of its path, the called one first.
     path: Vec<String>,
     /// The file of its caller.
     caller: String,
 }
 
-/// What a recording tells.
+/// The contents of a recording.
 struct Recorded {
     stdout: String,
     stderr: String,
@@ -122,10 +122,10 @@ impl Recorded {
         }
     }
 
-    /// What one file's functions called, of the functions that were named; futex calls left out.
+    /// The calls that one file's functions made, without futex calls.
     fn from(&self, file: &Path) -> impl Iterator<Item = &Told> {
         let file = base_name(file.to_str().unwrap()).to_owned();
-        // A static program's library is in its own file.
+        // The library of a static program is in the same file.
         let own = ["main", "work", "private_objects"];
         let calls = self.calls.iter();
         calls.filter(move |told| {
@@ -135,7 +135,7 @@ impl Recorded {
     }
 }
 
-/// `tid function object result`, as the program noted it.
+/// `tid function object result`, as the program prints it.
 type Line = (u64, String, u64, i64);
 
 fn noted(stdout: &str) -> Vec<Line> {
@@ -202,7 +202,7 @@ fn all_operations(options: &[&str], record: &[&str], threads: &str, rounds: &str
         .iter()
         .filter(|told| told.end == Some("lost"));
     assert_eq!(lost.count(), 0);
-    // Every call that was seen to end did so after it began, and before the thread's next began.
+    // Every call with a recorded end ended after it began, and before the thread's next one began.
     for tid in noted.keys() {
         let of: Vec<&Told> = recorded
             .from(&locks)
@@ -228,22 +228,22 @@ fn all_operations(options: &[&str], record: &[&str], threads: &str, rounds: &str
 }
 
 #[test]
-fn every_operation_is_recorded_as_the_program_noted_it() {
+fn recorded_operations_equal_the_programs_log() {
     all_operations(&["-O2"], &[], "4", "20");
 }
 
 #[test]
-fn of_a_static_program_too() {
+fn operations_of_a_static_program_are_recorded() {
     all_operations(&["-O2", "-static"], &[], "3", "10");
 }
 
 #[test]
-fn and_by_traps() {
+fn operations_are_recorded_by_traps() {
     all_operations(&["-O2"], &["--probes", "traps"], "3", "10");
 }
 
 #[test]
-fn and_by_breakpoints() {
+fn operations_are_recorded_by_breakpoints() {
     all_operations(&["-O2"], &["--probes", "breakpoints"], "2", "5");
 }
 
@@ -261,10 +261,10 @@ fn uses_jumps(note: &str) -> bool {
     }
 }
 
-/// Whether hits are noted by jumps in the program or by traps, what is told is the same: threads with their identities, and each one's calls
-/// with paths, objects and results.
+/// The program's jumps and traps must record the same: threads with their identities, and each
+/// thread's calls with paths, objects and results.
 #[test]
-fn by_jumps_and_by_traps_the_same_is_told() {
+fn jumps_and_traps_record_the_same_calls() {
     let dir = tempfile::tempdir().unwrap();
     let locks = program(dir.path(), "locks", &["-O2", "-no-pie"]);
     let told = |probes: &str| {
@@ -296,7 +296,7 @@ fn by_jumps_and_by_traps_the_same_is_told() {
                 object,
             );
             calls.entry(told.tid).or_default().push(call);
-            // A global one is at the same place each time.
+            // A global object is at the same address in each run.
             let at = told.call.args[0];
             if at < 1 << 32 {
                 calls.entry(0).or_default().push((
@@ -376,7 +376,7 @@ fn a_convoy_is_waits_for_one_mutex_with_its_holder() {
 }
 
 #[test]
-fn nothing_is_recorded_of_locks_that_nobody_waits_for() {
+fn uncontended_locks_are_not_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let inversion = program(dir.path(), "inversion", &["-O2"]);
     let recorded = Recorded::of(&dir, &["--sync", "--budget", "none"], &[&inversion], &[]);
@@ -385,7 +385,7 @@ fn nothing_is_recorded_of_locks_that_nobody_waits_for() {
         .iter()
         .filter(|told| told.path.iter().any(|name| name.contains("mutex")));
     assert_eq!(mutexes.count(), 0);
-    // Its joins wait, most of them; in main.
+    // Most of its joins, in main, do wait.
     for told in &recorded.calls {
         assert!(told.path.contains(&"main".to_owned()), "{told:?}");
     }

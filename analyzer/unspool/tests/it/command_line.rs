@@ -1,4 +1,4 @@
-//! Help, versions, wrong command lines.
+//! Help, versions, and wrong command lines.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -81,7 +81,7 @@ fn wrong_command_lines_exit_with_2() {
     }
 }
 
-/// A reader that goes away, as `| head` does, is no error and no panic.
+/// If the reader closes the pipe, as `| head` does, that is no error and no panic.
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let dir = tempfile::tempdir().unwrap();

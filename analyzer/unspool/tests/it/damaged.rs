@@ -1,4 +1,4 @@
-//! Programs whose call frame information is damaged: the stacks are right, and it is told.
+//! Programs with damaged call frame information: stacks are right, and a note reports the damage.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -10,7 +10,7 @@ use unspool_image::Image;
 use crate::running::{Live, Run, signal, subject, unspool, wait_for};
 use nix::sys::signal::Signal;
 
-/// Its frame sizes changed: `DW_CFA_advance_loc`, then `DW_CFA_def_cfa_offset` and 32 bytes or more.
+/// Changes frame sizes: `DW_CFA_advance_loc`, then `DW_CFA_def_cfa_offset` with 32 bytes or more.
 fn damaged(image: &Image) -> Vec<u8> {
     let section = image.section(".eh_frame").expect(".eh_frame");
     let offset = section.data.as_ptr() as usize - image.bytes().as_ptr() as usize;
@@ -27,7 +27,7 @@ fn damaged(image: &Image) -> Vec<u8> {
 }
 
 #[test]
-fn inspect_tells_of_damaged_call_frame_information() {
+fn inspect_reports_damaged_call_frame_information() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("subject");
     std::fs::write(&program, damaged(&Image::open(subject()).unwrap())).unwrap();
@@ -39,7 +39,7 @@ fn inspect_tells_of_damaged_call_frame_information() {
         let run = Run::of(unspool().args(["inspect", "--attach", &pid, "--format", "json"]));
         run.succeeds();
         let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        // The threads have got to where they stay.
+        // The threads have reached the function in which they stay.
         run.stdout.contains("long_life").then_some(report)
     });
     let report = report.expect("threads in long_life");

@@ -1,4 +1,4 @@
-//! Recordings that a signal ends.
+//! Recordings that end by a signal.
 
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -27,7 +27,7 @@ fn sigint_to_record_ends_the_program_and_keeps_the_recording() {
     }
 }
 
-/// A terminal sends SIGINT to the whole foreground group; the program must get it once.
+/// A terminal sends SIGINT to the whole foreground group. The program must still get it only once.
 #[test]
 fn sigint_from_the_terminal_reaches_the_program_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,8 +62,8 @@ fn a_program_that_ignores_sigint_is_killed() {
     );
 }
 
-/// Killed without a chance to clean up: the program goes on as if nobody had ever looked, and the
-/// capture opens and says that it is cut.
+/// A recorder that is killed cannot clean up. The program continues as without it, and the capture
+/// opens and is reported as cut.
 #[test]
 fn a_killed_recording_opens() {
     let dir = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn a_killed_recording_opens() {
     live.wait();
     let report = report_of_cut(&file);
     assert!(created(&report).len() > 2);
-    // It is still there, still answers its signals, and ends by itself.
+    // The program is still there, handles its signals, and ends by itself.
     signal(-live.pid(), Signal::SIGINT);
     assert_eq!(live.line(), "signal 2, 1 in all");
 }

@@ -1,4 +1,4 @@
-//! Disks that are full: the program runs to its end, and nobody can miss that recording failed.
+//! Full disks: the program runs to its end, and the failed recording is reported clearly.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ fn dev_full_from_the_start() {
     run.fails_with(1, &["no space left"]);
 }
 
-/// A file size limit stands for a full disk: writes fail in the middle of the recording.
+/// A file size limit acts as a full disk: writes fail in the middle of the recording.
 fn limited(command: &str, kib: u32) -> std::process::Command {
     let mut shell = std::process::Command::new("bash");
     // The shell counts in KiB; SIGXFSZ must be ignored for write to fail with EFBIG.
@@ -24,7 +24,7 @@ fn limited(command: &str, kib: u32) -> std::process::Command {
     shell
 }
 
-/// Records a program that makes so many threads, into a file that may have so many KiB.
+/// Records a program that creates `threads` threads into a file of at most `kib` KiB.
 fn recorded(threads: u32, file: &std::path::Path, kib: u32) -> std::process::Command {
     let command = format!(
         "{} record -o {} -- {} many {threads}",
@@ -45,21 +45,22 @@ fn a_disk_that_fills_up_leaves_the_program_running() {
     assert!(!created(&report_of_cut(&file)).is_empty());
 }
 
-/// Wherever the program is then: a program at its end has nothing any more that could be taken out of it.
+/// Writing may fail at any point of the program's end, when the recorder has no traps left to
+/// remove.
 #[test]
-fn a_disk_that_fills_up_when_the_program_ends_kills_nobody() {
+fn a_disk_that_fills_up_when_the_program_ends_leaves_it_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c");
     for threads in (150..600).step_by(15) {
         let run = Run::of(&mut recorded(threads, &file, 8));
-        // What the budget leaves of a few threads may fit.
+        // With few threads, the whole recording may fit.
         let code = run.code.unwrap();
         assert!(code < 2, "{threads} threads: {code}\n{}", run.stderr);
     }
 }
 
 #[test]
-fn an_attached_program_goes_on_when_the_disk_is_full() {
+fn an_attached_program_continues_when_the_disk_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c");
     let mut program = Live::subject(["until-signal"]);

@@ -1,4 +1,4 @@
-//! What a program is called, and where its files are when paths are links or relative.
+//! The name of a program, and the location of its files if paths are links or relative.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -17,7 +17,8 @@ fn compile(compiler: &str, options: &[&str], source: &str, output: &Path) {
     assert!(command.status().expect("a C compiler").success());
 }
 
-/// The kernel names a process by the last part of the path it was started by; so do we, and its file stays known.
+/// The kernel names a process by the last part of the path that started it. So does Unspool, and it
+/// still finds the file.
 #[test]
 fn a_program_is_called_as_it_was_started() {
     let dir = tempfile::tempdir().unwrap();
@@ -49,7 +50,8 @@ fn a_program_is_called_as_it_was_started() {
     }
 }
 
-/// The dynamic linker keeps a relative path as it was given, and the program has gone elsewhere since.
+/// The dynamic linker keeps a relative path as it is, and the program has changed its directory
+/// since.
 #[test]
 fn a_library_of_a_relative_path_has_names() {
     let dir = tempfile::tempdir().unwrap();
@@ -86,10 +88,10 @@ int main(void)
     assert_eq!(thread["creation"][0]["function"], "go");
 }
 
-/// The linker is asked for the function that it calls when libraries come, not the program, whose names take long to read if it is
-/// large.
+/// Unspool looks up the function that the linker calls on loading in the linker alone, because the
+/// names of a large program take long to read.
 #[test]
-fn a_function_of_the_programs_does_not_stand_for_the_linkers() {
+fn a_program_function_is_not_mistaken_for_the_linkers() {
     let dir = tempfile::tempdir().unwrap();
     let source = r#"
 #include <pthread.h>
@@ -110,7 +112,7 @@ int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0)
     assert_eq!(thread["function"], "work");
 }
 
-/// QEMU's user mode tells the program's path as it was given to it, and sends no files.
+/// QEMU's user mode reports the program's path exactly as it was given, and sends no files.
 #[test]
 fn a_program_that_qemu_was_given_by_a_relative_path_is_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +121,7 @@ fn a_program_that_qemu_was_given_by_a_relative_path_is_found() {
 static void *work(void *argument) { return argument; }
 int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0); return 0; }
 "#;
-    // The second without anything that would prove the file right.
+    // The second program has nothing that proves the file right.
     let builds = [("proved", "-Wl,--build-id"), ("not", "-Wl,--build-id=none")];
     for (name, build_id) in builds {
         let options = ["-g", "-static", "-pthread", build_id];
@@ -138,7 +140,7 @@ int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0)
         let listens = || {
             let table = std::fs::read_to_string("/proc/net/unix").ok()?;
             let mut lines = table.lines();
-            // The flag is that of a socket that listens.
+            // The flag marks a listening socket.
             let own = |line: &&str| line.ends_with(&path) && line.contains(" 00010000 ");
             lines.find(own).map(drop)
         };
@@ -150,7 +152,7 @@ int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0)
         let run = Run::of(command.arg(&file).args(["--connect", &endpoint]));
         run.succeeds();
         assert!(emulator.wait().success());
-        // Wherever the report is made.
+        // The report may run in any directory.
         let report = report(&file);
         let [thread] = created(&report)[..] else {
             panic!("{report}");

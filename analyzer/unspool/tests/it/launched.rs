@@ -1,4 +1,4 @@
-//! A program run by `record` lives as it would without: its input, output, exit code, signals.
+//! A program started by `record` behaves as without it: input, output, exit code and signals.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -171,7 +171,7 @@ fn programs_are_found_in_path_and_scripts_run() {
     );
 }
 
-/// The budget does not count creations, so that no thread is missing and no stack is.
+/// The budget does not count creations, so that no thread and no stack is missing.
 #[test]
 fn the_smallest_budget_keeps_every_creation() {
     let dir = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ fn an_older_recording_is_kept() {
     Run::of(&mut record(&file, &["many", "1"])).succeeds();
     assert_eq!(created(&report(&file)).len(), 1);
     assert_eq!(created(&report(&dir.path().join("c.old"))).len(), 3);
-    // Started in vain: what was there stays.
+    // A start that fails leaves the existing recording in place.
     Run::of(
         unspool()
             .args(["record", "-o"])

@@ -1,7 +1,7 @@
-//! The command as a user meets it: what it prints, what it exits with, what it leaves behind.
+//! Tests the command as a user meets it: its output, its exit code, and what it leaves behind.
 //!
-//! What it says about threads is compared with gdb in the package `unspool-tests`; here are the
-//! command line, the program's own life under a recording, and how recordings end.
+//! The package `unspool-tests` compares results about threads with gdb. This package tests the
+//! command line, the program's life under a recording, and the ends of recordings.
 
 mod attach;
 mod bad_input;

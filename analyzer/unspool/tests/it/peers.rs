@@ -1,4 +1,4 @@
-//! Servers that are not what they should be. gdbserver itself is tested in `unspool-tests`.
+//! Faulty servers. The package `unspool-tests` tests gdbserver itself.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::running::{Run, unspool};
 
-/// A server that does `talk` with its one client, and `record` connected to it.
+/// Runs `record` against a server that does `talk` with its one client.
 fn against(talk: impl FnOnce(TcpStream) + Send + 'static) -> Run {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -29,7 +29,7 @@ fn packet(text: &str) -> Vec<u8> {
     format!("${text}#{sum:02x}").into_bytes()
 }
 
-/// The next packet's payload; acknowledges it.
+/// Reads the payload of the next packet, and acknowledges the packet.
 fn request(stream: &mut TcpStream) -> Option<String> {
     let mut text = Vec::new();
     let mut byte = [0];

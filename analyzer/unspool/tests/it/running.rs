@@ -1,4 +1,4 @@
-//! Running the command and the programs it watches.
+//! Runs the command and test programs.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -44,7 +44,7 @@ pub(crate) fn build(options: &[&str], output: &Path) {
     assert!(status.success(), "cannot build the test program");
 }
 
-/// One run that ended.
+/// The result of one run.
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -105,7 +105,7 @@ pub(crate) fn record(file: &Path, args: &[&str]) -> Command {
         .arg("record")
         .arg("-o")
         .arg(file)
-        // Every creation counts.
+        // Without a budget, the recorder misses no creation.
         .args(["--budget", "none"])
         .arg("--")
         .arg(subject())
@@ -113,7 +113,7 @@ pub(crate) fn record(file: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// The JSON report of a recording that ended in order.
+/// The JSON report of a recording that ended normally.
 #[track_caller]
 pub(crate) fn report(file: &Path) -> Value {
     let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
@@ -121,7 +121,8 @@ pub(crate) fn report(file: &Path) -> Value {
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
-/// The JSON report of a recording that was cut: it shows what there is, and fails saying so.
+/// The JSON report of a recording that was cut. The command shows what there is, and fails with an
+/// error that says so.
 #[track_caller]
 pub(crate) fn report_of_cut(file: &Path) -> Value {
     let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
@@ -129,7 +130,7 @@ pub(crate) fn report_of_cut(file: &Path) -> Value {
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
-/// Waits until what a recorder has written so far is this.
+/// Waits until the recorder has written `enough`.
 pub(crate) fn wait_until_recorded(file: &Path, enough: impl Fn(&Value) -> bool) {
     let seen = wait_for(Duration::from_secs(60), || {
         let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
@@ -139,7 +140,7 @@ pub(crate) fn wait_until_recorded(file: &Path, enough: impl Fn(&Value) -> bool) 
     assert!(seen.is_some(), "a minute is not enough to record that");
 }
 
-/// The threads of a report but the main one.
+/// The threads of a report except the main one.
 pub(crate) fn created(report: &Value) -> Vec<&Value> {
     let threads = report["threads"].as_array().expect("threads");
     threads
@@ -148,7 +149,7 @@ pub(crate) fn created(report: &Value) -> Vec<&Value> {
         .collect()
 }
 
-/// A process with its output at hand, killed when dropped.
+/// A running process with readable output. It is killed when dropped.
 pub(crate) struct Live {
     pub(crate) child: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -175,7 +176,7 @@ impl Live {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
-    /// Waits for its end, for at most ten seconds.
+    /// Waits for its end, for ten seconds at most.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = wait_for(Duration::from_secs(10), || {
@@ -192,7 +193,7 @@ impl Drop for Live {
     }
 }
 
-/// Asks again and again, for at most `time`.
+/// Polls `ask` until it returns a value, for `time` at most.
 pub(crate) fn wait_for<T>(time: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + time;
     loop {

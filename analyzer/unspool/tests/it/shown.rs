@@ -1,4 +1,4 @@
-//! A recording shown in other ways than as a tree: the timeline, the sources, pictures.
+//! Other views of a recording than the tree: the timeline, the sources, pictures.
 
 use crate::running::{Run, record, unspool};
 

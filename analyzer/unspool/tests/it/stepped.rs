@@ -1,10 +1,10 @@
-//! Stripped ARM programs, stepped instruction by instruction from the very first one: at each stop the unwound
-//! stack must be complete and equal to a shadow call stack kept beside.
+//! Steps stripped ARM programs instruction by instruction from the very first one. At each stop,
+//! the unwound stack must be complete and equal to a shadow call stack.
 //!
-//! Compared are the first stops of a program, in start code and the dynamic linker, and those from the first of `main`
-//! on, most of them in the C library; what is between is only stepped through. `UNSPOOL_STOPS=N`: the first N stops
-//! instead, without a gap.
-//! `UNSPOOL_STEPPED_GDB=N` asks gdb at every Nth stop, too, and prints how it fares.
+//! The test compares the first stops of a program, in start code and the dynamic linker, and the
+//! first stops from `main` on, most of them in the C library. It only steps through the code in
+//! between. `UNSPOOL_STOPS=N` compares the first N stops instead, without a gap.
+//! `UNSPOOL_STEPPED_GDB=N` also unwinds with gdb at every Nth stop, and prints the results.
 
 mod gdb;
 mod late;
@@ -25,7 +25,7 @@ use unspool_unwind::{
 use shadow::{Seen, Shadow};
 use under_qemu::Memory;
 
-/// Which stops of a program are compared.
+/// Number of stops to compare.
 #[derive(Clone, Copy)]
 struct Plan {
     /// From the program's first instruction on.
@@ -35,7 +35,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// What the environment says, else a choice that takes in everything but the length.
+    /// Takes the number from the environment. By default, the stops cover everything but long runs.
     fn of(fewer: usize) -> Plan {
         match number("UNSPOOL_STOPS") {
             Some(stops) => Plan {
@@ -54,7 +54,7 @@ impl Plan {
     }
 }
 
-/// Flags of the programs, and by how much fewer of the first stops are compared.
+/// Compiler flags of each program, and the divisor of its number of first stops.
 const PROGRAMS: [(&[&str], usize); 8] = [
     (&["-marm", "-O2", "-static"], 1),
     (&["-mthumb", "-O2", "-static"], 1),
@@ -74,7 +74,7 @@ fn run(command: &mut Command) {
     );
 }
 
-/// The program with symbols, and stripped of them.
+/// Builds the program with symbols, and a stripped copy.
 fn build(dir: &Path, flags: &[&str]) -> (PathBuf, PathBuf) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/stepped.c");
     let named = dir.join(format!("stepped{}", flags.concat()));
@@ -92,7 +92,7 @@ fn build(dir: &Path, flags: &[&str]) -> (PathBuf, PathBuf) {
     (named, bare)
 }
 
-/// Debian's armhf libraries, as shipped.
+/// Debian's armhf libraries, unchanged.
 fn sysroot() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
@@ -116,12 +116,12 @@ fn seen(registers: &Registers, description: &TargetDescription) -> Seen {
     }
 }
 
-/// What was unwound at one stop.
+/// The unwound stack at one stop.
 struct Unwound {
-    /// Instructions executed before.
+    /// Number of instructions executed before.
     at: usize,
     function: String,
-    /// Of all frames, innermost first.
+    /// Program counters of all frames, innermost first.
     pcs: Vec<u64>,
     end: StackEnd,
 }
@@ -131,13 +131,13 @@ struct Outcome {
     stops: usize,
     equal: usize,
     complete: usize,
-    /// The frame right above the innermost is missing or another.
+    /// The direct caller's frame is missing or wrong.
     caller_lost: usize,
     deepest: usize,
     functions: BTreeSet<String>,
-    /// By function: how many stops differ, and the first of them.
+    /// By function: the number of stops that differ, and the first one.
     differences: BTreeMap<String, (usize, String)>,
-    /// The true stacks where gdb is to be asked.
+    /// The true stacks at the stops to compare with gdb.
     truths: BTreeMap<usize, Vec<u64>>,
 }
 
@@ -169,8 +169,8 @@ impl Outcome {
     }
 }
 
-/// All frames, innermost first, and why there are no more. `top`: the stack pointer that the program was started with;
-/// `prefer`: what to ask first.
+/// Unwinds all frames, innermost first, and returns them with the reason for the end. `top` is the
+/// initial stack pointer of the program. `prefer` lists the sources to try first.
 fn unwind(
     client: &mut Client,
     modules: &ModuleMap,
@@ -182,7 +182,7 @@ fn unwind(
         registers.value(client.description().register(name)?)
     });
     let sp = file.sp().expect("sp");
-    // Up to the first argument, which lies on the stack the program was given.
+    // Up to the first argument, which is on the program's initial stack.
     let size = usize::try_from(top.saturating_sub(sp)).expect("size") + 64;
     let bytes = client.read_memory(sp, size).expect("stack");
     let mut slice = StackSlice {
@@ -195,7 +195,7 @@ fn unwind(
     (stack.frames, stack.end)
 }
 
-/// `ask`: at every how many stops gdb will be asked.
+/// Compares the stops of one program. Collects the true stack at every `ask`th stop.
 fn compare(named: &Path, bare: &Path, sysroot: Option<&Path>, plan: Plan, ask: usize) -> Outcome {
     let server = under_qemu::start(bare, sysroot);
     let mut memory = Memory::new(&server, named);
@@ -206,7 +206,7 @@ fn compare(named: &Path, bare: &Path, sysroot: Option<&Path>, plan: Plan, ask: u
     let mut shadow = Shadow::default();
     let mut outcome = Outcome::default();
     let mut previous: Option<Seen> = None;
-    // Stops between two stacks, whose direct caller is not yet known.
+    // Stops during a `longjmp`, whose direct caller is not known yet.
     let mut between: Vec<Unwound> = Vec::new();
     let mut top = 0;
     let mut executed = 0;
@@ -258,7 +258,7 @@ fn number(name: &str) -> Option<usize> {
 }
 
 #[test]
-fn every_instruction_of_stripped_arm_programs_has_its_whole_stack() {
+fn unwound_stacks_equal_the_shadow_stack_at_every_instruction() {
     let ask = number("UNSPOOL_STEPPED_GDB").unwrap_or(0);
     let dir = tempfile::tempdir().expect("directory");
     let libraries = sysroot();

@@ -1,4 +1,4 @@
-//! `unspool table` against readelf, and against the CFI that a compiler wrote.
+//! Compares `unspool table` with readelf, and with the CFI that a compiler wrote.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn number(row: &Value, field: &str) -> u64 {
     row[field].as_u64().expect(field)
 }
 
-/// The row that holds for an address.
+/// The row that applies to an address.
 fn at(document: &Value, svma: u64) -> Option<&Value> {
     let rows = document["rows"].as_array().expect("rows");
     let after = rows.partition_point(|row| number(row, "start") <= svma);
@@ -29,7 +29,7 @@ fn at(document: &Value, svma: u64) -> Option<&Value> {
     (number(row, "end") > svma).then_some(row)
 }
 
-/// Readelf's rows: address, CFA, rbp, return address. A row is overridden by another at its address.
+/// Readelf's rows: address, CFA, rbp, return address. A later row replaces one at the same address.
 fn interpreted(path: &str) -> Vec<[String; 4]> {
     let output = Command::new("readelf")
         .args(["--debug-dump=frames-interp", path])
@@ -63,7 +63,7 @@ fn interpreted(path: &str) -> Vec<[String; 4]> {
     rows
 }
 
-/// A place of the JSON as readelf writes it.
+/// Formats a place from the JSON as readelf does.
 fn place(place: &Value) -> String {
     if let Some(offset) = place["cfa_offset"].as_i64() {
         return format!("c{offset:+}");
@@ -71,7 +71,7 @@ fn place(place: &Value) -> String {
     match (&place["reg"], place["offset"].as_i64()) {
         (Value::String(register), Some(offset)) => format!("{register}{offset:+}"),
         _ if place["expr"].is_string() => "exp".to_owned(),
-        // Readelf prints a register that stays as it is and one without a rule alike.
+        // Readelf prints an unchanged register and one without a rule in the same way.
         _ => "u".to_owned(),
     }
 }
@@ -188,7 +188,7 @@ fn verify_compares_code_with_cfi() {
     }
 }
 
-/// `path`'s disassembly of `function`, and what objdump says of the same addresses.
+/// `path`'s disassembly of `function`, and objdump's of the same addresses.
 fn disassembled(path: &str, function: &str, objdump: &str) -> (Value, Vec<(u64, String)>) {
     let document = {
         let args = ["table", path, "--disasm", function, "--format", "json"];
@@ -228,7 +228,7 @@ fn disassembly_shows_the_rule_before_each_instruction() {
             assert!(text.starts_with(mnemonic.as_str()), "{line} {mnemonic}");
         }
     }
-    // The rule at each address is that of the table.
+    // The rule at each address must be that of the table.
     let all = rows(&[path]);
     for line in seen {
         let row = at(&all, number(line, "address")).expect("row");

@@ -1,8 +1,9 @@
-//! Functions by name: `--trace`, compared with how often gdb's breakpoints are hit.
+//! Functions traced by name (`--trace`), compared with the hit counts of gdb's breakpoints.
 
 use super::*;
 
-/// How often gdb's breakpoints are hit. `server`: where the program waits, if gdb is not to start it.
+/// Hit counts of gdb's breakpoints. `server` is the socket of a waiting program; otherwise gdb
+/// starts it.
 fn gdb_counts(
     program: &Path,
     functions: &[&str],
@@ -75,7 +76,7 @@ fn functions_by_name() {
     }
 }
 
-/// Calls of `calls.c`, whatever it was built for and run by.
+/// Checks the calls of `calls.c`, for any architecture and recorder.
 fn check_functions(recorded: &Recorded, gdb: &BTreeMap<String, usize>, what: &str) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for told in &recorded.calls {
@@ -104,7 +105,8 @@ fn check_functions(recorded: &Recorded, gdb: &BTreeMap<String, usize>, what: &st
                 )
             })
             .collect();
-        // Where a function jumps through a pointer, as from A32 to T32 code, the ends of those calls are not seen; that is said.
+        // If a function jumps through a pointer, for example from A32 to T32 code, the ends of
+        // those calls are not recorded, and a note says so.
         let open = |note: &unspool::model::Note| {
             note.text.contains(function) && note.text.contains("have no end")
         };
@@ -131,7 +133,7 @@ fn check_functions(recorded: &Recorded, gdb: &BTreeMap<String, usize>, what: &st
         ends.sort_unstable();
         ends
     };
-    // Left by longjmp: twice.
+    // Two calls were left by longjmp.
     assert_eq!(
         ends("traced_jumper"),
         ["left", "left", "left", "lost", "lost"],
@@ -142,7 +144,7 @@ fn check_functions(recorded: &Recorded, gdb: &BTreeMap<String, usize>, what: &st
         ends("traced_compare").iter().all(|end| *end == "left"),
         "{what}"
     );
-    // Each call of the recursion was made in the one before.
+    // Each recursive call was made within the one before.
     let deep: Vec<&Told> = recorded
         .calls
         .iter()
@@ -153,7 +155,7 @@ fn check_functions(recorded: &Recorded, gdb: &BTreeMap<String, usize>, what: &st
     }
 }
 
-/// `qemu-arm` with the program, waiting for a debugger.
+/// Starts `qemu-arm` with the program, waiting for a debugger.
 fn under_qemu(program: &Path, socket: &Path) -> std::process::Child {
     let _ = std::fs::remove_file(socket);
     let child = Command::new("qemu-arm")
@@ -212,7 +214,7 @@ fn functions_by_name_on_arm() {
 #[test]
 fn functions_of_a_library_that_is_loaded_later() {
     let dir = tempfile::tempdir().unwrap();
-    // The interpreter loads the library for `import zlib` or has it in itself; either way it is not there at the start.
+    // A library that is not loaded at the start of the program.
     let source = dir.path().join("late.c");
     std::fs::write(
         &source,
@@ -265,9 +267,10 @@ fn functions_of_a_library_that_is_loaded_later() {
     );
 }
 
-/// What is traced by the name of a function that is chosen when the program starts is what was chosen: in the program, and in the C library.
+/// A name may stand for a function that is chosen when the program starts (ifunc). The chosen
+/// function must be traced, in the program and in the C library.
 #[test]
-fn what_was_chosen_is_what_is_traced() {
+fn chosen_functions_are_traced() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("chosen.c");
     std::fs::write(
@@ -317,7 +320,7 @@ int main(void)
     }
 }
 
-/// What a library chooses when it is loaded, or when something in it is first needed: functions that it exports, and such that it keeps to itself.
+/// Exported and hidden functions that are chosen when the library is loaded or first used (ifunc).
 const LIBRARY: &str = r#"
 static int one_more(int n) { return n + 1; }
 static int two_more(int n) { return n + 2; }
@@ -374,7 +377,7 @@ fn check_chosen(recorded: &Recorded, what: &str) {
 }
 
 #[test]
-fn what_a_library_chooses_later_is_what_is_traced() {
+fn functions_that_a_library_chooses_later_are_traced() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     for (name, text) in [("library", LIBRARY), ("later", LATER), ("linked", LINKED)] {
@@ -404,7 +407,8 @@ fn what_a_library_chooses_later_is_what_is_traced() {
         }
     }
 
-    // Others control the program; its thread waits for the recorder where something was chosen.
+    // Another client controls the program. A thread waits for the recorder whenever a function was
+    // chosen.
     let address = format!("unix:{}", file("socket").display());
     let mut stub = unspool();
     stub.args(["stub", "--once", "--budget", "none", &address]);
@@ -436,7 +440,7 @@ fn too_many_functions_are_refused_before_anything_runs() {
             .arg(&file);
         Run::of(command.arg("--").arg(program).arg(argument))
     };
-    // This command itself has thousands.
+    // This command itself has thousands of functions.
     let itself = Path::new(env!("CARGO_BIN_EXE_unspool"));
     let run = record("*", itself, "--version");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
@@ -444,7 +448,8 @@ fn too_many_functions_are_refused_before_anything_runs() {
         assert!(run.stderr.contains(words), "{}", run.stderr);
     }
     assert!(run.stdout.is_empty() && !file.exists(), "{}", run.stdout);
-    // Of a library that comes later: the program goes on, and what is left out is said.
+    // If a library that is loaded later has too many functions, the program continues, and a note
+    // names what is left out.
     let calls = program(dir.path(), "calls", &["-O1"]);
     let run = record("libc.so*:*", &calls, "");
     run.succeeds();

@@ -1,4 +1,5 @@
-//! What gdb says at the same stops, as a comparison: a second run of the same program, which takes the same path.
+//! Compares gdb at the same stops. gdb gets a second run of the program, which executes the same
+//! instructions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use super::under_qemu;
 
-/// What gdb's Python runs: steps to each of the stops, and prints the program counters of all frames.
+/// Python for gdb: steps to each stop, and prints the program counters of all frames.
 const SCRIPT: &str = r"
 import gdb
 gdb.execute('set pagination off')
@@ -31,8 +32,9 @@ for stop in [int(line) for line in open(STOPS)]:
 gdb.execute('kill')
 ";
 
-/// At how many of the stops, by number of executed instructions, gdb's frames are the true ones (whatever it says of callers
-/// of the program's first function), and at how many the direct caller is missing or another. gdb is given `file`.
+/// Number of stops at which gdb's frames are right, and number at which the direct caller is
+/// missing or wrong. `truths` has the stops by number of executed instructions. Frames beyond the
+/// program's first function are ignored. gdb reads `file`.
 pub(super) fn compare(
     program: &Path,
     file: &Path,

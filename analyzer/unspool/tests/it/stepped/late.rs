@@ -1,5 +1,6 @@
-//! Which is right where clang's call frame information of ARM and the analysis of the code differ: the processor tells. A
-//! function's CFA is the stack pointer that its caller called it with, which the shadow stack has noted.
+//! Finds out which is right where clang's call frame information of ARM and the analysis of the
+//! code differ. The executed program decides: a function's CFA is the stack pointer at its call,
+//! which the shadow stack has recorded.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +12,12 @@ use super::shadow::Shadow;
 use super::under_qemu::{self, Memory};
 use super::*;
 
-/// How one source fared at all stops.
+/// Result of one source over all stops.
 #[derive(Debug, Default)]
 struct Tally {
     right: usize,
-    /// It says something else, or its rule leads nowhere and another source was asked.
+    /// The source has another result, or its rule leads nowhere and the unwinder tried another
+    /// source.
     wrong: usize,
 }
 
@@ -26,7 +28,7 @@ impl Tally {
     }
 }
 
-/// Stops to look at, in functions that clang describes.
+/// Number of stops to compare, in functions that clang describes.
 const STOPS: usize = 2_500;
 
 #[test]

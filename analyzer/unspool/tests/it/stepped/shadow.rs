@@ -1,10 +1,10 @@
-//! A shadow call stack: return addresses, pushed at calls and taken off at returns, by nothing but what
-//! pc, sp and lr were before and after an instruction. Apart from the test so that it is plain that
-//! no unwinder is asked.
+//! A shadow call stack. It pushes return addresses at calls and removes them at returns, and uses
+//! only the values of pc, sp and lr before and after an instruction. A module of its own makes
+//! plain that it uses no unwinder.
 
 use std::collections::HashSet;
 
-/// What the shadow stack looks at.
+/// The registers that the shadow stack reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) pc: u64,
@@ -16,9 +16,10 @@ pub(super) struct Seen {
 /// One call that has not returned.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    /// Without the Thumb bit.
+    /// Return address without the Thumb bit.
     return_to: u64,
-    /// The caller's stack pointer at the call; a return restores it (AAPCS, 6.1.1: r13 is preserved).
+    /// The caller's stack pointer at the call. A return restores it (AAPCS, 6.1.1: r13 is
+    /// preserved).
     sp: u64,
 }
 
@@ -26,16 +27,18 @@ struct Call {
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
     calls: Vec<Call>,
-    /// Where calls returned to, and with which sp: where `longjmp` may lead, for `setjmp` has returned.
+    /// Return addresses and sp of calls that have returned. `longjmp` may lead there, because
+    /// `setjmp` has returned.
     returned: HashSet<(u64, u64)>,
     switched: bool,
 }
 
 impl Shadow {
-    /// One instruction of `len` bytes was executed.
+    /// Follows the execution of one instruction of `len` bytes.
     pub(super) fn step(&mut self, before: Seen, len: u64, after: Seen) {
-        // Above the caller's sp there is nothing of a callee's: `longjmp` has set sp to what it was at the call of
-        // `setjmp`, and the frames in between are gone (AAPCS, 6.2.1.2: below sp nothing lasts).
+        // A callee keeps nothing above its caller's sp. So `longjmp` has set sp to its value at the
+        // call of `setjmp`, and the frames in between are gone (AAPCS, 6.2.1.2: nothing below sp is
+        // preserved).
         if self.calls.iter().any(|call| call.sp < after.sp) {
             self.calls.retain(|call| call.sp > after.sp);
             self.switched = true;
@@ -44,8 +47,9 @@ impl Shadow {
         if after.pc == next {
             return;
         }
-        // A call: control went elsewhere and lr is what follows. A branch whose lr is stale cannot look
-        // so, for lr then follows another instruction. Tail calls change nothing.
+        // A call: the next instruction is elsewhere, and lr holds the address after this one. A
+        // branch with a stale lr is different, because that lr follows another instruction. Tail
+        // calls change nothing.
         if after.lr == next | u64::from(before.thumb) {
             self.calls.push(Call {
                 return_to: next,
@@ -58,20 +62,21 @@ impl Shadow {
             self.returned.insert((after.pc, after.sp));
             self.calls.truncate(index);
         } else if self.returned.contains(&(after.pc, after.sp)) {
-            // longjmp, or a branch to where two paths meet behind a call. A function that calls has
-            // saved its own return address below its caller's sp, so the branch takes nothing off.
+            // Either `longjmp`, or a branch to where two paths meet after a call. A function that
+            // calls has saved its return address below its caller's sp, so the branch removes no
+            // call.
             self.calls.retain(|call| call.sp > after.sp);
             self.switched = false;
         }
     }
 
-    /// sp is already that of the frame `longjmp` is about to go to: the direct caller is where it will go, which only the
-    /// jump will show; it is missing in [`Shadow::callers`].
+    /// True if sp is already that of the frame that `longjmp` is about to reach. Only the jump will
+    /// show the direct caller. Until then it is missing in [`Shadow::callers`].
     pub(super) fn is_switched(&self) -> bool {
         self.switched
     }
 
-    /// The stack pointer that the innermost function was called with.
+    /// The stack pointer with which the innermost function was called.
     pub(super) fn caller_sp(&self) -> Option<u64> {
         self.calls.last().map(|call| call.sp)
     }

@@ -1,4 +1,4 @@
-//! A program under qemu-arm, and which files lie where in its memory.
+//! A program under qemu-arm, and the files in its memory.
 
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,8 @@ use unspool_image::{Arch, Image};
 use unspool_rsp::{Client, ClientOptions};
 use unspool_unwind::{CompileOptions, Module, ModuleMap, Table};
 
-/// Where the guest's address 0 lies in qemu's memory, so that its maps tell the guest's.
+/// Address of the guest's address 0 in qemu's memory. It tells the guest's mappings from qemu's
+/// own.
 const BASE: u64 = 0x10_0000_0000;
 
 pub(super) struct Server {
@@ -26,8 +27,8 @@ impl Drop for Server {
     }
 }
 
-/// The program, halted before its first instruction, with an empty environment: what it executes then is the same each
-/// time. `sysroot`: where a dynamic one finds its libraries.
+/// Starts the program, halted before its first instruction. The environment is empty, so that each
+/// run executes the same instructions. A dynamic program finds its libraries in `sysroot`.
 pub(super) fn start(program: &Path, sysroot: Option<&Path>) -> Server {
     static STARTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let number = STARTED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -80,7 +81,7 @@ struct Loaded {
     range: Range<u64>,
     bias: u64,
     image: Image,
-    /// The same file with its symbols, if there is one.
+    /// The unstripped file, if there is one; otherwise the same image.
     names: Image,
     table: Arc<Table>,
 }
@@ -88,7 +89,7 @@ struct Loaded {
 /// The files in the program's memory.
 pub(super) struct Memory<'s> {
     server: &'s Server,
-    /// Unstripped files of the same name lie here.
+    /// The unstripped program.
     named: PathBuf,
     loaded: Vec<Loaded>,
     pub(super) modules: ModuleMap,
@@ -104,7 +105,7 @@ impl<'s> Memory<'s> {
         }
     }
 
-    /// The file that `pc` lies in; it may have been mapped since.
+    /// The file that contains `pc`. It may have been mapped since the last look.
     fn at(&mut self, pc: u64) -> Option<&Loaded> {
         if !self.loaded.iter().any(|loaded| loaded.range.contains(&pc)) {
             self.look();
@@ -129,7 +130,7 @@ impl<'s> Memory<'s> {
             if guest >= 1 << 32 || !path.starts_with('/') {
                 continue;
             }
-            // The lowest mapping of a file is of its start.
+            // The lowest mapping of a file has its start.
             if hex(offset) == 0
                 && first
                     .as_ref()
@@ -178,7 +179,8 @@ impl<'s> Memory<'s> {
         });
     }
 
-    /// Name of the function that `pc` lies in; without one, the file's and where the function starts in it.
+    /// Name of the function that contains `pc`. Without a name: the file, and the start of the
+    /// function.
     pub(super) fn function(&mut self, pc: u64) -> String {
         let Some(loaded) = self.at(pc) else {
             return "?".to_owned();
@@ -193,7 +195,8 @@ impl<'s> Memory<'s> {
         format!("{file}:{:#x}", start.unwrap_or(svma))
     }
 
-    /// Bytes of the instruction at `pc`. T32: 32 bits if the first five are 11101, 11110 or 11111 (ARM ARM, A6.1).
+    /// Size of the instruction at `pc`, in bytes. A T32 instruction has 32 bits if its first five
+    /// are 11101, 11110 or 11111 (ARM ARM, A6.1).
     pub(super) fn length(&mut self, pc: u64, thumb: bool) -> u64 {
         if !thumb {
             return 4;
