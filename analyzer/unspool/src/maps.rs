@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_of_a_file_is_told_from_data_and_from_code_of_none() {
+    fn distinguishes_code_data_and_anonymous_mappings() {
         let code = "55d7c000-55d9c000 r-xp 00002000 08:01 1234   /opt/a b/libc.so.6";
         let only = |line: &str| -> Option<(Range<u64>, bool, String)> {
             let mut all = files(line);

@@ -1,9 +1,8 @@
 //! Views of a model: text for people, JSON for programs.
 //!
-//! Each view is one function over a finished [`Model`](crate::model::Model) (or a file's
-//! [`Table`](unspool_unwind::Table)) and any writer; none
-//! computes what another would have to compute again, and none knows the terminal: the caller
-//! decides on [`Style`].
+//! Each view is one function that writes a finished [`Model`](crate::model::Model), or a file's
+//! [`Table`](unspool_unwind::Table), to any writer. No view repeats another's computation, and none
+//! knows the terminal: the caller chooses the [`Style`].
 
 pub mod agreement;
 pub mod disassembly;
@@ -22,12 +21,12 @@ mod same_identity;
 mod snapshot_tests;
 mod wording;
 
-/// How text is to be written.
+/// The style of written text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// With ANSI colours. Text is as readable without.
+    /// Use ANSI colours. Text without colours says the same.
     pub color: bool,
-    /// Columns; no line is longer. Less than 40 counts as 40.
+    /// Maximum width of a line in columns. Less than 40 counts as 40.
     pub width: usize,
 }
 

@@ -137,7 +137,7 @@ mod tests {
     use super::{inode, is_peer};
 
     #[test]
-    fn peers() {
+    fn recognizes_the_process_at_the_other_end() {
         let own = std::process::id().cast_signed();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn rows() {
+    fn finds_the_inode_of_a_connection() {
         let row = "   7: 0100007F:9E5D 0100007F:B3A0 01 00000000:00000000 00:00000000 00000000     0        0 104512 1";
         let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         assert_eq!(inode(row, at(0x9e5d), at(0xb3a0)), Some(104_512));

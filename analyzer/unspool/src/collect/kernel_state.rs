@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_the_kernel() {
+    fn parses_syscall_files() {
         let word =
             SystemCallState::parse("0 0x3 0x7ffd10 0x1 0x0 0x0 0x0 0x7ffd00 0x7f0010\n").unwrap();
         assert_eq!((word.number, word.args.len()), (Some(0), 6));

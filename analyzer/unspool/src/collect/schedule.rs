@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_records_in_our_time() {
+    fn converts_server_times() {
         let mut clock = ServerClock::default();
         // Our clock shows 2000 when the server's shows 1500.
         clock.begin(2000, [(1500, Duration::ZERO)].into_iter());

@@ -1,4 +1,4 @@
-//! How the analysis of an image's code compares with its call frame information.
+//! Compares the analysis of an image's code with its call frame information.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use unspool_unwind::verify::Agreement;
 
 use super::json;
 
-/// Functions that are named.
-const WORST: usize = 20;
+/// Maximum number of functions named.
+const MAX_FUNCTIONS: usize = 20;
 
-/// Writes it as text.
+/// Writes the comparison as text.
 pub fn write_text(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> io::Result<()> {
     let comparison = Comparison::of(agreement, image);
     writeln!(
@@ -63,7 +63,7 @@ pub fn write_text(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Writes it as one JSON document.
+/// Writes the comparison as one JSON document.
 pub fn write_json(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> io::Result<()> {
     json::write(out, &Comparison::of(agreement, image))
 }
@@ -107,7 +107,7 @@ impl Comparison {
             .collect();
         functions
             .sort_by_key(|function| (Reverse((function.wrong, function.unknown)), function.start));
-        functions.truncate(WORST);
+        functions.truncate(MAX_FUNCTIONS);
         Comparison {
             schema_version: json::SCHEMA_VERSION,
             instructions: agreement.total(),

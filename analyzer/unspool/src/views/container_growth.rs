@@ -1,11 +1,11 @@
-//! What C++'s containers and allocators have between a program's own code and the creation of a
-//! thread: two threads that one line creates may come there by different ways.
+//! Recognizes code of C++ containers and allocators between a program's own code and the creation
+//! of a thread. Two threads created by one line may have different library frames there.
 
 use std::sync::Arc;
 
 use crate::model::{Backtrace, NamedFrame};
 
-/// Functions by which containers make room, in libstdc++ and libc++.
+/// Functions in which containers grow, in libstdc++ and libc++.
 const GROWTH: [&str; 5] = [
     "_M_realloc_insert",
     "_M_realloc_append",
@@ -14,15 +14,15 @@ const GROWTH: [&str; 5] = [
     "__emplace_back_slow_path",
 ];
 
-/// Whether two stacks are the same but for the C++ library's own code, by lines of source.
-pub(super) fn differs_alone(one: &Backtrace, other: &Backtrace) -> bool {
+/// True if two stacks differ only in frames of the C++ library, compared by source lines.
+pub(super) fn differs_in_library_only(one: &Backtrace, other: &Backtrace) -> bool {
     let own = |stack: &Backtrace| lines(stack, |frame| !is_library(frame));
     let (one, other) = (own(one), own(other));
     let is_known = one.iter().any(|(.., line)| line.is_some());
     is_known && one == other
 }
 
-/// Whether two stacks are the same by functions and lines, the C++ library's included, so that only
+/// True if two stacks, including C++ library frames, have equal functions and lines, so that only
 /// the addresses of calls differ.
 pub(super) fn has_equal_functions(one: &Backtrace, other: &Backtrace) -> bool {
     lines(one, |_| true) == lines(other, |_| true)
@@ -39,7 +39,7 @@ fn lines(stack: &Backtrace, wanted: fn(&NamedFrame) -> bool) -> Vec<SourceLine> 
     places.collect()
 }
 
-/// The function by which a container made room on the way.
+/// The function in which a container grew.
 pub(super) fn growth(stack: &Backtrace) -> Option<&'static str> {
     let mut grows = stack.frames.iter().filter_map(|frame| {
         let function = frame.place.function.as_deref()?;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_of_a_vector_is_the_librarys_own_way() {
+    fn vector_growth_differs_in_the_library_only() {
         let vector = "std::vector<std::thread, std::allocator<std::thread> >";
         let (insert, emplace) = (
             format!("void {vector}::_M_realloc_insert<void (&)()>"),
@@ -90,18 +90,21 @@ mod tests {
         let grown = stack(&[begin, (&insert, 462), (&emplace, 123), ("main", 11)]);
         let plain = stack(&[begin, (&emplace, 117), ("main", 11)]);
         let elsewhere = stack(&[begin, (&emplace, 117), ("main", 12)]);
-        assert!(differs_alone(&grown, &plain));
-        assert!(!differs_alone(&elsewhere, &plain));
+        assert!(differs_in_library_only(&grown, &plain));
+        assert!(!differs_in_library_only(&elsewhere, &plain));
         assert_eq!(growth(&grown), Some("_M_realloc_insert"));
         assert_eq!(growth(&plain), None);
-        assert!(!differs_alone(&stack(&[]), &stack(&[])), "nothing is known");
+        assert!(
+            !differs_in_library_only(&stack(&[]), &stack(&[])),
+            "nothing is known"
+        );
         assert!(!has_equal_functions(&grown, &plain));
     }
 
     #[test]
-    fn two_calls_in_one_line_are_not_the_librarys_ways() {
+    fn two_calls_in_one_line_have_equal_functions() {
         let one = stack(&[("main", 10)]);
-        assert!(differs_alone(&one, &one));
+        assert!(differs_in_library_only(&one, &one));
         assert!(has_equal_functions(&one, &one));
     }
 }

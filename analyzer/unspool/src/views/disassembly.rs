@@ -1,5 +1,5 @@
-//! A function's instructions with the unwind rule that holds before each: text for people, JSON for
-//! programs (`docs/internals/unwinding.md`).
+//! A function's instructions with the unwind rule that applies before each: text for people, JSON
+//! for programs (`docs/internals/unwinding.md`).
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use super::json;
 use super::table::{Listed, Selection, rows_in};
 use crate::model::disassembly::{Disassembly, Line};
 
-/// Width of the column of instructions; longer ones move the columns behind it.
+/// Width of the instruction column. A longer instruction shifts the columns behind it.
 const TEXT_WIDTH: usize = 40;
 
 /// Writes one line per instruction.
@@ -92,7 +92,7 @@ struct Instruction {
     rule: Option<Listed>,
 }
 
-/// The row that holds before the instruction of `line`.
+/// The row that applies before the instruction of `line`.
 fn rule<'r>(rows: &'r [Listed], line: &Line) -> Option<&'r Listed> {
     let after = rows.partition_point(|row| row.start <= line.svma);
     let row = rows.get(after.checked_sub(1)?)?;

@@ -1,5 +1,5 @@
-//! Findings as sentences: the one place that turns the model's facts about hangs into English, for the
-//! text views and for JSON's `text` and `what`.
+//! Findings as sentences: the only place that expresses the model's facts about hangs in English.
+//! Text views use it, and JSON's `text` and `what`.
 
 use crate::model::sync::{caller, place as frame_place};
 use crate::model::{
@@ -8,10 +8,10 @@ use crate::model::{
 };
 use crate::primitives::Kind;
 
-/// Names in one sentence; JSON has all threads.
+/// Maximum number of names in one sentence. JSON has all threads.
 const MAX_NAMED: usize = 6;
 
-/// What a finding says, in whole sentences.
+/// The text of a finding, in whole sentences.
 pub(super) fn text(model: &Model, finding: &Finding) -> String {
     match &finding.facts {
         Facts::Sentences(text) => text.clone(),
@@ -38,7 +38,7 @@ pub(super) fn text(model: &Model, finding: &Finding) -> String {
     }
 }
 
-/// What a stack shows, as a clause without its thread: `waits for mutex log_lock`.
+/// The evidence of a stack, as a clause without its thread: `waits for mutex log_lock`.
 pub(super) fn evidence(evidence: &Evidence) -> String {
     match &evidence.shows {
         Shows::Clause(clause) => clause.clone(),
@@ -105,7 +105,7 @@ fn preposition(kind: Kind) -> &'static str {
     }
 }
 
-/// ` in push (queue.c:31)`; nothing if the call was not recorded.
+/// The place of a call, ` in push (queue.c:31)`. Empty if the call was not recorded.
 fn place(model: &Model, path: Option<crate::model::calls::PathId>) -> String {
     let path = path.and_then(|path| model.sync.paths.get(path.0));
     let Some(frame) = path.and_then(|path| caller(path)) else {

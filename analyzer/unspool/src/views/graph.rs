@@ -1,6 +1,6 @@
-//! Pictures as Graphviz DOT: one file a graph, and here what they share.
+//! Graphs as Graphviz DOT: one file per graph, and their shared parts here.
 //!
-//! Everything from the target is cleaned and escaped; labels are cut, JSON has everything.
+//! All text from the target is cleaned and escaped. Labels are cut; JSON has everything.
 
 pub mod sync;
 pub mod threads;
@@ -11,9 +11,9 @@ use std::io::{self, Write};
 use super::names::shorten;
 use super::text::line::{clean, width};
 
-/// Longer names are cut, longer texts broken into lines.
-const LABEL: usize = 44;
-/// Of one text, in a label.
+/// Maximum width of a label. Longer names are cut, longer texts are broken into lines.
+const MAX_LABEL_WIDTH: usize = 44;
+/// Maximum number of lines of one text in a label.
 const MAX_LINES: usize = 3;
 
 /// Begins a graph that reads from left to right.
@@ -34,7 +34,7 @@ fn begin(out: &mut dyn Write, title: &str) -> io::Result<()> {
     )
 }
 
-/// A DOT string: only quotes and backslashes are special in it, and `\n` is a line break.
+/// A DOT string. Only quotes and backslashes are special in it, and `\n` is a line break.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for (at, line) in text.split('\n').enumerate() {
@@ -47,20 +47,20 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// A name that fits into a label.
+/// Shortens a name to the width of a label.
 fn label(name: &str) -> String {
-    shorten(&clean(name), LABEL)
+    shorten(&clean(name), MAX_LABEL_WIDTH)
 }
 
-/// Words in lines that fit into a label; after some lines they are cut, between two words.
+/// Breaks a text into lines that fit into a label, and cuts it between two words after some lines.
 fn lines(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in clean(text).split_whitespace() {
-        let word = shorten(word, LABEL);
+        let word = shorten(word, MAX_LABEL_WIDTH);
         let Some(line) = lines.last_mut() else { break };
         if line.is_empty() {
             *line = word;
-        } else if width(line) + 1 + width(&word) <= LABEL {
+        } else if width(line) + 1 + width(&word) <= MAX_LABEL_WIDTH {
             line.push(' ');
             line.push_str(&word);
         } else {

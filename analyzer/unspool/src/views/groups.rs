@@ -1,18 +1,19 @@
-//! Threads of equal identity as one, and these groups as a forest from creators to created.
+//! Groups threads of equal identity, and arranges the groups as a forest from creators to created
+//! threads.
 
 use std::collections::HashMap;
 
 use crate::model::{Creation, Key, Model, ThreadIndex};
 
-/// Threads of one identity.
+/// The threads of one identity.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) members: Vec<ThreadIndex>,
-    /// Indices of the groups these threads created, in order of time.
+    /// Indices of the groups that these threads created, in order of time.
     pub(super) children: Vec<usize>,
 }
 
-/// All groups; `roots` are those whose creators are not known, main first.
+/// All groups. `roots` are the groups with unknown creators, the main thread's first.
 #[derive(Debug)]
 pub(super) struct Forest {
     pub(super) groups: Vec<Group>,
@@ -35,8 +36,8 @@ impl Forest {
         }
         let mut roots = Vec::new();
         for group in 0..groups.len() {
-            // Creators of equal threads have equal keys: that is part of identity. Were it not so in
-            // some collision, a creator from a later group could make a circle.
+            // Creators of equal threads have equal keys, because the creator is part of an
+            // identity. If keys collided, a creator from a later group could form a cycle.
             let first = model.thread(groups[group].members[0]);
             let creator = first
                 .and_then(|t| t.creator())

@@ -1,8 +1,8 @@
 //! The report as one HTML page that needs no server, no network and no other file.
 //!
 //! The page's own code is in `html/page/`: CSS and JavaScript modules, joined by [`page`]. The
-//! recording goes into the page as compressed data ([`data`]), so no text of the target is ever HTML.
-//! The data is the JSON report with its stacks stored once, and the states of each thread.
+//! recording is compressed data in the page ([`data`]), so no text of the target becomes HTML. The
+//! data is the JSON report, in which each stack is stored once, and the states of each thread.
 
 mod data;
 mod encode;
@@ -17,7 +17,7 @@ use crate::model::{Backtrace, Model};
 /// A source file that the page shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Its path as the debug information has it.
+    /// Its path in the debug information.
     pub path: String,
     /// Its text.
     pub text: String,

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::model::{Backtrace, Model, NamedFrame, Note, Place, Severity};
 
-/// The version of both schemas. Grows when a field changes its meaning or goes, not when one is added.
+/// The version of both schemas. It grows when a field changes its meaning or is removed, not when a
+/// field is added.
 pub(in crate::views) const SCHEMA_VERSION: u32 = 1;
 
 /// The program and its machine.
@@ -48,7 +49,7 @@ pub(in crate::views) struct Frame<'a> {
     pub(in crate::views) provenance: &'static str,
 }
 
-/// Code that no module holds: its `svma` is the address as mapped.
+/// The module of code outside all modules. Its `svma` is the mapped address.
 pub(in crate::views) const NO_MODULE: &str = "[unknown]";
 
 impl<'a> From<&'a NamedFrame> for Frame<'a> {
@@ -76,7 +77,7 @@ pub(in crate::views) fn frames(stack: Option<&Backtrace>) -> Vec<Frame<'_>> {
         .collect()
 }
 
-/// Where a thread function is.
+/// The location of a thread function.
 #[derive(Debug, Serialize)]
 pub(in crate::views) struct FunctionPlace<'a> {
     pub(in crate::views) module: &'a str,
@@ -96,7 +97,7 @@ impl<'a> From<&'a Place> for FunctionPlace<'a> {
     }
 }
 
-/// All notes, and those that change how the rest is to be read.
+/// All notes, and the errors among them.
 pub(in crate::views) fn notes(model: &Model) -> (Vec<String>, Vec<String>) {
     let all = model.notes.iter().map(Note::long).collect();
     let errors = model
@@ -106,7 +107,7 @@ pub(in crate::views) fn notes(model: &Model) -> (Vec<String>, Vec<String>) {
     (all, errors.map(Note::long).collect())
 }
 
-/// Writes a document, and ends its last line.
+/// Writes a document and a final newline.
 pub(in crate::views) fn write(out: &mut dyn Write, document: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document).map_err(io::Error::from)?;
     writeln!(out)

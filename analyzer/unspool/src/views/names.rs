@@ -1,12 +1,12 @@
-//! Function names that fit.
+//! Shortens function names to a given width.
 //!
-//! Names of C++ and Rust functions are longer than a page: what all instances share (parameters,
-//! template arguments) is left out first, then middle segments, then the middle. JSON has
-//! everything.
+//! Names of C++ and Rust functions can be longer than a page. The parts that all instances share
+//! (parameters, template arguments) are left out first, then middle segments, then the middle. JSON
+//! has everything.
 
 use super::text::line::{head, tail, width};
 
-/// A function's name in at most `room` columns.
+/// Shortens a function's name to at most `room` columns.
 pub(super) fn shorten(name: &str, room: usize) -> String {
     if width(name) <= room {
         return name.to_owned();
@@ -19,7 +19,7 @@ pub(super) fn shorten(name: &str, room: usize) -> String {
     if width(&without) <= room {
         return without;
     }
-    // `{lambda()#3}` is no less told apart as `{lambda#3}`.
+    // `{lambda#3}` is as distinct as `{lambda()#3}`.
     let without = match without.contains("{lambda(") {
         true => without.replace("(…)", "").replace("()", ""),
         false => without,
@@ -30,8 +30,8 @@ pub(super) fn shorten(name: &str, room: usize) -> String {
     fewer_segments(&without, room).unwrap_or_else(|| middle(&without, room))
 }
 
-/// `std::…::Builder::spawn`: the first segment and as many of the last as fit; of a lambda the last
-/// ones alone, whose number tells it apart: `…::{lambda#3}`.
+/// `std::…::Builder::spawn`: keeps the first segment and as many of the last segments as fit. For a
+/// lambda, whose number identifies it, keeps only the last segments: `…::{lambda#3}`.
 fn fewer_segments(name: &str, room: usize) -> Option<String> {
     let mut depth = 0usize;
     let mut cuts = Vec::new();
@@ -52,16 +52,17 @@ fn fewer_segments(name: &str, room: usize) -> Option<String> {
     ways.find(|way| width(way) <= room)
 }
 
-/// Replaces what outermost brackets hold by `…`; `(anonymous namespace)` and the like stay.
+/// Replaces the content of outermost brackets by `…`. Keeps `(anonymous namespace)` and similar
+/// names.
 fn collapse(name: &str, open: char, close: char) -> String {
     let mut out = String::new();
     let mut depth = 0usize;
     let mut held = String::new();
     let mut previous = ' ';
     for c in name.chars() {
-        // `->`, `operator<` and `operator<<` are no brackets.
+        // `->`, `operator<` and `operator<<` are not brackets.
         let arrow = c == '>' && previous == '-';
-        // `<Type as Trait>::method` begins with what it is a method of.
+        // `<Type as Trait>::method` begins with the type of the method, so keep it.
         let told = out.is_empty() || out.ends_with("operator") || out.ends_with("operator<");
         if c == open && (depth > 0 || c != '<' || !told) {
             depth += 1;
@@ -101,7 +102,7 @@ fn held_rest(depth: usize, held: &str) -> String {
     }
 }
 
-/// Leaves out the middle, rather from the beginning than from the end: names begin alike.
+/// Leaves out the middle, and more of the beginning than of the end, because names begin alike.
 pub(super) fn middle(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();

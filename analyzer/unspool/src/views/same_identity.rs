@@ -1,4 +1,5 @@
-//! Synchronization objects of equal identity as one: a thousand nodes with a lock each are one line.
+//! Groups synchronization objects of equal identity: a thousand nodes with one lock each are one
+//! line.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,27 +13,27 @@ use crate::model::sync::{
 };
 use crate::primitives::{Kind, Operation};
 
-/// Objects of one identity, and the sums of what happened to them.
+/// Objects of one identity, and the sums of their statistics.
 #[derive(Debug, Default)]
 pub(super) struct ObjectGroup {
     pub(super) members: Vec<ObjectIndex>,
-    /// The array whose elements they are, if that makes them one.
+    /// The array that contains them, if they are grouped as its elements.
     variable: Option<String>,
     pub(super) waits: Histogram,
     pub(super) holds: Histogram,
     pub(super) taken: u64,
     pub(super) longest_queue: usize,
     pub(super) doubtful: bool,
-    /// What is done to them and where, the most frequent first.
+    /// Their uses, the most frequent first.
     pub(super) uses: Vec<GroupUse>,
-    /// Who made whom wait, the heaviest first.
+    /// Pairs of waiters and holders, the longest waits first.
     pub(super) contention: Vec<Contention>,
 }
 
-/// One operation on one path, on any of them.
+/// One operation on one path, on any of the objects.
 #[derive(Debug)]
 pub(super) struct GroupUse {
-    /// One of the uses that are summed up.
+    /// One of the uses that were added up.
     pub(super) sample: Use,
     pub(super) calls: u64,
     pub(super) waits: Histogram,
@@ -41,18 +42,18 @@ pub(super) struct GroupUse {
 }
 
 impl GroupUse {
-    /// Whose they are.
+    /// The identities of the threads.
     pub(super) fn identities(&self) -> Vec<usize> {
         self.shares.iter().map(|share| share.identity).collect()
     }
 }
 
-/// All objects, those that were waited for longest first.
+/// All objects, those with the longest waits first.
 pub(super) fn of(sync: &Sync) -> Vec<ObjectGroup> {
     sorted(sync, |object| GroupKey::Identity(object.key))
 }
 
-/// The same, with the many elements of an array as one, too.
+/// Like [`of`], but also groups the elements of an array if they are many.
 pub(super) fn of_variables(sync: &Sync) -> Vec<ObjectGroup> {
     let mut sizes: HashMap<(Kind, String), usize> = HashMap::new();
     for object in &sync.objects {
@@ -62,24 +63,28 @@ pub(super) fn of_variables(sync: &Sync) -> Vec<ObjectGroup> {
     }
     sorted(sync, |object| {
         let whole = variable(object).map(|variable| (object.kind, variable));
-        match whole.filter(|whole| sizes.get(whole).is_some_and(|size| *size >= MANY)) {
+        match whole.filter(|whole| {
+            sizes
+                .get(whole)
+                .is_some_and(|size| *size >= MIN_GROUPED_ELEMENTS)
+        }) {
             Some((kind, variable)) => GroupKey::Elements(kind, variable),
             None => GroupKey::Identity(object.key),
         }
     })
 }
 
-/// Locks that stand in one variable by themselves, as in a structure, are fewer.
-const MANY: usize = 8;
+/// Minimum number of objects in a variable that are grouped. A structure contains fewer locks.
+const MIN_GROUPED_ELEMENTS: usize = 8;
 
-/// What objects are grouped by.
+/// The property by which objects are grouped.
 #[derive(PartialEq, Eq, Hash)]
 enum GroupKey {
     Identity(Key),
     Elements(Kind, String),
 }
 
-/// The variable that an object is part of, without the place in it: `table` of `table[3].lock`.
+/// The variable that contains an object, without the place in it: `table` for `table[3].lock`.
 fn variable(object: &Object) -> Option<String> {
     let name = object.symbol.as_ref()?.function.as_deref()?;
     Some(name.to_owned())
@@ -114,7 +119,7 @@ fn sorted(sync: &Sync, group_of: impl Fn(&Object) -> GroupKey) -> Vec<ObjectGrou
         group.uses = uses(sync, &group.members);
         group.contention = contention(sync, std::mem::take(&mut group.contention));
     }
-    // Sorting is stable: otherwise in the order of their first use.
+    // The sort is stable, so equal groups keep the order of their first use.
     all.sort_by_key(|group| {
         let idle = group.is_idle();
         (idle, std::cmp::Reverse((group.waits.total_ns, group.taken)))
@@ -123,7 +128,7 @@ fn sorted(sync: &Sync, group_of: impl Fn(&Object) -> GroupKey) -> Vec<ObjectGrou
 }
 
 impl ObjectGroup {
-    /// All waiting for it is waiting for work.
+    /// True if all waits for the objects are waits for work.
     pub(super) fn is_idle(&self) -> bool {
         let mut waited = self
             .uses
@@ -186,10 +191,10 @@ fn uses(sync: &Sync, members: &[ObjectIndex]) -> Vec<GroupUse> {
     all
 }
 
-/// Paths of the wait, of the taking and of the end; identities of who waited and who held.
+/// Paths of the wait, of the acquisition and of the release; identities of the waiters and holders.
 type SumKey = (usize, Option<usize>, Option<PathId>, usize, usize);
 
-/// ContentionSums of the same paths and identities as one.
+/// Adds up contention with equal paths and identities.
 fn contention(sync: &Sync, contention: Vec<Contention>) -> Vec<Contention> {
     let mut sums: Vec<Contention> = Vec::new();
     let mut known: HashMap<SumKey, usize> = HashMap::new();

@@ -1,6 +1,7 @@
-//! Snapshot tests of the views: programs made of fixtures, and their views as plain files beside this one.
+//! Snapshot tests of the views. The programs are fixtures, and the expected views are files beside
+//! this one.
 //!
-//! `UNSPOOL_BLESS=1` writes the files anew. Read the difference before you commit it.
+//! `UNSPOOL_BLESS=1` rewrites the files. Read the difference before you commit it.
 
 use std::path::PathBuf;
 
@@ -25,7 +26,8 @@ const BEGIN: [Function; 3] = [
     "orders!_start",
 ];
 
-/// A pool from two places, threads that create threads, one detached, many short ones.
+/// Two places that create a pool, threads that create threads, a detached thread, many short
+/// threads.
 fn orders() -> Model {
     let mut stage = Stage::new();
     let main = |inner: &[Function]| [inner, &[MAIN], &BEGIN[..]].concat();
@@ -85,7 +87,7 @@ fn orders() -> Model {
     stage.model()
 }
 
-/// Names of C++ and Rust, recursion, inlining, guessed frames, no lines, no names.
+/// C++ and Rust names, recursion, inlining, guessed frames, frames without lines or names.
 fn names() -> Model {
     let mut stage = Stage::new();
     stage.spawn(
@@ -126,7 +128,7 @@ fn names() -> Model {
     stage.model()
 }
 
-/// A program whose threads wait: a pool for work, writers for a lock that one of them holds long, two
+/// Threads that wait: a pool for work, writers for a lock that one of them holds for long, and two
 /// for each other forever.
 fn shop() -> Model {
     const QUEUE: u64 = 0x6000;
@@ -219,7 +221,7 @@ fn shop() -> Model {
     acting.stage.model()
 }
 
-/// A recording that lost events and was cut, of threads that ran before.
+/// A cut recording that lost events, with threads that ran before it.
 fn broken() -> Model {
     let mut stage = Stage::new();
     for tid in 11..14 {
@@ -291,7 +293,7 @@ fn broken() -> Model {
     stage.model_of(&capture)
 }
 
-/// All that is text.
+/// All text views.
 const VIEWS: [View; 10] = [
     tree::write,
     findings::write,
@@ -329,7 +331,7 @@ fn check(name: &str, text: &str) {
 }
 
 #[test]
-fn trees_look_as_they_should() {
+fn trees_match_their_snapshots() {
     for (name, model) in [
         ("orders", orders()),
         ("names", names()),
@@ -344,7 +346,7 @@ fn trees_look_as_they_should() {
     }
 }
 
-/// All of the timeline, threads of one identity together.
+/// The whole timeline, with one line per identity.
 fn whole_timeline(
     model: &Model,
     out: &mut dyn std::io::Write,
@@ -353,7 +355,7 @@ fn whole_timeline(
     timeline::write(model, timeline::Zoom::default(), out, style)
 }
 
-/// A part of the timeline, each thread by itself.
+/// A part of the timeline, with one line per thread.
 fn zoomed_timeline(
     model: &Model,
     out: &mut dyn std::io::Write,
@@ -368,7 +370,7 @@ fn zoomed_timeline(
 }
 
 #[test]
-fn timelines_look_as_they_should() {
+fn timelines_match_their_snapshots() {
     for (name, model) in [("orders", orders()), ("broken", broken())] {
         for width in [120, 80] {
             check(
@@ -408,7 +410,7 @@ fn times_above_a_timeline_are_round_however_long_it_is() {
     }
 }
 
-/// A source file of which little is known, and one that is here.
+/// A source file without text, and one with text.
 fn listed(model: &Model, out: &mut dyn std::io::Write, style: &Style) -> std::io::Result<()> {
     let listings = Listing::of(model, "orders.c");
     let lines: Vec<String> = (1..126).map(|n| format!("    line({n});")).collect();
@@ -427,13 +429,13 @@ fn listed(model: &Model, out: &mut dyn std::io::Write, style: &Style) -> std::io
 }
 
 #[test]
-fn sources_look_as_they_should() {
+fn sources_match_their_snapshots() {
     check("orders.source.80.txt", &text(listed, &orders(), 80, false));
     check("shop.source.80.txt", &text(listed, &shop(), 80, false));
 }
 
 #[test]
-fn synchronization_looks_as_it_should() {
+fn synchronization_matches_its_snapshots() {
     let model = shop();
     for (name, view) in [
         ("findings", findings::write as View),
@@ -466,7 +468,7 @@ fn synchronization_looks_as_it_should() {
 type Graph = fn(&Model, &mut dyn std::io::Write) -> std::io::Result<()>;
 
 #[test]
-fn graphs_are_as_they_should() {
+fn graphs_match_their_snapshots() {
     for (name, model) in [
         ("orders", orders()),
         ("names", names()),
@@ -482,7 +484,7 @@ fn graphs_are_as_they_should() {
 }
 
 #[test]
-fn stacks_look_as_they_should() {
+fn stacks_match_their_snapshots() {
     check(
         "broken.inspection.100.txt",
         &text(inspection::write, &broken(), 100, false),
@@ -490,7 +492,7 @@ fn stacks_look_as_they_should() {
 }
 
 #[test]
-fn json_is_as_documented() {
+fn json_matches_its_snapshots() {
     check(
         "broken.report.json",
         &text(json::report::write, &broken(), 100, false),
@@ -554,7 +556,7 @@ fn no_line_is_wider_than_the_page() {
     }
 }
 
-/// Every field of the documents, as `docs/reference/report-json.md` has to name it.
+/// Requires every field of the documents to appear in `docs/reference/report-json.md`.
 #[test]
 fn every_json_field_is_documented() {
     fn fields(value: &serde_json::Value, found: &mut Vec<String>) {

@@ -9,14 +9,14 @@ use unspool_unwind::{Cfa, Place, RegisterFile, Row, Source, Table};
 
 use super::json;
 
-/// Which rows.
+/// The rows to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Those of one source.
+    /// The rows of one source.
     Of(Source),
-    /// Those of the frame-pointer convention.
+    /// The rows of the frame-pointer convention.
     FramePointer,
-    /// The best of each address.
+    /// The best row for each address.
     All,
 }
 
@@ -120,7 +120,7 @@ pub(super) struct Listed {
     pub(super) source: &'static str,
 }
 
-/// Where a value is.
+/// The location of a value.
 #[derive(Clone, Serialize)]
 #[serde(untagged)]
 enum Where {
@@ -130,9 +130,9 @@ enum Where {
     Register { reg: String },
     /// The value is in memory, at the CFA plus the offset.
     AtCfa { cfa_offset: i32 },
-    /// The value is where it was.
+    /// The value is unchanged.
     Same { same: bool },
-    /// The value is what the expression yields.
+    /// The value is the result of the expression.
     Expression { expr: String },
 }
 
@@ -179,7 +179,7 @@ impl Listed {
     }
 }
 
-/// Names what rules number.
+/// Converts the numbers in rules to names.
 #[derive(Clone, Copy)]
 struct Namer<'t> {
     table: &'t Table,

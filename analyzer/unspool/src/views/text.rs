@@ -1,5 +1,5 @@
-//! Text for people: each `--view` of a report in the file of its name, the stacks of an inspection, and
-//! what they share.
+//! Text for people: each `--view` of a report in a file with its name, the stacks of an inspection,
+//! and shared parts.
 
 pub mod contention;
 pub mod findings;

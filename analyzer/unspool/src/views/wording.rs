@@ -1,17 +1,17 @@
-//! The small phrases of text views: times, counts, thread ids, endings.
+//! Short phrases of text views: times, counts, thread ids, endings.
 //!
-//! Apart so that the tree and the stacks say the same things in the same words.
+//! Apart so that all views use the same wording.
 
 pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Histogram, ObjectIndex, Sync};
 use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
 
-/// A moment, e.g. `0.012 s`.
+/// A point in time, such as `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
     format!("{:.3} s", ns as f64 / 1e9)
 }
 
-/// `2.1–2.3 ms`, or both with their units.
+/// A range of durations: `2.1–2.3 ms`, or both with their units.
 pub(super) fn durations(shortest: u64, longest: u64) -> String {
     let (a, b) = (duration(shortest), duration(longest));
     match (a.split_once(' '), b.split_once(' ')) {
@@ -26,7 +26,7 @@ pub(super) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// `TID 7`, `TIDs 7–9, 12`, or the whole span where the runs are many; not all may be known.
+/// `TID 7`, `TIDs 7–9, 12`, or the whole range if there are many runs. Some ids may be unknown.
 pub(super) fn tids(all: Vec<Option<u64>>) -> String {
     let mut tids: Vec<u64> = all.iter().copied().flatten().collect();
     let unknown = all.len() - tids.len();
@@ -62,7 +62,7 @@ pub(super) fn tids(all: Vec<Option<u64>>) -> String {
     }
 }
 
-/// The names of some threads, quoted; `except` is not worth saying.
+/// The quoted names of some threads, without `except`, which the reader already knows.
 pub(super) fn names(threads: &[&Thread], except: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for thread in threads {
@@ -81,7 +81,7 @@ pub(super) fn names(threads: &[&Thread], except: &str) -> String {
     }
 }
 
-/// When these threads lived.
+/// The lifetimes of these threads.
 pub(super) fn life(threads: &[&Thread]) -> Option<String> {
     let first = threads.iter().filter_map(|t| t.first_ns()).min()?;
     let before = threads.iter().any(|t| t.creation == Creation::Before);
@@ -116,7 +116,7 @@ pub(super) fn life(threads: &[&Thread]) -> Option<String> {
     }
 }
 
-/// How these threads ended, e.g. `joined`, `3 exited, 1 alive at the end`.
+/// The ends of these threads, such as `joined` or `3 exited, 1 alive at the end`.
 pub(super) fn endings(model: &Model, threads: &[&Thread]) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for thread in threads {
@@ -126,7 +126,7 @@ pub(super) fn endings(model: &Model, threads: &[&Thread]) -> String {
             None => kinds.push((text, 1)),
         }
     }
-    // Many different joiners would make a long list of little interest.
+    // A list of many different joiners would be long and of little interest.
     if kinds.len() > 4 {
         kinds.clear();
         for thread in threads {
@@ -162,7 +162,7 @@ fn ending(model: &Model, thread: &Thread) -> String {
     }
 }
 
-/// What a thread is called in a sentence: its function, or `main`.
+/// The name of a thread in a sentence: its function, or `main`.
 pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
     if model
         .main()
@@ -180,7 +180,7 @@ pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
     }
 }
 
-/// The same of one thread alone, which may have a name that says more than its function.
+/// Like [`title`] for a single thread, whose own name may say more than its function.
 pub(super) fn one(model: &Model, thread: &Thread, width: usize) -> String {
     match model.name_instead(thread) {
         Some(name) => super::names::shorten(&super::text::line::clean(name), width),
@@ -188,7 +188,7 @@ pub(super) fn one(model: &Model, thread: &Thread, width: usize) -> String {
     }
 }
 
-/// `mutex lock`, `mutex made in new_node (node.c:12)`; what it is comes first, and stays.
+/// `mutex lock`, `mutex made in new_node (node.c:12)`. The kind comes first and is never cut.
 pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
     let object = sync.object(index);
     let noun = object.kind.noun();
@@ -200,20 +200,22 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
     format!("{noun} {}", super::names::middle(&name, room))
 }
 
-/// The threads of some identities: `main, 3 × worker "billing"`. What does not fit is counted: a
-/// name of which too little is left tells nothing.
+/// The threads of some identities: `main, 3 × worker "billing"`. Counts the identities that do not
+/// fit, because a name of which little remains is useless.
 pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> String {
     const MAX_NAMES: usize = 3;
-    /// Of one name.
-    const LEAST: usize = 16;
+    /// Minimum number of columns for one name.
+    const MIN_NAME_WIDTH: usize = 16;
     let several = identities.len().clamp(1, MAX_NAMES);
-    let named = (1..=several).rev().find(|count| room / count >= LEAST);
+    let named = (1..=several)
+        .rev()
+        .find(|count| room / count >= MIN_NAME_WIDTH);
     let (named, others) = identities.split_at(named.unwrap_or(1).min(identities.len()));
     let share = |room| {
         let part = |identity: &usize| self::identity(model, *identity, room);
         named.iter().map(part).collect::<Vec<String>>()
     };
-    // Short names leave their room to long ones.
+    // Short names leave more room for long names.
     let whole = share(room).join(", ");
     let mut parts = match super::text::line::width(&whole) <= room {
         true => vec![whole],
@@ -244,7 +246,7 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
         count => format!("{count} × "),
     };
     let room = room.saturating_sub(number.len()).max(12);
-    // The one that came first does not stand for all of unknown function.
+    // The first thread does not represent all threads of unknown function.
     let title = match thread.function.is_none() && *count > 1 {
         true => "thread of unknown function".to_owned(),
         false if *count == 1 => one(model, thread, room),
@@ -260,7 +262,7 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     text
 }
 
-/// How often, in words: `once`, `12 times`, `12.3 k times`.
+/// A count in words: `once`, `12 times`, `12.3 k times`.
 pub(super) fn times(count: u64) -> String {
     match count {
         1 => "once".to_owned(),
@@ -269,7 +271,7 @@ pub(super) fn times(count: u64) -> String {
     }
 }
 
-/// How often, with a narrow sign: `12 ×`, `12.3 k ×`.
+/// A count with a narrow sign: `12 ×`, `12.3 k ×`.
 pub(super) fn often(count: u64) -> String {
     match count {
         0..10_000 => format!("{count} ×"),
@@ -278,7 +280,7 @@ pub(super) fn often(count: u64) -> String {
     }
 }
 
-/// The histogram of a lengths as a line of bars, with its ends: `▁▂█▁ 1 µs … 4 ms`.
+/// The histogram of durations as a line of bars, with its limits: `▁▂█▁ 1 µs … 4 ms`.
 pub(super) fn bars(lengths: &Histogram) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let Some(first) = lengths.buckets.iter().position(|count| *count > 0) else {
@@ -287,7 +289,7 @@ pub(super) fn bars(lengths: &Histogram) -> String {
     let most = lengths.buckets.iter().copied().max().unwrap_or(1).max(1);
     let bar = |count: &u64| match count {
         0 => ' ',
-        // By powers, for a few long ones matter among thousands of short ones.
+        // A logarithmic scale, because a few long durations matter among thousands of short ones.
         count => {
             let part = (*count as f64).ln_1p() / (most as f64).ln_1p();
             HEIGHTS[((part * 7.0).round() as usize).min(7)]
@@ -298,7 +300,7 @@ pub(super) fn bars(lengths: &Histogram) -> String {
     format!("{} │{bars}│ {end}", duration(1 << first.min(63)))
 }
 
-/// What was found, in short, and where to read it; nothing if nothing was found.
+/// A summary of the findings, and the command that shows them. `None` if there are none.
 pub(super) fn findings(model: &Model) -> Option<String> {
     let first = model.findings.first()?;
     let mut kinds: Vec<&str> = vec![first.kind.as_str()];

@@ -1,7 +1,8 @@
-//! Threads and the objects they use, as a graph: an edge is a use, the wider the more was waited there.
+//! A graph of threads and the objects they use. An edge is a use. Longer waits make it wider.
 //!
-//! Threads and objects of one identity are one node each, and so are the many elements of an array. What one thread alone used says nothing of others
-//! and is left out, and, where there are more than a page holds, the objects that were waited for least; the picture says so.
+//! Threads and objects of one identity are one node each, and so are the many elements of an array.
+//! The graph leaves out objects that only one thread used. If more objects remain than a page can
+//! hold, it also leaves out those with the shortest waits, and says so.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,10 +14,10 @@ use crate::primitives::Kind;
 use crate::views::same_identity::{self, ObjectGroup};
 use crate::views::{text::tree, wording};
 
-/// Objects in one picture.
+/// Maximum number of objects in one graph.
 const MAX_OBJECTS: usize = 40;
 
-/// Writes which threads use which objects.
+/// Writes the graph of threads and their objects.
 pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let sync = &model.sync;
     let mut groups = same_identity::of_variables(sync);
@@ -59,7 +60,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     threads.sort_unstable();
     threads.dedup();
     for identity in threads {
-        let text = label(&wording::identity(model, identity, super::LABEL));
+        let text = label(&wording::identity(model, identity, super::MAX_LABEL_WIDTH));
         writeln!(out, "  t{identity} [label={}];", quoted(&text))?;
     }
     for (at, group) in groups.iter().take(shown).enumerate() {
@@ -117,7 +118,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "}}")
 }
 
-/// One thread at most used them, and did not wait.
+/// True if at most one thread used them, and did not wait.
 fn is_private(sync: &Sync, group: &ObjectGroup) -> bool {
     let mut by: Vec<usize> = group
         .uses
@@ -139,7 +140,7 @@ mod tests {
     use crate::model::fixture::sync::Acting;
 
     #[test]
-    fn what_one_thread_alone_uses_is_not_drawn() {
+    fn objects_of_one_thread_are_not_drawn() {
         const OTHER: u64 = 11;
         for (shared, title) in [
             (false, "not drawn: 1 object that no two threads use"),

@@ -1,8 +1,8 @@
-//! Who created whom, as a graph: a node for each identity with the number of its threads, edges
-//! labelled with the path of the creation.
+//! A graph of thread creation: a node for each identity with its number of threads, and edges
+//! labelled with the creation path.
 //!
-//! Three hundred threads of five kinds are five nodes. Where there are hundreds of kinds, those of one
-//! function and creator become one node, too.
+//! Three hundred threads of five kinds are five nodes. If there are hundreds of kinds, kinds with
+//! equal function and creator become one node, too.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -15,9 +15,9 @@ use crate::views::{text::tree, wording};
 
 use super::{begin, label, lines, quoted};
 
-/// More identities are merged by function.
+/// Maximum number of identities with their own nodes. More are merged by function.
 const MAX_NODES: usize = 60;
-/// Frames of a creation path on its edge; the path's middle is left out.
+/// Maximum number of frames of a creation path on its edge. The middle is left out.
 const MAX_FRAMES: usize = 5;
 
 /// Writes the thread hierarchy.
@@ -61,11 +61,11 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "}}")
 }
 
-/// Threads that are shown as one.
+/// Threads that share a node.
 struct Node {
     members: Vec<ThreadIndex>,
     parent: Option<usize>,
-    /// On how many paths they were created.
+    /// Number of paths on which they were created.
     paths: usize,
 }
 
@@ -99,7 +99,7 @@ impl Node {
         }
         if let Some(place) = first.function.as_ref().filter(|place| place.line.is_some()) {
             text.push('\n');
-            text.push_str(&sources.location(place, super::LABEL));
+            text.push_str(&sources.location(place, super::MAX_LABEL_WIDTH));
         }
         text
     }
@@ -115,9 +115,9 @@ fn nodes(model: &Model, sources: &Sources) -> Vec<Node> {
     }
     let merge = forest.groups.len() > MAX_NODES;
     let mut nodes: Vec<Node> = Vec::new();
-    // Creators come before the created, so a parent has its node already.
+    // Creators come before created threads, so a parent already has its node.
     let mut node_of: Vec<usize> = Vec::new();
-    // An unrolled loop creates at several addresses what looks like one place.
+    // An unrolled loop creates threads at several addresses that look like one place.
     let mut looking_alike: HashMap<(Option<usize>, String, String), usize> = HashMap::new();
     for (at, group) in forest.groups.iter().enumerate() {
         let parent = parents[at].and_then(|parent| node_of.get(parent).copied());
@@ -155,8 +155,8 @@ fn path(stack: &Backtrace, sources: &Sources) -> String {
     let mut lines: Vec<String> = stack.frames[..shown]
         .iter()
         .map(|frame| {
-            let function = label(&frames::function(&frame.place, super::LABEL));
-            match sources.location(&frame.place, super::LABEL) {
+            let function = label(&frames::function(&frame.place, super::MAX_LABEL_WIDTH));
+            match sources.location(&frame.place, super::MAX_LABEL_WIDTH) {
                 place if place.is_empty() => function,
                 place => format!("{function}  {place}"),
             }

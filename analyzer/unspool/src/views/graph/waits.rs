@@ -1,9 +1,10 @@
-//! Who made whom wait, as a graph: an edge leads from who waited to those who held the objects in between, or ended the waits, which
-//! its label names. (An edge for each object would be drawn with its label over the others' where a node waits for itself.) Waiting for work is
-//! left out.
+//! A graph of waits. An edge leads from the waiting threads to the threads that held the objects or
+//! ended the waits, and its label names these objects. (With one edge per object, labels would
+//! overlap where a node waits for itself.) Waits for work are left out.
 //!
-//! Threads of one identity are one node, and elements of one array one object. Deadlocks at the end of the recording are drawn
-//! thread by thread, in red; of a circle that fills more than a page, the beginning.
+//! Threads of one identity are one node, and elements of one array one object. Deadlocks at the end
+//! of the recording are drawn thread by thread in red. A cycle larger than a page shows only its
+//! beginning.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,14 +15,14 @@ use crate::model::{Finding, FindingKind, Model, Shows, ThreadIndex};
 use crate::views::text::line::{clean, width};
 use crate::views::{finding_text, same_identity, text::tree, wording};
 
-/// Edges in one picture.
+/// Maximum number of edges in one graph.
 const MAX_EDGES: usize = 80;
-/// Objects that one of them names.
+/// Maximum number of objects named on one edge.
 const MAX_OBJECTS: usize = 6;
-/// Threads of one deadlock.
+/// Maximum number of threads shown of one deadlock.
 const MAX_THREADS: usize = 24;
 
-/// Writes who made whom wait.
+/// Writes the graph of waits.
 pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     let sync = &model.sync;
     let groups = same_identity::of_variables(sync);
@@ -45,7 +46,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         title.push_str("\nno thread was seen waiting for another");
     }
     begin(out, &title)?;
-    // Graphviz leaves no room for a label of a loop that is wider than its node.
+    // Graphviz reserves no room for the label of a loop that is wider than its node.
     if edges.iter().any(|((waiter, holder), _)| waiter == holder) {
         writeln!(out, "  ranksep=1.2;")?;
     }
@@ -53,7 +54,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     threads.sort_unstable();
     threads.dedup();
     for identity in threads {
-        let text = label(&wording::identity(model, identity, super::LABEL));
+        let text = label(&wording::identity(model, identity, super::MAX_LABEL_WIDTH));
         writeln!(out, "  t{identity} [label={}];", quoted(&text))?;
     }
     let most = edges.first().map_or(1, |(_, edge)| edge.total_ns).max(1);
@@ -62,7 +63,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
             let group = groups.get(at);
             group.map_or(String::new(), |group| group.title(sync, usize::MAX))
         };
-        // Nor for thick lines beside labels.
+        // Graphviz reserves no room for thick lines beside labels either.
         let text = format!(" \n{}\n ", edge.text(&title));
         let thick = 1.0 + 5.0 * (edge.total_ns as f64 / most as f64).sqrt();
         writeln!(
@@ -78,7 +79,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
 /// The waits of some threads for some others.
 #[derive(Default)]
 struct Edge {
-    /// At which objects, how often and for how long.
+    /// By object: number and total duration of the waits.
     at: BTreeMap<usize, (u64, u64)>,
     total_ns: u64,
 }
@@ -91,7 +92,7 @@ impl Edge {
         self.total_ns += pair.total_ns;
     }
 
-    /// What an edge says: its objects, those of the longest waits first.
+    /// The label of an edge: its objects, those of the longest waits first.
     fn text(&self, title: &dyn Fn(usize) -> String) -> String {
         let figures = |(count, ns)| format!("{}, {}", wording::duration(ns), wording::times(count));
         let mut objects: Vec<(usize, (u64, u64))> = self.at.iter().map(|(a, b)| (*a, *b)).collect();
@@ -103,7 +104,7 @@ impl Edge {
         let part = |(at, waits)| {
             let (title, figures) = (title(at), figures(waits));
             match format!("{title}: {figures}") {
-                short if width(&clean(&short)) <= super::LABEL => short,
+                short if width(&clean(&short)) <= super::MAX_LABEL_WIDTH => short,
                 _ => format!("{}\n{figures}", lines(&title)),
             }
         };
@@ -154,7 +155,7 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         }
         let count = all.min(MAX_THREADS + 1);
         for at in 0..count {
-            // The last of those left out waits for the first.
+            // The last thread left out waits for the first thread.
             let closes = left > 0 && at == MAX_THREADS;
             let object = finding.objects.get(if closes { all - 1 } else { at });
             let text = object.map_or(String::new(), |object| {
@@ -177,7 +178,7 @@ fn deadlocks(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Threads that wait for locks whose holders are not known.
+/// Draws threads that wait for locks with unknown holders.
 fn stuck(
     number: usize,
     finding: &Finding,

@@ -1,12 +1,12 @@
-//! The recording as the page reads it: an index in JSON, then columns of numbers.
+//! The recording in the page's format: an index in JSON, then columns of numbers.
 //!
 //! The layout: the length of the index in bytes (32 bits, little-endian), the index, the columns.
 //! All of it is compressed. The index is the document of `report --format json`
 //! (docs/reference/report-json.md) with these changes:
-//! - a stack is the number of its place in `stacks`, each of which lists places in `frames`;
-//! - `threads[].times.waits` are left out, because the columns say when each thread waited;
-//! - `uses` says which use of which object a column's number means;
-//! - `columns` says how many bytes each column has; `sources` has the texts of source files.
+//! - a stack is an index into `stacks`, and each stack there lists indices into `frames`;
+//! - `threads[].times.waits` is left out, because the columns contain each thread's waits;
+//! - `uses` maps the numbers in a column to objects and their uses;
+//! - `columns` has the size of each column in bytes; `sources` has the texts of source files.
 
 use std::collections::HashMap;
 use std::io;
@@ -60,7 +60,7 @@ fn index(
     Ok(Value::Object(index))
 }
 
-/// For each use its object and its place among the uses of that.
+/// For each use, its object and its index among the uses of this object.
 fn places_of_uses(model: &Model) -> Value {
     let mut places = vec![Value::Null; model.sync.uses.len()];
     for (object, described) in model.sync.objects.iter().enumerate() {
@@ -100,7 +100,7 @@ struct Stacks {
 }
 
 impl Stacks {
-    /// The document with a number in place of each stack.
+    /// Replaces each stack in a document by its number.
     fn shorten(&mut self, value: Value) -> Value {
         match value {
             Value::Array(items) if is_stack(&items) => self.stack(items).into(),
@@ -134,7 +134,7 @@ impl Stacks {
     }
 }
 
-/// Whether these are frames: the only objects of a report that have a provenance.
+/// True if these are frames, the only objects of a report that have a provenance.
 fn is_stack(items: &[Value]) -> bool {
     (items.first()).is_some_and(|item| item.get("provenance").is_some())
 }

@@ -1,14 +1,14 @@
-//! Columns of numbers as bytes, and bytes as text.
+//! Encodes columns of numbers as bytes, and bytes as text.
 //!
-//! The inverse functions are in `page/data.js`.
+//! The decoding functions are in `page/data.js`.
 
 use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
-/// A column of numbers in LEB128: seven bits a byte, the low ones first, the high bit set on all
-/// bytes but the last.
+/// A column of numbers in LEB128: seven bits per byte, the low ones first, the high bit set on all
+/// bytes except the last.
 #[derive(Debug, Default)]
 pub(super) struct Column(Vec<u8>);
 
@@ -26,12 +26,12 @@ impl Column {
         self.0.push(value as u8);
     }
 
-    /// Appends a number that may be negative: its sign goes into the lowest bit (zigzag).
+    /// Appends a number that may be negative, with its sign in the lowest bit (zigzag).
     pub(super) fn push_signed(&mut self, value: i64) {
         self.push(((value << 1) ^ (value >> 63)) as u64);
     }
 
-    /// Appends an index, or none as 0.
+    /// Appends an index plus one, or 0 for none.
     pub(super) fn push_index(&mut self, index: Option<usize>) {
         self.push(index.map_or(0, |index| index as u64 + 1));
     }
@@ -41,7 +41,7 @@ impl Column {
     }
 }
 
-/// Compresses as DecompressionStream's `deflate-raw` expects (RFC 1951).
+/// Compresses bytes for DecompressionStream's `deflate-raw` (RFC 1951).
 pub(super) fn deflate(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;

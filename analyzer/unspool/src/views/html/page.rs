@@ -1,8 +1,8 @@
-//! The page around the data: its style and its code, joined into one file.
+//! Joins the page's style, code and data into one file.
 //!
-//! The modules are joined by taking away their `import` lines and the word `export`; so no two of them
-//! may declare the same name, and a module follows those it imports. The page's content security
-//! policy allows exactly this style and this script, and no network.
+//! To join the modules, `import` lines and the word `export` are removed. So no two modules may
+//! declare the same name, and a module follows the modules that it imports. The page's content
+//! security policy allows only this style and this script, and no network.
 
 use std::io::{self, Write};
 
@@ -36,7 +36,7 @@ const MODULES: &[(&str, &str)] = &[
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// Writes the page with this compressed data; `name` is the program's.
+/// Writes the page with this compressed data. `name` is the program's name.
 pub(super) fn write(name: &str, data: &[u8], out: &mut dyn Write) -> io::Result<()> {
     let script = script();
     write!(
@@ -61,7 +61,7 @@ pub(super) fn write(name: &str, data: &[u8], out: &mut dyn Write) -> io::Result<
     )
 }
 
-/// All modules as one.
+/// Joins all modules.
 fn script() -> String {
     let mut script = String::from("\n");
     for (name, text) in MODULES {
@@ -78,7 +78,7 @@ fn sha256(text: &str) -> String {
     BASE64.encode(Sha256::digest(text.as_bytes()))
 }
 
-/// Text as HTML shows it.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for character in text.chars() {
@@ -97,7 +97,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The names that a line exports or imports, in braces or declared.
+    /// The names in an `import` line, and its module.
     fn imported(line: &str) -> Option<(Vec<&str>, &str)> {
         let (names, from) = line.strip_prefix("import {")?.split_once("} from './")?;
         let names = names.split(',').map(str::trim).collect();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_cannot_be_left_by_text() {
+    fn text_cannot_end_its_element() {
         let mut page = Vec::new();
         write("</title><script>alert(1)</script>", b"data", &mut page).unwrap();
         let page = String::from_utf8(page).unwrap();

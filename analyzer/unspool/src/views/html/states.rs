@@ -1,19 +1,18 @@
-//! What each thread did, as spans of time with a state.
+//! The states of each thread over time, as spans.
 //!
-//! A thread runs when no span says otherwise, so spans of the state "running" are left out. Waits are
-//! exact. Between them the kernel's schedule says what a thread did. Where no schedule was recorded,
-//! slices of time have estimated states. New kinds of spans need a new [`State`] here and in
-//! `page/states.js`.
+//! A thread runs outside all spans, so the state "running" has none. Waits are exact. Between them
+//! the kernel's schedule shows the state. If no schedule was recorded, slices of time have
+//! estimated states. New kinds of spans need a new [`State`] here and in `page/states.js`.
 
 use super::encode::Column;
 use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::{Journal, Waiting};
 use crate::model::{Cell, Model, ThreadIndex, Timeline, Window};
 
-/// Slices of estimated states. The model keeps this many.
+/// Number of slices with estimated states, as many as the model keeps.
 const SLICES: usize = 1000;
 
-/// What a thread does. The numbers are part of the page's data.
+/// The state of a thread. The numbers are part of the page's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Runnable = 1,
@@ -24,7 +23,7 @@ enum State {
     Unknown = 6,
 }
 
-/// A span of time in which a thread did one thing.
+/// A span of time in which a thread has one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from_ns: u64,
@@ -133,7 +132,7 @@ fn spans(model: &Model) -> Vec<Vec<Span>> {
     };
     let estimates = Timeline::of(model, window);
     for (index, spans) in by_thread.iter_mut().enumerate() {
-        // The longer one of two that begin together encloses the other.
+        // If two spans begin together, the longer one encloses the other.
         spans.sort_by_key(|span| (span.from_ns, std::cmp::Reverse(span.to_ns)));
         let scheduled = model.schedule.of_thread(ThreadIndex(index));
         let cells = estimates.threads.get(index).map_or(&[][..], Vec::as_slice);
@@ -146,7 +145,7 @@ fn spans(model: &Model) -> Vec<Vec<Span>> {
     by_thread
 }
 
-/// The states of a thread by the kernel's schedule.
+/// The states of a thread from the kernel's schedule.
 fn exact(intervals: &[Interval]) -> Vec<Span> {
     let spans = intervals.iter().filter_map(|interval| {
         let state = match interval.state {
@@ -161,7 +160,7 @@ fn exact(intervals: &[Interval]) -> Vec<Span> {
     spans.collect()
 }
 
-/// The states of a thread by slices of time.
+/// The states of a thread estimated from slices of time.
 fn estimated(window: &Window, cells: &[Cell]) -> Vec<Span> {
     let mut estimated: Vec<Span> = Vec::new();
     for (column, cell) in cells.iter().enumerate() {
@@ -180,7 +179,7 @@ fn estimated(window: &Window, cells: &[Cell]) -> Vec<Span> {
     estimated
 }
 
-/// Adds other states where a thread does not wait. Both are in order.
+/// Adds other states where a thread does not wait. Both lists are in order.
 fn fill(spans: &mut Vec<Span>, others: Vec<Span>) {
     if others.is_empty() {
         return;
@@ -200,7 +199,7 @@ fn fill(spans: &mut Vec<Span>, others: Vec<Span>) {
             at = at.max(wait.to_ns);
             spans.push(wait);
         }
-        // A wait of before this span may last into it.
+        // An earlier wait may last into this span.
         let reached = spans.last().map_or(0, |span| span.to_ns);
         at = at.max(reached.min(other.to_ns));
         if at < other.to_ns {

@@ -1,6 +1,6 @@
-//! One look at a program as JSON: every thread with its stack.
+//! An inspection of a program as JSON: every thread with its stack.
 //!
-//! What it waits for, and what is wrong, come with it.
+//! The document includes the threads' waits and the findings.
 
 use std::io::{self, Write};
 
@@ -160,7 +160,7 @@ struct FoundThing<'a> {
     evidence: Vec<Shown>,
 }
 
-/// The stack itself is the thread's.
+/// Evidence without its stack, which the thread has.
 #[derive(Serialize)]
 struct Shown {
     tid: Option<u64>,

@@ -1,6 +1,7 @@
 //! The report as JSON: all threads with their identities and creation stacks.
 //!
-//! The schema is a promise (`docs/reference/report-json.md`); what the text view leaves out for space is all here.
+//! The schema is stable (`docs/reference/report-json.md`). It contains everything that text views
+//! leave out for lack of space.
 
 use std::io::{self, Write};
 
@@ -17,7 +18,7 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
     super::write(out, &document(model, true))
 }
 
-/// The report as a document; `waits` includes the spans of time in which each thread waited.
+/// The report as a document. `waits` includes the times at which each thread waited.
 pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
     let (notes, errors) = super::notes(model);
     Report {
@@ -94,7 +95,7 @@ struct Recording<'a> {
     signal: Option<u32>,
 }
 
-/// When and how the kernel's schedule was recorded.
+/// The range and completeness of the recorded kernel schedule.
 #[derive(Serialize)]
 struct RecordedSchedule {
     from_ns: u64,
@@ -223,7 +224,7 @@ struct ReportThread<'a> {
     schedule: Option<ThreadSchedule>,
 }
 
-/// How long a thread was in each state, by the kernel's schedule.
+/// Time that a thread spent in each state, by the kernel's schedule.
 #[derive(Serialize)]
 struct ThreadSchedule {
     running_ns: u64,

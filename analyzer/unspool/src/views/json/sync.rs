@@ -9,7 +9,7 @@ use crate::model::sync::{Caller, Contention, FunctionTimes, Histogram, Object, S
 use crate::model::{Evidence, Finding, Model, ThreadIndex};
 use crate::views::finding_text;
 
-/// Lengths of time.
+/// Statistics of durations.
 #[derive(Serialize)]
 pub(in crate::views) struct Lengths<'a> {
     count: u64,
@@ -351,7 +351,7 @@ pub(in crate::views) struct CallPath<'a> {
     truncated: Option<&'a str>,
 }
 
-/// All call paths; others refer to them by their place here.
+/// All call paths. Other fields refer to them by index.
 pub(in crate::views) fn paths(sync: &Sync) -> Vec<CallPath<'_>> {
     sync.paths
         .iter()
@@ -362,7 +362,7 @@ pub(in crate::views) fn paths(sync: &Sync) -> Vec<CallPath<'_>> {
         .collect()
 }
 
-/// What a thread did with its time; only where synchronization was recorded.
+/// A thread's time by activity. Present only if synchronization was recorded.
 #[derive(Serialize)]
 pub(in crate::views) struct Times {
     alive_ns: u64,
@@ -418,7 +418,7 @@ impl Times {
     }
 }
 
-/// Slices of time in most of which a thread waited, those of one object together.
+/// The periods in most of which a thread waited. Adjacent slices with one object are merged.
 fn spans(sync: &Sync, thread: usize) -> Vec<WaitSpan> {
     let mut spans: Vec<WaitSpan> = Vec::new();
     let window = sync.slots.window;

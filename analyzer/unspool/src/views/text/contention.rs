@@ -1,4 +1,4 @@
-//! Contention: the objects that threads waited longest for, with the stacks of waiters and holders.
+//! Contention: the objects with the longest waits, and the stacks of waiters and holders.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,10 @@ use crate::views::{Style, wording};
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Stacks, Topic::Calls, Topic::Times];
 
-/// Objects whose contention is shown with stacks.
+/// Maximum number of objects whose contention is shown with stacks.
 const MAX_STACKS: usize = 10;
 
-/// Writes contention with the stacks of who waited and of who held as text.
+/// Writes contention with the stacks of waiters and holders as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
     let mut page = Page::new(out, style);
     let page = &mut page;

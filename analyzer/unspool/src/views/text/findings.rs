@@ -1,4 +1,4 @@
-//! Findings: each as a sentence, whether it is proved, and the stacks that show it.
+//! Findings: each as a sentence, with its certainty and the stacks that show it.
 
 use std::io::{self, Write};
 
@@ -45,7 +45,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     notes::last(page, model, TOPICS)
 }
 
-/// One finding with its evidence.
+/// Writes one finding with its evidence.
 pub(in crate::views) fn one(
     page: &mut Page<'_>,
     model: &Model,
@@ -90,7 +90,8 @@ pub(in crate::views) fn one(
             frames::write(page, &lead, "at  ", stack, &sources, false)?;
         }
     }
-    // Who can never go on: which of many such threads it is, its creation tells.
+    // For threads that can never go on, show their creation, which identifies them among many
+    // equals.
     if matches!(
         finding.kind,
         FindingKind::Deadlock | FindingKind::SelfDeadlock | FindingKind::LostWakeup
@@ -100,7 +101,7 @@ pub(in crate::views) fn one(
     Ok(())
 }
 
-/// Where the program's sources are, as its call paths tell.
+/// The common directory of the program's sources, derived from its call paths.
 pub(in crate::views) fn sources(model: &Model) -> Sources {
     let created = model
         .threads

@@ -1,6 +1,7 @@
-//! Stacks as aligned columns: function, and where.
+//! Stacks as aligned columns: function and location.
 //!
-//! Recursion is folded, and the start code that is in every stack is left out. JSON has everything.
+//! Recursion is folded, and the start code at the end of every stack is left out. JSON has
+//! everything.
 
 use std::io;
 
@@ -10,15 +11,15 @@ use super::line::{Ink, Line, Page, clean, width};
 use crate::model::{Backtrace, NamedFrame, Place, start_code};
 use crate::views::names::{middle, shorten};
 
-/// Longer stacks lose their middle.
+/// Maximum number of rows. Longer stacks lose their middle.
 const MAX_ROWS: usize = 60;
 
-/// Directories that the program's own source files have in common, left out of every location.
+/// The common directory of the program's own source files, which is left out of every location.
 #[derive(Debug, Default)]
 pub(in crate::views) struct Sources(Option<String>);
 
 impl Sources {
-    /// The common directory of the files that frames of `module` are in.
+    /// Finds the common directory of the source files of `module`.
     pub(in crate::views) fn of<'a>(
         frames: impl Iterator<Item = &'a NamedFrame>,
         module: &str,
@@ -37,7 +38,7 @@ impl Sources {
         Sources(common.filter(|directory| directory.len() > 1))
     }
 
-    /// `file:line`, as much of the path as helps, at most `room` columns.
+    /// `file:line` with a useful part of the path, in at most `room` columns.
     pub(in crate::views) fn location(&self, place: &Place, room: usize) -> String {
         let Some(file) = &place.file else {
             let module = place.shown_module().unwrap_or("unknown code");
@@ -65,7 +66,8 @@ impl Sources {
     }
 }
 
-/// Where the C library, a toolchain or a package registry has its sources, not the program.
+/// True for a source path of the program, false for one of the C library, a toolchain or a package
+/// registry.
 fn own(file: &str) -> bool {
     file.starts_with('/')
         && !["/rustc/", "/usr/", "/build/"]
@@ -82,7 +84,7 @@ fn own(file: &str) -> bool {
         .any(|part| file.contains(part))
 }
 
-/// The common beginning of two directories, ending in `/`.
+/// The common beginning of two directories, which ends in `/`.
 fn shared<'a>(a: &'a str, b: &str) -> &'a str {
     let mut end = 0;
     for (at, (x, y)) in a.bytes().zip(b.bytes()).enumerate() {
@@ -96,7 +98,7 @@ fn shared<'a>(a: &'a str, b: &str) -> &'a str {
     &a[..end]
 }
 
-/// At most two components of a path.
+/// The last two components of a path.
 fn last_parts(path: &str) -> String {
     match path.rmatch_indices('/').nth(1) {
         Some((at, _)) if at > 0 => format!("…{}", &path[at..]),
@@ -104,7 +106,7 @@ fn last_parts(path: &str) -> String {
     }
 }
 
-/// What a place is called: its function, or where in which module it is.
+/// The name of a place: its function, or its module and offset.
 pub(in crate::views) fn function(place: &Place, room: usize) -> String {
     match (&place.function, place.shown_module()) {
         (Some(name), _) => shorten(&clean(name), room),
@@ -127,7 +129,7 @@ enum Row<'a> {
     Left { frames: usize },
 }
 
-/// Writes a stack. `label` stands before its first line, `prefix` before all.
+/// Writes a stack. `label` precedes its first line, `prefix` precedes all lines.
 pub(in crate::views) fn write(
     page: &mut Page<'_>,
     prefix: &Line,
@@ -152,7 +154,7 @@ pub(in crate::views) fn write(
         .collect();
     let widest = names.iter().map(|name| width(name)).max().unwrap_or(0);
     let location = places.iter().copied().max().unwrap_or(0);
-    // The column of functions gives way to locations, but not below half of the room.
+    // The column of functions shrinks for locations, but not below half of the room.
     let column = widest.min(room.saturating_sub(location + 2).max(room / 2));
     for (at, row) in rows.iter().enumerate() {
         let mut line = prefix.clone();
@@ -199,7 +201,7 @@ pub(in crate::views) fn write(
     )
 }
 
-/// What is said of a frame beside function and place: only what makes it less certain.
+/// A remark on a frame whose correctness is less certain.
 fn remark(frame: &NamedFrame) -> &'static str {
     match frame.provenance {
         _ if frame.inlined => " (inlined)",
@@ -222,7 +224,8 @@ fn name(row: &Row<'_>, room: usize) -> String {
     }
 }
 
-/// Frames as rows, recursion folded and the middle of what is still too long left out.
+/// Converts frames to rows. Folds recursion, and leaves out the middle of a stack that is still too
+/// long.
 fn rows(frames: &[NamedFrame]) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     let mut at = 0;
@@ -270,7 +273,7 @@ fn rows(frames: &[NamedFrame]) -> Vec<Row<'_>> {
     rows
 }
 
-/// How often the first `period` frames are there in a row.
+/// Number of times that the first `period` frames repeat in a row.
 fn repeats(frames: &[NamedFrame], period: usize) -> usize {
     let same = |a: &NamedFrame, b: &NamedFrame| {
         a.place.function.is_some()

@@ -1,4 +1,4 @@
-//! Instrumented functions: how often and how long each was called, and from where.
+//! Instrumented functions: number and duration of their calls, and their callers.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::views::{Style, names, wording};
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times, Topic::Stacks];
 
-/// Callers of a function that are shown.
+/// Maximum number of callers shown per function.
 const MAX_CALLERS: usize = 4;
 
 /// Writes all instrumented functions as text.
@@ -53,7 +53,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     page.line(&Line::new().with(Ink::Faint, head))?;
     for function in functions {
         let own = function.times.total_ns.saturating_sub(function.inner_ns);
-        // Of some only the beginning is seen: nobody waits in them. Nothing takes no time.
+        // Some calls have no recorded end because threads do not wait in them. Their time is
+        // unknown.
         let taken = |ns: u64| match ns {
             0 => "–".to_owned(),
             ns => wording::duration(ns),

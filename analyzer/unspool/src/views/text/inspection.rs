@@ -1,4 +1,5 @@
-//! One look at a program as text: what is wrong, then every thread with its stack, equal ones once.
+//! A snapshot of a program as text: first the findings, then all threads with their stacks. Equal
+//! threads are shown once.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -37,7 +38,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         .and_then(|main| model.thread(main))
         .map_or("", |main| &main.name);
     thread_state::findings(page, model, &sources)?;
-    // What is wrong is to be read while the rest is written.
+    // Let the user read the findings while the rest is written.
     page.flush()?;
     for (members, state) in &groups {
         let Some(first) = members.first() else {
@@ -95,10 +96,11 @@ fn headline(page: usize, members: &[&Thread], main: &str) -> Line {
     line
 }
 
-/// Threads that do the same, and what that is.
+/// Threads with an equal state, and this state.
 type Group<'a> = (Vec<&'a Thread>, Option<String>);
 
-/// Threads with equal identities, functions, stacks and states, in the order of their first; the main thread is alone.
+/// Threads with equal identities, functions, stacks and states, in the order of their first thread.
+/// The main thread is alone.
 fn groups(model: &Model) -> Vec<Group<'_>> {
     type Stack<'a> = Option<(Vec<(u64, bool)>, Option<&'a str>)>;
     type Id<'a> = (Key, Option<&'a Place>, Stack<'a>, Option<String>);

@@ -1,25 +1,25 @@
-//! Lines of text with colour, never wider than the page.
+//! Coloured lines of text, never wider than the page.
 //!
-//! Everything a text view writes goes through here: what came from outside is cleaned of control
-//! characters, widths are counted in columns, and a line that would be too wide is wrapped or cut.
+//! All text of the text views passes through this file. It removes control characters from external
+//! text, counts widths in columns, and wraps or cuts lines that are too wide.
 
 use std::io::{self, Write};
 
 use crate::views::Style;
 
-/// What a piece of text is, and so its colour.
+/// The meaning of a piece of text, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::views) enum Ink {
     Plain,
-    /// What the eye looks for: thread functions.
+    /// The main information: thread functions.
     Strong,
     /// Functions in stacks.
     Function,
-    /// Names that the program gave.
+    /// Names given by the program.
     Name,
-    /// Structure and what is read second.
+    /// Structure and secondary information.
     Faint,
-    /// Something is wrong.
+    /// An error or a problem.
     Alarm,
 }
 
@@ -38,7 +38,7 @@ impl Ink {
     }
 }
 
-/// One line in the making.
+/// A line under construction.
 #[derive(Clone, Debug, Default)]
 pub(in crate::views) struct Line(Vec<(Ink, String)>);
 
@@ -63,14 +63,14 @@ impl Line {
         self.0.iter().map(|(_, text)| width(text)).sum()
     }
 
-    /// Blanks up to a column.
+    /// Appends blanks up to a column.
     pub(in crate::views) fn pad(&mut self, column: usize) {
         let missing = column.saturating_sub(self.width());
         self.push(Ink::Plain, " ".repeat(missing));
     }
 }
 
-/// Where lines go.
+/// Writes lines to an output.
 pub(in crate::views) struct Page<'a> {
     out: &'a mut dyn Write,
     color: bool,
@@ -90,12 +90,12 @@ impl<'a> Page<'a> {
         writeln!(self.out)
     }
 
-    /// Shows what was written so far.
+    /// Shows all text written so far.
     pub(in crate::views) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Writes a line; what does not fit is cut and marked with `…`.
+    /// Writes a line. Cuts a line that is too wide, and marks the cut with `…`.
     pub(in crate::views) fn line(&mut self, line: &Line) -> io::Result<()> {
         let mut room = self.width;
         let too_wide = line.width() > room;
@@ -130,7 +130,7 @@ impl<'a> Page<'a> {
         writeln!(self.out)
     }
 
-    /// Writes a paragraph, wrapped at spaces; `first` and `rest` lead its lines.
+    /// Writes a paragraph, wrapped at spaces. `first` precedes its first line, `rest` the others.
     pub(in crate::views) fn paragraph(
         &mut self,
         first: &Line,
@@ -150,7 +150,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Breaks text at spaces; words that do not fit are broken.
+/// Breaks text at spaces, and inside words that are too long.
 pub(in crate::views) fn wrap(text: &str, room: usize) -> Vec<String> {
     let room = room.max(1);
     let mut lines = Vec::new();
@@ -162,7 +162,7 @@ pub(in crate::views) fn wrap(text: &str, room: usize) -> Vec<String> {
         }
         while width(word) > room {
             let part = head(word, room);
-            // A character wider than the room goes out alone.
+            // A character wider than the room gets its own line.
             let part = if part.is_empty() {
                 &word[..word.chars().next().map_or(0, char::len_utf8)]
             } else {
@@ -182,7 +182,7 @@ pub(in crate::views) fn wrap(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// Columns that a text takes.
+/// Width of a text in columns.
 pub(in crate::views) fn width(text: &str) -> usize {
     match text.is_ascii() {
         true => text.len(),
@@ -190,7 +190,7 @@ pub(in crate::views) fn width(text: &str) -> usize {
     }
 }
 
-/// East Asian wide characters and emoji take two columns.
+/// Width of a character. East Asian wide characters and emoji take two columns.
 fn columns(c: char) -> usize {
     match c as u32 {
         0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff => 2,
@@ -200,7 +200,7 @@ fn columns(c: char) -> usize {
     }
 }
 
-/// As much of the beginning as fits.
+/// The longest beginning of `text` that fits.
 pub(in crate::views) fn head(text: &str, room: usize) -> &str {
     if text.is_ascii() {
         return &text[..text.len().min(room)];
@@ -215,7 +215,7 @@ pub(in crate::views) fn head(text: &str, room: usize) -> &str {
     text
 }
 
-/// As much of the end as fits.
+/// The longest end of `text` that fits.
 pub(in crate::views) fn tail(text: &str, room: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices().rev() {
@@ -227,7 +227,7 @@ pub(in crate::views) fn tail(text: &str, room: usize) -> &str {
     text
 }
 
-/// Text from the target made harmless for a terminal: no control or direction characters.
+/// Replaces characters that would affect a terminal: control and direction characters.
 pub(in crate::views) fn clean(text: &str) -> String {
     let harmless = |c: char| {
         let direction = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

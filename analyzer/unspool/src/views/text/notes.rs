@@ -1,4 +1,4 @@
-//! Notes in text: errors before everything else; after a view, the notes about what it shows.
+//! Notes in text: errors come first, notes about the shown data come last.
 
 use std::io;
 
@@ -11,7 +11,7 @@ const SECTIONS: [(Severity, &str); 2] = [
     (Severity::Info, "Good to know"),
 ];
 
-/// Writes the notes that change how all the rest is to be read.
+/// Writes the errors, which affect the meaning of the whole output.
 pub(super) fn first(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let mut any = false;
     for note in with(model, Severity::Error) {
@@ -23,7 +23,7 @@ pub(super) fn first(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     if any { page.blank() } else { Ok(()) }
 }
 
-/// Writes the other notes about `topics`, short, and how to see the rest.
+/// Writes the other notes about `topics` in short form, and the command that shows all.
 pub(super) fn last(page: &mut Page<'_>, model: &Model, topics: &[Topic]) -> io::Result<()> {
     let is_shown = |note: &&Note| note.topic == Topic::Recording || topics.contains(&note.topic);
     for (severity, title) in SECTIONS {
@@ -53,9 +53,9 @@ pub(super) fn all_but_errors(page: &mut Page<'_>, model: &Model) -> io::Result<(
 }
 
 /// Writes all notes of a recording, for `report --notes`.
+/// Writes all notes of a recording, for `report --notes`.
 ///
-/// # Errors
-/// `out` cannot be written.
+/// # Errors Returns an error if `out` cannot be written.
 pub fn write(model: &Model, out: &mut dyn io::Write, style: &Style) -> io::Result<()> {
     let page = &mut Page::new(out, style);
     if model.notes.is_empty() {
@@ -91,7 +91,7 @@ fn section(
     Ok(())
 }
 
-/// A capital letter at the beginning, unless that is a name, and a full stop.
+/// Capitalizes the first word unless it is a name, and adds a full stop.
 fn sentence(text: &str) -> String {
     let word = text.split(' ').next().unwrap_or_default();
     let plain = word.chars().all(|c| c.is_ascii_lowercase());

@@ -1,4 +1,4 @@
-//! Synchronization objects: who uses each, where, how long it is held and waited for.
+//! Synchronization objects: their users, places, hold times and wait times.
 
 use std::io::{self, Write};
 
@@ -13,9 +13,9 @@ use crate::views::{Style, names, wording};
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
 
-/// Objects of one identity that are shown; the others are summed up.
+/// Maximum number of identities shown. The others are added up.
 const MAX_OBJECTS: usize = 60;
-/// Places of one object.
+/// Maximum number of places per object.
 const MAX_USES: usize = 8;
 
 /// Writes all objects as text.
@@ -139,7 +139,7 @@ fn object(
     Ok(())
 }
 
-/// What is done, in a column.
+/// The operation, for a column of the table.
 fn verb(operation: crate::primitives::Operation) -> &'static str {
     use crate::primitives::Operation;
     match operation {
@@ -164,7 +164,7 @@ fn verb(operation: crate::primitives::Operation) -> &'static str {
     }
 }
 
-/// The place that calls the primitive: `push queue.c:31`.
+/// The place that calls the primitive, such as `push queue.c:31`.
 pub(in crate::views) fn place(
     model: &Model,
     path: usize,

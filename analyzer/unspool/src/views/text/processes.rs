@@ -1,13 +1,13 @@
 //! The sentence about other processes that the program started.
 //!
-//! A recording follows one process, so a report says in its first lines what it does not show.
+//! A recording follows one process, so a report first says what it does not show.
 
 use std::collections::HashMap;
 
 use super::line::clean;
 use crate::model::{Model, StartedProcess};
 
-/// Number of programs that are named.
+/// Maximum number of programs named.
 const MAX_NAMES: usize = 6;
 
 /// `It started 3 other processes, which were not recorded: ls (2 times), grep.`

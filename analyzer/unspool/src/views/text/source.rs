@@ -1,4 +1,4 @@
-//! A piece of a source file with what happened on its lines.
+//! Part of a source file, with the events on its lines.
 
 use std::io::{self, Write};
 
@@ -8,21 +8,21 @@ use crate::model::sync::UseIndex;
 use crate::model::{Happening, Listing, Model, ThreadIndex};
 use crate::views::{Style, wording};
 
-/// Lines shown before and after the one asked for.
-const AROUND: u32 = 12;
-/// Lines shown beside those with events, if none was asked for.
-const BESIDE: u32 = 2;
+/// Number of lines shown before and after the selected line.
+const CONTEXT_LINES: u32 = 12;
+/// Number of lines shown before and after lines with events, if no line is selected.
+const EVENT_CONTEXT_LINES: u32 = 2;
 
-/// What is to be shown of a file.
+/// The part of a file to show.
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt<'a> {
-    /// What happened on its lines.
+    /// The events on its lines.
     pub listing: &'a Listing,
-    /// Its text, where it could be read.
+    /// The file's text, if it could be read.
     pub text: Option<&'a str>,
-    /// The line that was asked for.
+    /// The selected line.
     pub line: Option<u32>,
-    /// What the reader has to know of the text.
+    /// A warning about the text.
     pub doubt: Option<&'a str>,
 }
 
@@ -79,7 +79,7 @@ pub fn write(
             let text = text.replace('\t', "    ");
             width(&text) - width(text.trim_start())
         });
-        // Far to the right there would be no room for what is said.
+        // Deep indentation would leave no room for the text.
         let lead = " ".repeat(digits + 4 + indent.min(page.width / 3));
         let happened = happenings.into_iter().flatten();
         let sentences = happened.map(|(what, threads)| sentence(model, *what, threads));
@@ -95,13 +95,13 @@ pub fn write(
     Ok(())
 }
 
-/// Numbers of the lines to show.
+/// The numbers of the lines to show.
 fn shown(excerpt: &Excerpt<'_>, length: Option<usize>) -> Vec<u32> {
     let events = excerpt.listing.numbers().filter(|line| *line > 0);
     let Some(length) = length else {
         return match excerpt.line {
             Some(line) => events
-                .filter(|event| event.abs_diff(line) <= AROUND)
+                .filter(|event| event.abs_diff(line) <= CONTEXT_LINES)
                 .collect(),
             None => events.collect(),
         };
@@ -110,9 +110,11 @@ fn shown(excerpt: &Excerpt<'_>, length: Option<usize>) -> Vec<u32> {
     let around =
         |line: u32, by: u32| line.saturating_sub(by).max(1)..=line.saturating_add(by).min(last);
     match excerpt.line {
-        Some(line) => around(line, AROUND).collect(),
+        Some(line) => around(line, CONTEXT_LINES).collect(),
         None => {
-            let mut lines: Vec<u32> = events.flat_map(|line| around(line, BESIDE)).collect();
+            let mut lines: Vec<u32> = events
+                .flat_map(|line| around(line, EVENT_CONTEXT_LINES))
+                .collect();
             lines.sort_unstable();
             lines.dedup();
             lines
@@ -172,7 +174,7 @@ fn uses(model: &Model, uses: Option<&Vec<UseIndex>>) -> Vec<String> {
     texts
 }
 
-/// Thread functions with how many threads run them, most first.
+/// Thread functions and the numbers of their threads, largest first.
 fn kinds(model: &Model, threads: &[ThreadIndex]) -> String {
     const MAX_NAMES: usize = 4;
     let mut kinds: Vec<(String, usize)> = Vec::new();

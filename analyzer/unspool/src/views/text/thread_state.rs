@@ -1,5 +1,5 @@
-//! Sentences about thread states: what one thread waits for, the chain of holders behind it, and
-//! the findings of an inspection with their stacks.
+//! Sentences about thread states: a thread's wait, the chain of holders behind it, and the findings
+//! of an inspection with their stacks.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use crate::model::{Creation, Finding, FindingKind, Model, State, ThreadIndex, Wa
 use crate::primitives::Kind;
 use crate::views::finding_text;
 
-/// Stacks of one finding that are shown; JSON has all.
+/// Maximum number of stacks shown per finding. JSON has all.
 const MAX_STACKS: usize = 6;
-/// Links of a chain of waits that are told.
+/// Maximum number of waits in a chain.
 const LONGEST_CHAIN: usize = 4;
 
-/// Writes all findings, the gravest first.
+/// Writes all findings, the most serious first.
 pub(in crate::views) fn findings(
     page: &mut Page<'_>,
     model: &Model,
@@ -73,7 +73,7 @@ fn write(
     creations(page, model, finding, &indent, "  ", sources)
 }
 
-/// Where the threads of a finding were created, of those of which that was seen.
+/// Writes the creations of a finding's threads, as far as they were recorded.
 pub(in crate::views) fn creations(
     page: &mut Page<'_>,
     model: &Model,
@@ -132,8 +132,8 @@ pub(in crate::views) fn title(kind: FindingKind) -> &'static str {
     }
 }
 
-/// What a thread does: `waiting for mutex a, held by thread 7 (writer), which is in the system call read`. Nothing if
-/// that is not known.
+/// The state of a thread, such as `waiting for mutex a, held by thread 7 (writer), which is in the
+/// system call read`. `None` if it is unknown.
 pub(in crate::views) fn state(model: &Model, thread: ThreadIndex) -> Option<String> {
     let mut text = doing(model, thread)?;
     let mut at = thread;

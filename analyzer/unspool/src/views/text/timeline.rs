@@ -1,7 +1,7 @@
-//! The timeline: one line of blocks per thread, in the order they came.
+//! The timeline: one line of blocks per thread, in the order of their starts.
 //!
-//! Where threads are many, those of one identity share a line that says how many there were at a
-//! time, unless each is asked for.
+//! If there are many threads, those of one identity share a line that shows how many lived at each
+//! time, unless the user asks for separate lines.
 
 use std::io::{self, Write};
 
@@ -16,22 +16,23 @@ use crate::views::{Style, names, wording};
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Threads, Topic::Calls, Topic::Times];
 
-/// What part of the recording is shown, and how.
+/// The part of the recording to show, and the form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Zoom {
-    /// From here, nanoseconds since the recording began; the beginning if not said.
+    /// Start, in nanoseconds since the recording began. `None` is the beginning.
     pub from_ns: Option<u64>,
-    /// To here; the end if not said.
+    /// End, in nanoseconds since the recording began. `None` is the end.
     pub to_ns: Option<u64>,
-    /// One line for each thread, however many there are.
+    /// Show one line per thread, regardless of their number.
     pub each: bool,
 }
 
-/// Up to so many threads, each has its line.
-const FEW: usize = 40;
-/// Of more, so many of one identity share a line.
-const MANY: usize = 6;
-/// Heights of a shared line: nobody to everybody that ever was there at a time.
+/// Maximum number of threads that all have their own lines.
+const MAX_SEPARATE_THREADS: usize = 40;
+/// Minimum number of threads of one identity that share a line if there are more threads.
+const MIN_SHARED_LINE: usize = 6;
+/// Heights of a shared line, from no thread to the largest number of threads that ever lived at
+/// once.
 const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Writes the timeline as text.
@@ -92,7 +93,7 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     notes::last(page, model, TOPICS)
 }
 
-/// How many of all threads did something, over time: a line above theirs.
+/// Number of all threads in some state over time: a line above the threads.
 struct Level {
     label: String,
     most: f64,
@@ -100,7 +101,7 @@ struct Level {
 }
 
 impl Level {
-    /// Nothing, if it is not known.
+    /// `None` if the numbers are unknown.
     fn of(model: &Model, what: &str, of: fn((f64, f64)) -> f64) -> Option<Level> {
         let slices = &model.sync.concurrency.slices;
         let most = slices.iter().filter_map(|slice| Some(of(slice.turns?)));
@@ -126,31 +127,31 @@ impl Level {
     }
 }
 
-/// A line: one thread, or threads of one identity.
+/// A line for one thread, or for the threads of one identity.
 struct Row {
     /// Indices of the model's threads.
     members: Vec<usize>,
-    /// How many of them lived at once, at most.
+    /// Maximum number of threads that lived at once.
     most: usize,
 }
 
-/// In the order of their first threads.
+/// The rows in the order of their first threads.
 fn rows(model: &Model, each: bool) -> Vec<Row> {
     let one = |index: usize| Row {
         members: vec![index],
         most: 1,
     };
-    if each || model.threads.len() <= FEW {
+    if each || model.threads.len() <= MAX_SEPARATE_THREADS {
         return (0..model.threads.len()).map(one).collect();
     }
     let indices = |group: &Group| group.members.iter().map(|index| index.0).collect();
     let mut rows: Vec<Row> = Vec::new();
     for group in &Forest::of(model).groups {
         let members: Vec<usize> = indices(group);
-        if members.len() < MANY {
+        if members.len() < MIN_SHARED_LINE {
             rows.extend(members.into_iter().map(one));
         } else {
-            let most = at_once(model, &members);
+            let most = max_alive(model, &members);
             rows.push(Row { members, most });
         }
     }
@@ -158,8 +159,8 @@ fn rows(model: &Model, each: bool) -> Vec<Row> {
     rows
 }
 
-/// How many threads lived at once, at most.
-fn at_once(model: &Model, members: &[usize]) -> usize {
+/// Maximum number of threads that lived at once.
+fn max_alive(model: &Model, members: &[usize]) -> usize {
     let end = model.recording.duration_ns;
     let mut changes: Vec<(u64, i32)> = Vec::new();
     for thread in members.iter().filter_map(|index| model.threads.get(*index)) {
@@ -233,17 +234,18 @@ fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
     text
 }
 
-/// Round times above the columns, as many as have room.
+/// Writes round times above the columns, as many as fit.
 fn axis(page: &mut Page<'_>, gutter: usize, window: &Window) -> io::Result<()> {
-    const APART: u64 = 14;
+    const TICK_COLUMNS: u64 = 14;
     let columns = window.columns as u64;
-    let least = u128::from(window.length_ns()) * u128::from(APART) / u128::from(columns.max(1));
+    let least =
+        u128::from(window.length_ns()) * u128::from(TICK_COLUMNS) / u128::from(columns.max(1));
     let steps = (0..19_u32).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)));
     let step = steps
         .take(56)
         .find(|step| u128::from(*step) >= least)
         .unwrap_or(u64::MAX);
-    // Places needed to tell two ticks apart.
+    // Number of decimals that distinguish two ticks.
     let digits = 9usize.saturating_sub(step.ilog10() as usize).clamp(1, 9);
     let mut times = Line::new();
     let mut marks = Line::new();
@@ -266,12 +268,13 @@ fn axis(page: &mut Page<'_>, gutter: usize, window: &Window) -> io::Result<()> {
     page.line(&marks)
 }
 
-/// The signs of what is waited for: capital letters for what others hold, small ones for others to come.
+/// The signs of waits: capital letters for objects that other threads hold, small letters for
+/// events that other threads must cause.
 struct Marks<'a> {
     model: &'a Model,
-    /// By identity: of objects that look alike, one stands for all.
+    /// Letters by identity: equal objects share one.
     letters: Vec<(ObjectIndex, char)>,
-    /// Some wait has no letter.
+    /// True if a wait has no letter.
     others: bool,
     idle: bool,
     runnable: bool,
@@ -356,7 +359,7 @@ impl Marks<'_> {
         let mut parts = vec![match (model.sync.recorded, self.runnable || self.away) {
             _ if scheduled => "█ ran".to_owned(),
             (true, false) => "█ ran".to_owned(),
-            // The kernel is asked now and then.
+            // Samples show only roughly when a thread ran.
             (true, true) => "█ ran, as far as is known".to_owned(),
             (false, _) => "█ lived".to_owned(),
         }];
@@ -395,7 +398,7 @@ impl Marks<'_> {
     }
 }
 
-/// One thread's cells.
+/// Appends the cells of one thread.
 fn blocks(line: &mut Line, marks: &Marks<'_>, cells: &[Cell]) {
     let signs: Vec<(Ink, char)> = cells.iter().map(|cell| marks.sign(*cell)).collect();
     for run in signs.chunk_by(|a, b| a.0 == b.0) {
@@ -406,7 +409,8 @@ fn blocks(line: &mut Line, marks: &Marks<'_>, cells: &[Cell]) {
     }
 }
 
-/// How many of several threads ran, by height; where none did, what most of them waited for.
+/// Appends, for several threads, the number that ran as a height. If none ran, appends the most
+/// frequent wait.
 fn heights(line: &mut Line, marks: &Marks<'_>, threads: &[&[Cell]], most: usize) {
     let columns = threads.iter().map(|cells| cells.len()).max().unwrap_or(0);
     let mut signs: Vec<(Ink, char)> = Vec::new();
@@ -416,7 +420,7 @@ fn heights(line: &mut Line, marks: &Marks<'_>, threads: &[&[Cell]], most: usize)
             .filter_map(|cells| cells.get(column).copied());
         let running = here.clone().filter(|cell| *cell == Cell::Alive).count();
         if running > 0 {
-            // More threads than ever lived at once can share a column, one after the other.
+            // Threads that lived one after the other may share a column.
             let height = (running.min(most) * 8).div_ceil(most.max(1));
             signs.push((Ink::Function, HEIGHTS[height.min(8)]));
             continue;

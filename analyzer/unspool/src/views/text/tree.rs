@@ -1,7 +1,7 @@
-//! The thread tree: who created whom, where, how long it lived and how it ended.
+//! The tree of threads: creators, places of creation, lifetimes and ends.
 //!
-//! Threads of one identity are one entry with a count. The tree is walked without recursion and
-//! its indentation is limited, since a program may nest threads as deep as it likes.
+//! Threads of one identity are one entry with a count. The tree is walked without recursion and its
+//! indentation is limited, because a program may nest threads to any depth.
 
 use std::io::{self, Write};
 
@@ -115,9 +115,9 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Writes a root and everything below it.
+    /// Writes a root and all groups below it.
     fn write(&self, page: &mut Page<'_>, root: usize) -> io::Result<()> {
-        // (group, lead of its first line, lead of all below it)
+        // (group, prefix of its first line, prefix of all lines below)
         let mut todo = vec![(root, String::new(), String::new())];
         while let Some((group, lead, below)) = todo.pop() {
             let children = &self.forest.groups[group].children;
@@ -150,7 +150,7 @@ impl Tree<'_> {
             return Ok(());
         };
         if !lead.is_empty() {
-            // A line of air; the branch goes on through it.
+            // An empty line that continues the branch.
             let stem = format!("{}│", limit(&lead[..lead.len() - "├─ ".len()], page.width));
             page.line(&Line::new().with(Ink::Faint, stem))?;
         }
@@ -173,7 +173,7 @@ impl Tree<'_> {
             } else {
                 "created by  "
             };
-            // On a narrow page the label takes a line of its own.
+            // On a narrow page the label has its own line.
             if page.width < prefix.width() + width(label) + 40 {
                 page.line(&prefix.clone().with(Ink::Faint, label))?;
                 return frames::write(page, &prefix, "  ", stack, &self.sources, false);
@@ -183,8 +183,8 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// Why a group is not one with an earlier one that the same line created: only the C++
-    /// library's own code between that line and the thread's creation differs.
+    /// The difference between a group and an earlier group that the same line created. It exists
+    /// only if nothing but C++ library code between that line and the thread's creation differs.
     fn apart(&self, group: usize) -> Option<String> {
         let groups = &self.forest.groups;
         let first = |group: &Group| self.model.thread(*group.members.first()?);
@@ -196,7 +196,7 @@ impl Tree<'_> {
             let group = &groups[*sibling];
             let other = first(group).filter(|other| other.function == mine.function)?;
             let of = (mine.creation_stack()?, other.creation_stack()?);
-            container_growth::differs_alone(of.0, of.1).then_some((group, other, of))
+            container_growth::differs_in_library_only(of.0, of.1).then_some((group, other, of))
         });
         let (group, other, (ours, theirs)) = alike.next()?;
         let title = wording::title(self.model, other, 40);
@@ -285,7 +285,7 @@ impl Tree<'_> {
     }
 }
 
-/// Indentation takes at most half of the page; what is deeper keeps its innermost branches.
+/// Limits indentation to half of the page. Deeper entries keep their innermost branches.
 fn limit(lead: &str, page: usize) -> String {
     let most = page / 2;
     if width(lead) <= most {

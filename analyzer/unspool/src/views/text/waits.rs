@@ -1,4 +1,4 @@
-//! Who waited for whom: contention first, then waiting for others, then waiting for work.
+//! Waits: contention first, then waits for other threads, then waits for work.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,10 @@ use crate::views::{Style, wording};
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
 
-/// Who made whom wait for one object, at most.
+/// Maximum number of waiter and holder pairs per object.
 const MAX_ROWS: usize = 6;
 
-/// Writes who waited for whom as text.
+/// Writes the waits and the threads that ended them as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
     let mut page = Page::new(out, style);
     let page = &mut page;
@@ -58,7 +58,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
                 .iter()
                 .filter(|pair| model.sync.used(pair.waiter).waiting == waiting)
                 .collect();
-            // Who gives work is of no interest to whoever looks for lost time.
+            // For idle threads, the source of the work says nothing about lost time.
             if waiting != Waiting::Idle && !pairs.is_empty() {
                 contention(page, model, &pairs, total, &sources)?;
                 continue;
@@ -84,8 +84,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     notes::last(page, model, TOPICS)
 }
 
-/// `3 × work`, or the one of them that it always was: `work 4711`. Of threads that wait for others
-/// of their own kind, `one another`.
+/// The name of the holders, `3 × work`, or of a single holder, `work 4711`. If threads wait for
+/// others of their own kind, `one another`.
 pub(super) fn holder_name(model: &Model, pair: &Contention, room: usize) -> String {
     let one = model.thread(pair.longest.1).filter(|_| pair.for_one);
     let several = model.sync.identities.get(pair.holding);
@@ -99,7 +99,7 @@ pub(super) fn holder_name(model: &Model, pair: &Contention, room: usize) -> Stri
     }
 }
 
-/// Of waits that took `total_ns`, those of which it is known who ended them.
+/// Writes the waits with a known holder or waker, out of waits that took `total_ns`.
 fn contention(
     page: &mut Page<'_>,
     model: &Model,
@@ -166,7 +166,7 @@ fn figures(count: u64, total_ns: u64) -> String {
     )
 }
 
-/// How the threads' time was spent.
+/// The summary of the threads' time.
 pub(super) fn summary(model: &Model) -> String {
     let about = tree::about(model);
     let sync = &model.sync;
@@ -201,7 +201,7 @@ pub(super) fn summary(model: &Model) -> String {
         );
     }
     let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / alive.max(1) as f64);
-    // Where waits are missing, the rest is not all running.
+    // If waits are missing, the remaining time is not all spent running.
     let unseen = match model.recording.misses_calls() {
         false => "in system calls that are not recorded",
         true => "in system calls and waits that were not recorded",

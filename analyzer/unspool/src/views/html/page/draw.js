@@ -24,7 +24,7 @@ export function drawOver(timeline, context, visible) {
     color,
   );
   const object = at?.object;
-  // Text in spans that have room for it, holds below the lane, and what waits for the selected object.
+  // Text in spans that have room for it, holds below the lane, and waits for the selected object.
   context.save();
   context.beginPath();
   context.rect(timeline.labels, RULER, timeline.width - timeline.labels, timeline.height - RULER);

@@ -1,4 +1,4 @@
-// What needs a look, with the evidence.
+// The findings with their evidence.
 import {counted} from './format.js';
 import {h} from './dom.js';
 import {linkTo} from './location.js';

@@ -1,4 +1,4 @@
-// What threads did in a range of time. Without a range, the numbers are those of the JSON report.
+// The threads' activity in a range. Without a range, the numbers are those of the JSON report.
 import {STATE_COUNT} from './states.js';
 
 /** The first span of a thread that ends after `ns`. Spans are in the order of their beginnings. */
