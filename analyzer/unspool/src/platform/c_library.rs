@@ -1,10 +1,10 @@
-//! Which files are C libraries, and which is musl: told from their names, and of static programs from what is inside.
+//! Recognizes C libraries, and musl among them: by their names, and in static programs by a symbol.
 //!
-//! Beside `collect`, `model` and `store` because all need it.
+//! Beside `collect`, `model` and `store` because all three need it.
 
 use unspool_image::Image;
 
-/// Whether a file is a C library, by its name: `libc.so.6`, `libc-2.31.so`, `ld-musl-x86_64.so.1`.
+/// True if a file is a C library, by its name: `libc.so.6`, `libc-2.31.so`, `ld-musl-x86_64.so.1`.
 pub fn is_c_library(path: &str) -> bool {
     let name = base(path);
     let old = name.strip_prefix("libc-");
@@ -14,24 +14,27 @@ pub fn is_c_library(path: &str) -> bool {
         || old.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Whether threads are made and begin in a file: in a C library, or in glibc's libpthread of old.
+/// True if a file creates and starts threads: a C library, or the libpthread of older glibc
+/// versions.
 pub fn has_threads(path: &str) -> bool {
     is_c_library(path) || base(path).starts_with("libpthread")
 }
 
-/// Whether a C library is musl, by its name: `ld-musl-x86_64.so.1`, or as Debian has it, `x86_64-linux-musl/libc.so`.
+/// True if a C library is musl, by its name: `ld-musl-x86_64.so.1`, or in Debian
+/// `x86_64-linux-musl/libc.so`.
 pub fn is_musl(path: &str) -> bool {
     let name = base(path);
     is_c_library(path) && (name.contains("musl") || name == "libc.so" && path.contains("-musl/"))
 }
 
-/// Whether musl is inside a static program, by a function that all its waits go through (src/thread/__timedwait.c).
+/// True if a static program contains musl, by a function that all its waits use
+/// (src/thread/__timedwait.c).
 pub fn has_musl_inside(image: &Image) -> bool {
     !image.symbols().named("__timedwait_cp").is_empty()
 }
 
-/// Whether a function of a C, C++ or Rust library ends no wait of another thread, by its name. Locks
-/// that the library itself takes for a moment do not count: it records their holders.
+/// True if a function of a C, C++ or Rust library ends no wait of another thread, by its name.
+/// Locks that the library itself takes for a moment do not count, because it records their holders.
 pub fn ends_no_wait(symbol: &str) -> bool {
     const FUNCTIONS: [&str; 73] = [
         // Sleeping, and waiting for the kernel.
@@ -81,7 +84,8 @@ pub fn ends_no_wait(symbol: &str) -> bool {
         "ZdlPv",
         "ZdlPvm",
         "ZdlPvj",
-        // Text and files. A pipe or a socket may wake a thread, but not one that waits at an object.
+        // Text and files. A pipe or a socket may wake a thread, but not one that waits at an
+        // object.
         "strlen",
         "strcmp",
         "strncmp",
@@ -112,7 +116,7 @@ pub fn ends_no_wait(symbol: &str) -> bool {
         "fread",
         "fgets",
     ];
-    // Rust's, as people read them; newer versions have them in `functions`.
+    // Demangled Rust names. Newer versions have them in `functions`.
     let rust = [
         "std::thread::sleep",
         "std::thread::functions::sleep",
