@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// Compares the times in `text`, the program's output, with a report
-/// (docs/reference/report-json.md). A difference is returned instead of an error if the machine was
-/// too busy: the kernel lost records of the schedule, or the recorder did not run for a fifth of the
+/// (docs/reference/report-json.md). Returns a difference instead of an error if the machine was too
+/// busy: the kernel lost records of the schedule, or the recorder did not run for a fifth of the
 /// time.
 pub fn compare(text: &str, report: &Value) -> Result<Option<String>> {
     let recording = &report["recording"];

@@ -22,7 +22,7 @@ const VIEWS: &[&str] = &[
     "overview", "threads", "timeline", "sync", "stacks", "source", "findings",
 ];
 
-/// What a trial does with a browser.
+/// The steps of a trial in a browser.
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {

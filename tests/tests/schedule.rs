@@ -1,4 +1,5 @@
-//! Tests the kernel's schedule in recordings: against the kernel's counters, and where it is refused.
+//! Tests the kernel's schedule in recordings: against the kernel's counters, and where the kernel
+//! refuses it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -81,7 +82,8 @@ fn counters() -> Result<()> {
     Ok(())
 }
 
-/// Where the kernel refuses perf events, one note says what to set, and the kernel's counters serve.
+/// If the kernel refuses perf events, one note names the setting to change, and the recording uses
+/// the kernel's counters.
 fn refused() -> Result<()> {
     let (folder, program) = waiting::compile_in("findings", "turns.c", C)?;
     let confined = folder.path().join("confined");

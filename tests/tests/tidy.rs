@@ -146,7 +146,8 @@ fn crate_imports() -> Result<()> {
     )
 }
 
-/// Every dependency of the workspace is one of a package, and every dependency of a package is used by its code.
+/// Requires that a package uses every dependency of the workspace, and that the code of a package
+/// uses every dependency of the package.
 fn dependencies_are_used() -> Result<()> {
     let workspace = read("Cargo.toml")?;
     let mut unused: Vec<String> = Vec::new();
@@ -224,7 +225,8 @@ fn module_imports() -> Result<()> {
     )
 }
 
-/// What each folder of the stub may use. A folder stands below those it uses, so there is no cycle.
+/// The folders that each folder of the stub may use. A folder comes after the folders that it uses,
+/// so there is no cycle.
 const STUB_MODULES: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("arch", &["sys"]),
@@ -269,7 +271,8 @@ const STUB_TOP: &[&str] = &[
     "lib", "main", "cli", "client", "comm", "fuzzing", "guardian", "server",
 ];
 
-/// One line that a folder may not have otherwise: `unsafe` stands in sys, and the choice of the machine in arch.
+/// The only line that breaks a rule of folders: `unsafe` belongs in sys, and the choice of the
+/// machine in arch.
 const STUB_EXCEPTION: (&str, &str) = ("stub/src/sys.rs", "crate::arch::ticks!()");
 
 /// Inside the stub: ptrace knows no clients and no traps, and each folder uses those below it.

@@ -207,8 +207,8 @@ impl Client {
     }
 }
 
-/// How many of the packets can be sent before a reply must be read: as many as fit a socket's
-/// buffer. With more, client and server could both wait for buffer space.
+/// Number of packets that can be sent before a reply must be read, limited by a socket's buffer.
+/// With more, client and server could both wait for buffer space.
 fn one_write(packets: &[Vec<u8>]) -> usize {
     const ROOM: usize = 32 << 10;
     let mut bytes = 0;

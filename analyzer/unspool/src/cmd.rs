@@ -1,7 +1,7 @@
 //! The command line: one subcommand per file, each a `struct Cmd` with `run`.
 //!
-//! This file holds the shared parts: parsing, and how errors end the process. Exit codes: 0 done,
-//! 1 failed, 2 wrong command line, 3 a finding of `--fail-on` exists, 4 too little was seen to know.
+//! This file holds the shared parts: parsing, and how errors end the process. Exit codes: 0 done, 1
+//! failed, 2 wrong command line, 3 a finding of `--fail-on` exists, 4 too little was seen to know.
 //! `record` passes on the program's exit code.
 
 mod demo;

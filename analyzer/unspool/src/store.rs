@@ -21,7 +21,7 @@ pub use places::Places;
 use crate::maps;
 use crate::platform::c_library::is_c_library;
 
-/// Finds files and keeps them. Its clones share what they keep.
+/// Finds files and keeps them open. Its clones share the open files.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     finder: Finder,
@@ -36,7 +36,7 @@ type Key = (String, Option<BuildId>, bool);
 /// A file that was found.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The image, debug file attached.
+    /// The image with its debug file.
     pub image: Image,
     /// Its functions and lines.
     pub places: Arc<Places>,

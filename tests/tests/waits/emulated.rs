@@ -155,7 +155,7 @@ fn agrees_with_program(
     waiting.give()?;
     let socket = session.stopped()?;
     if program == "upgrade" {
-        // Two readers that both want to write are stuck, whatever the thread does that does not wait.
+        // Two readers that both want to write are stuck. No action of the running thread can help.
         // No lock stores its readers, so this is inferred.
         for wrong in &mut waiting.findings {
             wrong.proved = false;

@@ -64,7 +64,7 @@ pub struct Call {
     pub entered_ns: u64,
     /// When the call ended; `None` if it has not ended, or if its end was not recorded.
     pub left_ns: Option<u64>,
-    /// What it returned.
+    /// The result, if it was recorded.
     pub result: Option<u64>,
     /// Where it was called, the function itself innermost.
     pub path: PathId,

@@ -96,7 +96,7 @@ impl fmt::Display for FindingKind {
 /// A synchronization object as a finding names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectName {
-    /// What it is.
+    /// The kind of object.
     pub kind: Kind,
     /// Where it is, as mapped.
     pub address: u64,
@@ -119,13 +119,13 @@ impl fmt::Display for ObjectName {
 pub struct Evidence {
     /// The thread whose stack it is.
     pub thread: ThreadIndex,
-    /// What it shows.
+    /// The fact that the stack shows.
     pub shows: Shows,
     /// The stack; none where only the fact is known.
     pub stack: Option<Arc<Backtrace>>,
 }
 
-/// What a stack shows.
+/// The fact that a stack shows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shows {
     /// The thread waits; in a circle it holds what another thread waits for.
@@ -162,7 +162,7 @@ pub struct Awaited {
 /// A fact that deserves attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is.
+    /// The kind of finding.
     pub kind: FindingKind,
     /// True if all its facts were seen; otherwise some are inferred.
     pub proved: bool,
@@ -197,7 +197,7 @@ impl Finding {
     }
 }
 
-/// What a finding states.
+/// The statement of a finding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Facts {
     /// Threads that cannot continue.
@@ -246,7 +246,7 @@ pub enum HangReason {
     },
     /// All threads of the process wait, except for threads whose code ends no wait.
     AllWait {
-        /// How many threads wait.
+        /// Number of waiting threads.
         waiting: usize,
         /// Threads that run only code that ends no wait.
         bystanders: Vec<ThreadIndex>,
@@ -255,9 +255,9 @@ pub enum HangReason {
     OnlyUsers,
     /// A read-write lock has more readers than there are threads that do not wait for it.
     Readers {
-        /// How many threads hold it for reading.
+        /// Number of threads that hold it for reading.
         readers: u32,
-        /// How many threads do not wait for it.
+        /// Number of threads that do not wait for it.
         others: usize,
     },
     /// All threads that run one function wait for results that only they can provide.

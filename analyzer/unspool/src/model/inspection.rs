@@ -116,7 +116,7 @@ pub struct Wait {
 /// The result of an inspection, and requests for further reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inspection {
-    /// What each thread did, by [`ThreadIndex`]; empty for recordings.
+    /// The state of each thread, by [`ThreadIndex`]; empty for recordings.
     pub states: Vec<State>,
     /// Memory that would give more facts.
     pub wanted: Vec<Range<u64>>,

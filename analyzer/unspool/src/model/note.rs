@@ -35,7 +35,7 @@ pub enum Topic {
 pub struct Note {
     /// How much it matters.
     pub severity: Severity,
-    /// What it is about.
+    /// The subject.
     pub topic: Topic,
     /// The missing data, its amount, and a remedy: one or two lines.
     pub text: String,

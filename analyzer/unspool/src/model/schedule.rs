@@ -20,7 +20,7 @@ pub struct Schedule {
     pub span_ns: Option<(u64, u64)>,
     /// True if wake-ups were recorded, so that all waits for a processor are known.
     pub has_wakers: bool,
-    /// How many of the kernel's records were lost.
+    /// Number of the kernel's records that were lost.
     pub lost: u64,
 }
 
@@ -31,11 +31,11 @@ pub struct Interval {
     pub from_ns: u64,
     /// Until then.
     pub to_ns: u64,
-    /// What the thread did.
+    /// The thread's state.
     pub state: RunState,
 }
 
-/// What a thread did.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
     /// It ran on this processor.

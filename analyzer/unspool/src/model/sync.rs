@@ -99,7 +99,7 @@ pub struct Sync {
     pub slots: Slots,
     /// Each wait and hold by itself, if the model was built with a journal.
     pub journal: Option<Journal>,
-    /// What each thread had of the processors.
+    /// Each thread's use of the processors.
     pub processors: Processors,
     /// The number of running and waiting threads over time.
     pub concurrency: Concurrency,

@@ -77,7 +77,7 @@ struct Waiting {
     vague: bool,
     /// Threads that must all act before the wait ends.
     edges: Vec<Edge>,
-    /// How many threads hold a read-write lock for reading, if the lock counts them.
+    /// Number of threads that hold a read-write lock for reading, if the lock counts them.
     readers: Option<u32>,
     /// The living threads that were seen to use a lock or to end waits at another object.
     users: Option<Vec<ThreadIndex>>,

@@ -19,7 +19,7 @@ const FUNCTION_LIMIT: usize = 20_000;
 /// Maximum number of sets of ranges of one image for which the entered ranges are kept.
 const RANGE_SET_LIMIT: usize = 64;
 
-/// Follows functions of one image, as [`Analysis`] does.
+/// Follows functions of one image like [`Analysis`].
 pub struct Passages<'i> {
     image: &'i Image,
     analysis: Option<Analysis<'i>>,

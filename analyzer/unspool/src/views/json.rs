@@ -1,6 +1,7 @@
 //! The JSON objects that `report` and `inspect` share, as serde structs.
 //!
-//! Field order here is the order in the output; `docs/reference/report-json.md` documents every field.
+//! The fields are in the order of the output. `docs/reference/report-json.md` documents every
+//! field.
 
 pub mod inspection;
 pub mod report;

@@ -1,4 +1,5 @@
-//! An image's unwind rules, row by row: text for people, JSON for programs (`docs/internals/unwinding.md`).
+//! An image's unwind rules, row by row: text for people, JSON for programs
+//! (`docs/internals/unwinding.md`).
 
 use std::io::{self, Write};
 use std::ops::Range;

@@ -27,9 +27,9 @@ fn stage() -> Stage {
     stage
 }
 
-/// What happened, as text: `+` entered, `-` left, `?` lost, `!` and `|` cut short, `.` and `:`
-/// unfinished (`|` and `:` not for sure).
-fn told(stage: &mut Stage) -> (Vec<String>, Calls, Vec<Call>) {
+/// The events of a capture as text: `+` entered, `-` left, `?` lost, `!` and `|` cut short, `.` and
+/// `:` unfinished (`|` and `:` not for sure).
+fn events_as_text(stage: &mut Stage) -> (Vec<String>, Calls, Vec<Call>) {
     let capture = Capture::from_records(stage.records.clone());
     let model = stage.model_of(&capture);
     let (mut story, mut ended) = (Vec::new(), Vec::new());
@@ -63,7 +63,7 @@ fn calls_have_beginning_end_result_and_path() {
     stage.leave(PID, 180, LOCK_END, 0x7000, 16);
     stage.enter_as(PID, 200, LOCK, 0x6f00, &[0xbb], first);
     stage.leave(PID, 230, LOCK_END, 0x6f00, 0);
-    let (story, calls, ended) = told(&mut stage);
+    let (story, calls, ended) = events_as_text(&mut stage);
     assert_eq!(story, ["+lock0", "-lock0", "+lock1", "-lock1"]);
     let [one, two] = &ended[..] else {
         panic!("{ended:?}")
@@ -102,7 +102,7 @@ fn a_tail_call_ends_with_its_target() {
     stage.enter(PID, 120, WAIT, 0x6800, &[], STACK);
     stage.leave(PID, 300, RETURN, 0x6800, 0);
     stage.leave(PID, 310, SLOW_END, 0x7000, 0);
-    let (story, _, ended) = told(&mut stage);
+    let (story, _, ended) = events_as_text(&mut stage);
     assert_eq!(
         story,
         ["+lock0", "+slow1", "+wait2", "-wait2", "-slow1", "-lock0"]
@@ -123,7 +123,7 @@ fn an_end_that_was_not_seen_is_not_invented() {
     // Left by longjmp; nothing uses its place.
     stage.enter(PID, 300, LOCK, 0x6000, &[], STACK);
     stage.enter(PID, 400, LOCK, 0x7000, &[], STACK);
-    let (story, calls, _) = told(&mut stage);
+    let (story, calls, _) = events_as_text(&mut stage);
     assert_eq!(
         story,
         [
@@ -141,7 +141,7 @@ fn a_call_on_another_stack_does_not_end_the_others() {
     stage.enter(PID, 110, WAIT, 0x7000_9000, &[], STACK);
     stage.leave(PID, 120, RETURN, 0x7000_9000, 0);
     stage.leave(PID, 130, LOCK_END, 0x7000_0000, 0);
-    let (story, ..) = told(&mut stage);
+    let (story, ..) = events_as_text(&mut stage);
     assert_eq!(story, ["+lock0", "+wait1", "-wait1", "-lock0"]);
 }
 
@@ -163,7 +163,7 @@ fn a_call_that_may_have_ended_in_a_pause_has_no_end() {
         count: 1,
         time_ns: 410,
     });
-    let (story, ..) = told(&mut stage);
+    let (story, ..) = events_as_text(&mut stage);
     assert_eq!(
         story,
         ["+lock0", "+wait1", "-wait1", "?lock0", "+wait2", ":wait2"]
@@ -201,7 +201,7 @@ fn calls_are_not_confused_across_a_gap() {
     // An end may be missing, or not have come.
     stage.enter(PID, 400, WAIT, 0x6800, &[], STACK);
     gap(&mut stage, RETURN, GapKind::Dropped);
-    let (story, ..) = told(&mut stage);
+    let (story, ..) = events_as_text(&mut stage);
     assert_eq!(
         story,
         [
@@ -225,7 +225,7 @@ fn threads_end_their_calls_and_a_tid_is_used_again() {
     stage.seen(7, "two", 3);
     stage.enter(7, 4_000_000, LOCK, 0x7000, &[], STACK);
     stage.leave(7, 4_000_100, LOCK_END, 0x7000, 0);
-    let (story, _, ended) = told(&mut stage);
+    let (story, _, ended) = events_as_text(&mut stage);
     assert_eq!(story, ["+lock0", "!lock0", "+lock1", "-lock1"]);
     assert_eq!([ended[0].thread.0, ended[1].thread.0], [1, 2]);
 }
@@ -241,7 +241,7 @@ fn the_object_comes_with_the_call() {
             bytes: vec![2, 0, 0, 0],
         });
     }
-    let (story, _, ended) = told(&mut stage);
+    let (story, _, ended) = events_as_text(&mut stage);
     assert_eq!(story, ["+wait0", ".wait0"]);
     assert_eq!(ended[0].object, Some((0x5000, vec![2, 0, 0, 0])));
 }
@@ -253,7 +253,7 @@ fn damaged_events_are_taken_as_they_are() {
     stage.leave(PID, 100, LOCK_END, 0x7000, 0);
     stage.enter_as(PID, 90, LOCK, 0x7000, &[], 12_345);
     stage.leave(PID, 80, 99, 0x7000, 0);
-    let (story, calls, ended) = told(&mut stage);
+    let (story, calls, ended) = events_as_text(&mut stage);
     assert_eq!(story, ["+lock0", "-lock0"]);
     assert_eq!(
         ended[0].left_ns,

@@ -231,7 +231,7 @@ mod tests {
             &[2, 0, 0, 1, 0, 0],
             &[2, 0, 0x4141_4141, 1, 0, 0],
             &[2, 0, 77, 1, 0x4141_4141, 0],
-            // Destroyed; never locked by anybody; counted, which this kind is not.
+            // Destroyed; never locked; with a count, which this kind does not have.
             &[2, 0, 77, 1, u32::MAX, 0],
             &[2, 0, 77, 0, 0, 0],
             &[2, 7, 77, 1, 0, 0],

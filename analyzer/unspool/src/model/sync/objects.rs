@@ -106,7 +106,7 @@ pub struct Use {
     pub waits: Histogram,
     /// Durations of the holds that began there.
     pub holds: Histogram,
-    /// What waiting there means.
+    /// The meaning of a wait there.
     pub waiting: Waiting,
     /// True if the thread held another object during a wait.
     pub(super) holding: bool,

@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(tenures.leave(LOCK, FIRST, (2000, 3001)), None);
         tenures.wait(LOCK, WORD, 3500, None);
         tenures.lose(LOCK);
-        // Without anybody who waits there are no wakes to be seen.
+        // Without a waiting thread there are no wakes.
         assert_eq!(tenures.wake(WORD, READER, PATH, 4000), None);
     }
 }

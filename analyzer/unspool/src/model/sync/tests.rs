@@ -361,8 +361,8 @@ fn locks_that_one_function_makes_for_others_are_told_apart() {
     );
 }
 
-/// What a primitive calls may wait for something of its own: that is no wait for what the primitive
-/// is about.
+/// A function called by a primitive may wait for an object of its own. This is no wait for the
+/// primitive's object.
 #[test]
 fn a_wait_in_a_callee_of_a_primitive_is_not_the_primitives() {
     let kind = |path: &[&'static str]| {

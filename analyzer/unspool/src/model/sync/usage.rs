@@ -37,7 +37,7 @@ pub struct Caller {
     pub args: Vec<u64>,
 }
 
-/// What a thread did with its time.
+/// The time of a thread by activity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThreadTimes {
     /// Lifetime within the recording, as far as known.

@@ -1,6 +1,7 @@
 //! Synchronization in the report's JSON: objects, functions, the level of concurrency, findings.
 //!
-//! Field order here is the order in the output; `docs/reference/report-json.md` documents every field.
+//! The fields are in the order of the output. `docs/reference/report-json.md` documents every
+//! field.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What Capstone states about an A64 instruction.
+//! Capstone's statement about an A64 instruction.
 
 use capstone::arch::arm64::{Arm64Operand, Arm64OperandType, Arm64Shift};
 

@@ -1,4 +1,4 @@
-//! What Capstone states about an A32 or T32 instruction.
+//! Capstone's statement about an A32 or T32 instruction.
 
 use capstone::RegId;
 use capstone::arch::arm::{ArmOpMem, ArmOperand, ArmOperandType, ArmShift};

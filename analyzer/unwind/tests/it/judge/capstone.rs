@@ -71,7 +71,7 @@ impl Judge {
         }
     }
 
-    /// What Capstone states about `instruction`.
+    /// Capstone's statement about `instruction`.
     pub(super) fn state(&self, instruction: &capstone::Insn<'_>) -> Statement {
         let detail = self.capstone.insn_detail(instruction).expect("details");
         let parts = Parts {

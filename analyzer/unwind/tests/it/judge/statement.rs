@@ -1,5 +1,5 @@
-//! What one decoder states about one instruction, in terms that both decoders share. Apart from the
-//! comparison, so that the two sides cannot borrow from each other.
+//! The statement of one decoder about one instruction, in terms that both decoders share. Apart
+//! from the comparison, so that the two sides cannot borrow from each other.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ impl Statement {
         });
     }
 
-    /// What this project's decoder states. `slot` is the size of a register in bytes.
+    /// The statement of this project's decoder. `slot` is the size of a register in bytes.
     pub(super) fn own(instruction: &Instruction, slot: i64) -> Statement {
         let mut own = Statement::new(instruction.len.into());
         own.condition = instruction.condition;

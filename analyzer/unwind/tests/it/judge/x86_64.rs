@@ -1,4 +1,4 @@
-//! What Capstone states about an x86-64 instruction.
+//! Capstone's statement about an x86-64 instruction.
 
 use capstone::arch::x86::{X86Operand, X86OperandType};
 

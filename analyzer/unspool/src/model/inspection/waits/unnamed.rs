@@ -19,7 +19,7 @@ const WAITERS: u32 = 1 << 31;
 const MUSL_HELD: u32 = 16;
 
 impl Inspector<'_> {
-    /// What the words say of a wait in code without names; `None` if there are names.
+    /// Describes a wait in code without names by the words in memory; `None` if there are names.
     pub(super) fn said_by_words(
         &mut self,
         waiter: &Waiter<'_>,
