@@ -4,7 +4,7 @@
 //! that the tracepoint's actions need. The stub decides again after a change, while every thread is
 //! stopped. There are no jumps while a thread steps or its steps are to be recorded after a hit,
 //! nor while watchpoints, system calls or non-stop mode need stops. A tracepoint without a jump has
-//! a trap, and differs only in time.
+//! a trap, and its hits only take longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
