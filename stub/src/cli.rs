@@ -35,17 +35,19 @@ Options:
   --budget SHARE                  share of one processor that tracepoints may use (default 5%);
                                   above it the most expensive ones pause; 'none': no limit
   --disable-packet=NAME[,NAME...] do without vCont, T, Tthread, qC, qfThreadInfo, or all with
-                                  'threads'; for testing clients
-  --version, --help
+                                  'threads'; for tests of clients
+  --version
+  -h, --help
 Accepted without effect: --debug..., --remote-debug, --startup-with-shell,
   --no-startup-with-shell, --selftest...
 
-The stub serves clients until the program ends. While no client is connected, it does not trace a
-running program. If a debugger detaches, the program goes on, and a stub started with --attach ends.
-If a debugger's connection is lost, the program stays halted for the next client. At SIGTERM, and at
-the end of the connection with --once, - or fd:N, the stub ends and the program goes on; a program
-that was never resumed is killed. PROG shares the stub's terminal and process group: the interrupt
-key reaches PROG, not the stub.";
+The stub serves clients until the program ends. While no client is connected, the program runs
+untraced. If a debugger detaches, the program continues; with --attach the stub then ends. If a
+debugger's connection is lost, the program stays stopped for the next client.
+
+SIGTERM ends the stub. So does the end of the connection with --once, - or fd:N. The program then
+continues, or is killed if it was never resumed. PROG shares the terminal and process group of the
+stub: Ctrl-C reaches PROG and not the stub.";
 
 /// The action that the command line selects.
 #[derive(Debug)]
@@ -97,7 +99,8 @@ pub(crate) enum UsageError {
     NoComm,
     /// COMM has an unknown form.
     #[error(
-        "'{0}' is no connection; expected ':PORT', 'HOST:PORT', 'unix:PATH', '/dev/...', '-', 'stdio' or 'fd:N'"
+        "'{0}' is not a connection; expected ':PORT', 'HOST:PORT', 'unix:PATH', '/dev/...', '-', \
+         'stdio' or 'fd:N'"
     )]
     BadComm(String),
     /// PROG is missing.
@@ -106,26 +109,29 @@ pub(crate) enum UsageError {
     )]
     NoProgram,
     /// The root is not a directory.
-    #[error("'{0}' is no directory; expected '--root DIRECTORY'")]
+    #[error("'{0}' is not a directory; expected '--root DIRECTORY'")]
     BadRoot(String),
     /// A peer is not an IP address.
-    #[error("'{0}' is no address; expected '--allow ADDRESS[,ADDRESS...]', in digits")]
+    #[error("'{0}' is not an IP address; expected '--allow ADDRESS[,ADDRESS...]'")]
     BadPeer(String),
     /// PID is missing or not a number.
     #[error(
-        "'{0}' is no process number; expected '--attach COMM PID' or '--may-attach PID[,PID...]'"
+        "'{0}' is not a process number; expected '--attach COMM PID' or '--may-attach PID[,PID...]'"
     )]
     BadPid(String),
     /// The budget is not a share of a processor.
     #[error(
-        "'{0}' is no share of a processor; expected '--budget 5%' or the like, or '--budget none'"
+        "'{0}' is not a share of a processor; expected for example '--budget 5%', or '--budget \
+         none'"
     )]
     BadBudget(String),
     /// There are too many arguments.
-    #[error("nothing may follow '{0}'; see --help")]
+    #[error("unexpected argument after '{0}'; see --help")]
     TooMuch(String),
     /// The wrapper has no end mark.
-    #[error("the wrapper's words do not end; expected '--wrapper WRAPPER [ARGS...] -- COMM PROG'")]
+    #[error(
+        "the wrapper's arguments do not end with --; expected '--wrapper WRAPPER [ARGS...] -- COMM PROG'"
+    )]
     OpenWrapper,
     /// The modes contradict each other.
     #[error("--attach and --multi exclude each other; give one of them")]
@@ -155,7 +161,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
         let text = option.to_string_lossy();
         match &*text {
             "--" => break,
-            "--help" => return Ok(Command::Help),
+            "-h" | "--help" => return Ok(Command::Help),
             "--version" => return Ok(Command::Version),
             "--attach" => attach = true,
             "--multi" => multi = true,
@@ -245,7 +251,8 @@ fn list<T: std::str::FromStr>(
 }
 
 fn is_option(arg: &OsStr) -> bool {
-    arg.to_str().is_some_and(|text| text.starts_with("--"))
+    arg.to_str()
+        .is_some_and(|text| text.starts_with("--") || text == "-h")
 }
 
 fn pid(rest: &[OsString]) -> Result<i32, UsageError> {

@@ -41,7 +41,8 @@ pub(crate) enum CommError {
     Bind(String, u16),
     /// The host has no address.
     #[error(
-        "{0}: cannot resolve name: it is not in /etc/hosts; give one of this machine's addresses, or none for loopback"
+        "{0}: cannot resolve name: it is not in /etc/hosts; give an address of this machine, or \
+         leave the host out for loopback"
     )]
     Host(String),
     /// The socket file cannot be created.
@@ -112,7 +113,8 @@ impl Comm {
                     .map_err(|error| CommError::Bind(reason(&error), *port))?;
                 if peers.is_none() && addresses.iter().any(|address| !address.ip().is_loopback()) {
                     crate::say!(
-                        "{}: whoever can connect to {host} has the rights of this program; --allow names those who may",
+                        "{}: every client that can reach {host} gets the rights of this program; \
+                         name the permitted clients with --allow",
                         crate::NAME
                     );
                 }

@@ -314,7 +314,7 @@ impl Server {
         };
         if self.clients.len() >= MAX_CLIENTS {
             crate::say!(
-                "{}: {name} was refused: {MAX_CLIENTS} clients are the most",
+                "{}: refused {name}: at most {MAX_CLIENTS} clients can connect at a time",
                 crate::NAME
             );
             return;
@@ -401,7 +401,7 @@ impl Server {
         let controlled = client.session.controls();
         if outcome == Some(Outcome::NotReading) {
             crate::say!(
-                "{}: {} does not read what it is sent, and is dropped",
+                "{}: disconnected {}: it does not read the stub's replies",
                 crate::NAME,
                 client.session.name()
             );

@@ -27,7 +27,7 @@ pub enum ReadError {
     #[error("cannot read the capture: {0}")]
     Io(#[from] io::Error),
     /// The file is empty.
-    #[error("the file is empty: the recording wrote nothing, record again")]
+    #[error("the file is empty because the recording wrote nothing; record again")]
     Empty,
     /// The file is no capture.
     #[error(
@@ -40,7 +40,7 @@ pub enum ReadError {
     )]
     HeaderDamaged,
     /// The file has changed since it was opened.
-    #[error("the capture changed while it was read: read it again when nothing writes to it")]
+    #[error("the capture changed while it was read; read it again when no program writes to it")]
     Changed,
     /// The major version is unknown to this program.
     #[error(
@@ -113,7 +113,7 @@ pub enum CutReason {
 impl fmt::Display for CutReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CutReason::NoEnd => f.write_str("the recording was killed, or is still going on"),
+            CutReason::NoEnd => f.write_str("the recording was killed, or is still running"),
             CutReason::InFileHeader => f.write_str("the file ends inside its header"),
             CutReason::InBlock { missing: None } => f.write_str("the file ends inside a block"),
             CutReason::InBlock {
@@ -122,7 +122,7 @@ impl fmt::Display for CutReason {
                 f,
                 "the file ends inside a block ({missing} bytes are missing)"
             ),
-            CutReason::NoBlock => f.write_str("what follows is not a block of a capture"),
+            CutReason::NoBlock => f.write_str("the next bytes are not a block of a capture"),
             CutReason::BlockTooLarge { size } => {
                 write!(
                     f,
@@ -139,7 +139,7 @@ impl fmt::Display for CutReason {
             CutReason::Compression => f.write_str("a block is damaged (it does not decompress)"),
             CutReason::Record => f.write_str("a block is damaged (its records are malformed)"),
             CutReason::Io(error) => write!(f, "reading failed: {error}"),
-            CutReason::TooLarge => f.write_str("the rest is too large to be opened at once"),
+            CutReason::TooLarge => f.write_str("the rest is too large to open at once"),
         }
     }
 }

@@ -80,8 +80,8 @@ pub enum FindError {
     },
     /// The file found is another build than the target's.
     #[error(
-        "{file} is not the file that the target has: expected build-id {expected}, found {}; \
-         copy the target's own file there, or name its directory tree with --sysroot",
+        "{file} differs from the target's file: expected build-id {expected}, found {}; copy the \
+         target's file there, or name its directory tree with --sysroot",
         seen.as_ref().map_or("none".to_owned(), |seen| seen.to_string())
     )]
     WrongBuildId {
@@ -255,7 +255,7 @@ impl Finder {
             let file = PathBuf::from(path);
             if let Some(image) = search.open(&file) {
                 let note = format!(
-                    "{path} was taken from this machine; that it is the target's file is not proved"
+                    "{path} was taken from this machine; it may differ from the target's file"
                 );
                 return Some((image, Origin::File(file), vec![note]));
             }

@@ -114,7 +114,8 @@ fn place(registers: &mut [Register]) {
 pub enum DescriptionError {
     /// The document is not XML.
     #[error(
-        "the target description {annex} is not XML at byte {position}: {problem}; the server is broken, name the architecture to do without it"
+        "the target description {annex} is not XML at byte {position}: {problem}; the server is \
+         broken, so name the architecture instead"
     )]
     Xml {
         /// The annex of the document.
@@ -126,7 +127,8 @@ pub enum DescriptionError {
     },
     /// A register lacks an attribute, or the attribute is out of range.
     #[error(
-        "the target description {annex} has a register {register:?} with {problem}; the server is broken, name the architecture to do without it"
+        "the target description {annex} has a register {register:?} with {problem}; the server \
+         is broken, so name the architecture instead"
     )]
     Register {
         /// The annex of the document.
@@ -138,7 +140,8 @@ pub enum DescriptionError {
     },
     /// An included document is missing.
     #[error(
-        "the target description includes {annex}, which the server did not send; name the architecture to do without it"
+        "the target description includes {annex}, which the server did not send; name the \
+         architecture instead"
     )]
     Missing {
         /// The document's annex.
@@ -146,7 +149,8 @@ pub enum DescriptionError {
     },
     /// Documents include one another endlessly, or there are too many.
     #[error(
-        "the target description includes {annex} more than {limit} documents deep or wide; the server is broken, name the architecture to do without it"
+        "the target description includes {annex} more than {limit} documents deep or wide; the \
+         server is broken, so name the architecture instead"
     )]
     TooDeep {
         /// The document's annex.
@@ -156,7 +160,8 @@ pub enum DescriptionError {
     },
     /// The description contains no registers.
     #[error(
-        "the target description holds no registers; the server is broken, name the architecture to do without it"
+        "the target description holds no registers; the server is broken, so name the \
+         architecture instead"
     )]
     NoRegisters,
 }

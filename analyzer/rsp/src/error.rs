@@ -79,8 +79,9 @@ pub enum Error {
     },
     /// The server has not answered at all since the connection was made.
     #[error(
-        "the server accepts the connection and does not answer within {} s; it may be serving another client (gdbserver and \
-         qemu serve one at a time, qemu-arm one in all): end that client, or start the server again",
+        "the server accepts the connection but does not answer within {} s; it may be serving \
+         another client (gdbserver serves one at a time, qemu-arm only one in total): end that \
+         client, or start the server again",
         seconds(.timeout)
     )]
     Silent {
@@ -107,7 +108,8 @@ pub enum Error {
     },
     /// The server does not support the packet (empty reply).
     #[error(
-        "the server does not support `{packet}`; use another server, or do without what needs it"
+        "the server does not support `{packet}`; use another server, or leave out the option \
+         that needs it"
     )]
     Unsupported {
         /// The packet's name.
@@ -142,7 +144,7 @@ pub enum Error {
         address: u64,
     },
     /// An object of the target is larger than the limit.
-    #[error("{what} is larger than {limit} bytes; raise the limit if that is right")]
+    #[error("{what} is larger than {limit} bytes; raise the limit if this is expected")]
     TooLarge {
         /// The object.
         what: String,
@@ -179,7 +181,8 @@ pub enum Error {
     Description(#[from] DescriptionError),
     /// The request needs a stopped target, but the target runs.
     #[error(
-        "`{packet}` needs a stopped target, but it runs; wait for it to stop or interrupt it first"
+        "`{packet}` needs a stopped target, but the target runs; wait until it stops, or \
+         interrupt it first"
     )]
     Running {
         /// The request.
@@ -189,7 +192,7 @@ pub enum Error {
     #[error("the target does not run, so it cannot stop; resume it first")]
     NotRunning,
     /// A ticket was used with another batch's answers, or twice.
-    #[error("the ticket is not of this batch, or was used already; take each answer once")]
+    #[error("the ticket belongs to another batch, or was used already; take each answer once")]
     Ticket,
     /// The target has no such register, or the bytes do not fit it.
     #[error("cannot write {got} bytes to register number {number}; {expected}")]

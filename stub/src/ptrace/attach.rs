@@ -36,7 +36,8 @@ pub(crate) enum Error {
     WrongFormat(String),
     /// The file's interpreter is missing.
     #[error(
-        "cannot start '{0}': the file is there but its interpreter is not; install the dynamic linker or the script's interpreter that it names"
+        "cannot start '{0}': its interpreter is missing; install the dynamic linker, or the \
+         interpreter that the script names"
     )]
     NoInterpreter(String),
     /// The working directory cannot be entered.
@@ -51,13 +52,12 @@ pub(crate) enum Error {
     #[error("cannot start '{0}': {1}")]
     System(String, &'static str),
     /// There is no such process.
-    #[error(
-        "cannot attach to process {0}: no such process; it may have ended: check the number with 'ps'"
-    )]
+    #[error("cannot attach to process {0}: no such process; check the number with 'ps'")]
     NoSuchProcess(i32),
     /// The kernel forbids it.
     #[error(
-        "cannot attach to process {0}: not permitted; run as its user or as root, and see that /proc/sys/kernel/yama/ptrace_scope allows it (0, or 1 with CAP_SYS_PTRACE)"
+        "cannot attach to process {0}: not permitted; run as its user or as root, and check that \
+         /proc/sys/kernel/yama/ptrace_scope allows it (0, or 1 with CAP_SYS_PTRACE)"
     )]
     NotPermitted(i32),
     /// The command line forbids it.
@@ -67,16 +67,14 @@ pub(crate) enum Error {
     NotAllowed(i32),
     /// Another process traces it.
     #[error(
-        "cannot attach to process {0}: process {1} is tracing it already; detach that one first"
+        "cannot attach to process {0}: process {1} is tracing it already; detach that process first"
     )]
     AlreadyTraced(i32, i32),
     /// The number belongs to a thread.
-    #[error("cannot attach to {0}: it is a thread of process {1}; attach to that")]
+    #[error("cannot attach to {0}: it is a thread of process {1}; attach to process {1}")]
     IsThread(i32, i32),
     /// The process is a zombie.
-    #[error(
-        "cannot attach to process {0}: it has ended and only waits for its parent to take notice"
-    )]
+    #[error("cannot attach to process {0}: it has ended and is a zombie")]
     IsZombie(i32),
     /// Any other error while attaching.
     #[error("cannot attach to process {0}: {1}")]

@@ -18,7 +18,7 @@ impl Session {
         let was_untraced = match debuggee.reattach() {
             Ok(was_untraced) => was_untraced,
             Err(error) => {
-                crate::say!("{}: {} was refused: {error}", crate::NAME, self.name);
+                crate::say!("{}: refused {}: {error}", crate::NAME, self.name);
                 self.refused = Some(error.to_string());
                 return;
             }
@@ -42,10 +42,10 @@ impl Session {
             }
             Some(name) => {
                 let words = format!(
-                    "the program is controlled by {name}; it can be observed meanwhile (unspool record, unspool inspect), \
-                     or controlled when that one has detached"
+                    "the program is controlled by {name}; wait until that client detaches, or \
+                     only observe the program (unspool record, unspool inspect)"
                 );
-                crate::say!("{}: {} was refused: {words}", crate::NAME, self.name);
+                crate::say!("{}: refused {}: {words}", crate::NAME, self.name);
                 self.refused = Some(words);
             }
         }

@@ -79,7 +79,7 @@ fn invalid_ports_descriptors_and_options() {
             || complaint(&["fd:99", program]).contains("not open")
     );
     assert!(complaint(&["--frob", ":0", program]).contains("--frob"));
-    for good in ["--version", "--help"] {
+    for good in ["--version", "--help", "-h"] {
         let output = command().arg(good).output().unwrap();
         assert!(output.status.success());
         assert!(

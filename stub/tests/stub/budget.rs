@@ -33,8 +33,8 @@ fn told(client: &mut Client, tracepoint: u32) -> Told {
     let line = format!("Tracepoint {tracepoint} at");
     let line = text.lines().find(|l| l.starts_with(&line)).expect(&text);
     Told {
-        worst: number(&text, "dearest second: "),
-        overrun_us: number(&text, "by at most "),
+        worst: number(&text, "most expensive second: "),
+        overrun_us: number(&text, "largest excess at once: "),
         hits: number(line, ": "),
         pauses: number(line, "paused "),
         paused_ms: number(line, "times, "),

@@ -152,7 +152,7 @@ fn a_second_controller_is_refused_and_learns_the_first() {
         &text,
         &[
             "the program is controlled by the client at 127.0.0.1, port",
-            "it can be observed meanwhile",
+            "or only observe the program",
         ],
     );
     let mut second = Client::raw(server.port);

@@ -482,7 +482,7 @@ fn dearest_second(spinning: &Spinning) -> f64 {
         text.contains("paused") && !text.contains("paused 0 times"),
         "{text}"
     );
-    let dearest = text.split("dearest second: ").nth(1).unwrap();
+    let dearest = text.split("most expensive second: ").nth(1).unwrap();
     let dearest = dearest.split(' ').next().unwrap().parse().unwrap();
     assert_eq!(client.ask("D"), "OK");
     server.wait();

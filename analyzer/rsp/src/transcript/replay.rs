@@ -46,7 +46,8 @@ impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the client departs from the transcript at line {}; record it again if that is meant\n- {}\n+ {}",
+            "the client departs from the transcript at line {}; record the transcript again if \
+             the change is intended\n- {}\n+ {}",
             self.line, self.expected, self.got
         )
     }

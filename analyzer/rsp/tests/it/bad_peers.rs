@@ -190,7 +190,7 @@ fn never_answers() {
     let starts = [
         (
             &b""[..],
-            "the server accepts the connection and does not answer within 0.3 s;",
+            "the server accepts the connection but does not answer within 0.3 s;",
         ),
         (b"+", "no answer to `qSupported:"),
     ];
@@ -337,7 +337,7 @@ fn goes_away_while_the_target_runs() {
     client.resume(&[(Action::Continue, None)]).unwrap();
     assert!(client.is_running());
     let error = client.registers(ThreadId::new(1, 1)).unwrap_err();
-    assert!(sentence(&error).contains("needs a stopped target, but it runs;"));
+    assert!(sentence(&error).contains("needs a stopped target, but the target runs;"));
     let error = client.wait(Some(Duration::from_secs(5))).unwrap_err();
     assert!(sentence(&error).contains("without an answer to `vCont;c`"));
     let mut text = [0; 3];

@@ -87,7 +87,8 @@ fn a_departure_is_shown_as_a_difference() {
     let departure = server.join().unwrap().unwrap().unwrap_err().to_string();
     assert!(
         departure.starts_with(
-            "the client departs from the transcript at line 2; record it again if that is meant\n\
+            "the client departs from the transcript at line 2; record the transcript again if \
+             the change is intended\n\
              - -> qSupported:x\n+ -> qSupported:multiprocess+;"
         ),
         "{departure}"

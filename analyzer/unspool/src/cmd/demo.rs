@@ -24,6 +24,8 @@ use crate::views::html::SourceFile;
 #[derive(Debug, Args)]
 pub(super) struct Cmd {
     /// Also record what the threads wait for, and write the report as an HTML page
+    ///
+    /// The default of FILE is unspool-demo.html.
     #[arg(
         long,
         value_name = "FILE",

@@ -22,8 +22,8 @@ pub(super) struct FailOn {
     ///
     /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
     /// wrong-unlock, lock-order, convoy, long-hold, contention, unlocked-signal, unjoined or churn.
-    /// KIND:proved ignores inferred findings. Exit code 4: there is none, but most calls
-    /// were missed, so there may be one.
+    /// KIND:proved ignores inferred findings. Exit code 4 means that there is no such finding, but
+    /// most calls were missed, so there may be one.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }

@@ -81,10 +81,10 @@ pub(super) struct Cmd {
 
     /// Also record each call of these functions: thread, time, arguments, duration (repeatable)
     ///
-    /// GLOB is a name of the symbol table; C++ and Rust names have no arguments (`Orders::submit`).
-    /// `*` stands for any characters, `?` for one. FILE:NAME selects functions of one file
-    /// (`libz.so*:inflate*`). Libraries that are loaded later are searched, too. At most 500
-    /// functions.
+    /// GLOB is a name of the symbol table; leave out the arguments of C++ and Rust functions
+    /// (`Orders::submit`). `*` stands for any characters, `?` for one. FILE:NAME selects functions
+    /// of one file (`libz.so*:inflate*`). Libraries that are loaded later are searched, too. At most
+    /// 500 functions can be traced.
     #[arg(long, value_name = "GLOB")]
     trace: Vec<collect::Pattern>,
 
@@ -94,10 +94,11 @@ pub(super) struct Cmd {
 
     /// Share of one processor that recording may use, or `none` to lose no event
     ///
-    /// The default is 20% for waits on this machine (`--sync` alone), and 5% otherwise. When the limit is reached, the most expensive probes pause, and the report says how many
-    /// calls they missed. Creations, ends and names of threads are always recorded. With `none` the
-    /// program waits for the recorder, and can become many times slower. With --connect, an
-    /// unspool-stub that was started with a smaller --budget refuses.
+    /// The default is 20% for waits on this machine (`--sync` alone), and 5% otherwise. When the
+    /// limit is reached, the most expensive probes pause, and the report says how many calls they
+    /// missed. Creations, ends and names of threads are always recorded. With `none` the program
+    /// waits for the recorder, and can become many times slower. An unspool-stub that was started
+    /// with a smaller --budget refuses a larger one.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     budget: Option<String>,
 
@@ -119,16 +120,17 @@ pub(super) struct Cmd {
 }
 
 const NOTES: &str = "\
-Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording and print the report. A program that
-  record started, or had an unspool-stub start, gets SIGINT, too. It is killed if it still runs
-  2 seconds later, or at a second Ctrl-C. Any other program goes on as before.
+Ending a recording:
+  Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording and print the report. A program that was
+  started for the recording gets SIGINT, too. It is killed if it still runs 2 seconds later, or at
+  a second Ctrl-C. Any other program continues.
 
 Exit code:
-  The program's own, or 128 + N if signal N ended it. 0 if the program goes on.
+  The program's own, or 128 + N if signal N ended it. 0 if the program still runs.
   1: the recording failed or is incomplete, and the program's own code is 0.
   2: the command line is wrong.
   3: there is a finding that --fail-on names.
-  4: there is none, but most calls were missed, so there may be one.
+  4: there is no such finding, but most calls were missed, so there may be one.
 
 Examples:
   unspool record -- pigz -k big.tar

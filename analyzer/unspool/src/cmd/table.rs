@@ -37,8 +37,8 @@ pub(super) struct Cmd {
 
     /// Compare the analysis of the code with the call frame information, at every instruction
     ///
-    /// Prints how many rules agree, differ or are missing, and the functions with the most
-    /// differences.
+    /// Prints the number of rules that agree, differ or are missing, and the functions with the
+    /// most differences.
     #[arg(long)]
     verify: bool,
 

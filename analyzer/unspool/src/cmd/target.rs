@@ -26,9 +26,9 @@ pub(super) struct Target {
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]
     pub(super) connect: Option<Endpoint>,
 
-    /// The program's file on this machine: an unstripped copy, or if the server does not name it
+    /// The program's file on this machine, if the server names none; or an unstripped copy
     ///
-    /// Its build-id, or its code where there is none, must be that of the program.
+    /// The file must have the program's build-id, or the same code if there is no build-id.
     #[arg(long, value_name = "FILE")]
     pub(super) exec: Option<PathBuf>,
 

@@ -334,7 +334,7 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
     let tracer = field("TracerPid");
     if !tracer.is_empty() && tracer != "0" {
         return refuse(&format!(
-            "process {tracer} traces it already (a debugger or strace); detach that one first"
+            "process {tracer} traces it already (a debugger or strace); detach that process first"
         ));
     }
     if is_exiting(&directory) {

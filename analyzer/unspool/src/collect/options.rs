@@ -68,12 +68,12 @@ pub enum Subject {
 /// How calls are recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProbeKinds {
-    /// Tracepoints where the server is unspool-stub, else breakpoints
+    /// Tracepoints if the server is unspool-stub, else breakpoints
     #[default]
     Auto,
-    /// The server records calls by itself, without stopping the thread where it can
+    /// The server records calls, without stopping the thread where possible
     Tracepoints,
-    /// The same, but each call stops its thread
+    /// The server records calls, and each call stops its thread
     Traps,
     /// Each call stops the program; no other client can control it
     Breakpoints,

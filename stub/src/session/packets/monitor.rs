@@ -13,11 +13,11 @@ use crate::sys::monotonic_ns;
 
 const HELP: &str = "\
 The following monitor commands are supported:
-  budget what tracing has cost, and what was missed to keep to the budget
-  exit   end the server (a program it started and that never ran is killed)
+  budget cost of tracing, and number of hits missed to keep to the budget
+  exit   end the server (kills a program that it started and that never ran)
   help   this text
   set debug 0|1, set remote-debug 0|1, set debug-format all|none
-         accepted; there is no such output
+         accepted without effect
 ";
 
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
@@ -72,8 +72,8 @@ fn budget(debuggee: &mut Debuggee) -> String {
         None => "none".to_owned(),
     };
     let mut text = format!(
-        "Budget: {limit}; dearest second: {} %; exceeded at once by at most {} us; all in all: {} us; \
-         exempt from it: {} us.\n",
+        "Budget: {limit}; most expensive second: {} %; largest excess at once: {} us; in total: \
+         {} us; exempt from the budget: {} us.\n",
         percent(budget.worst / 100_000),
         budget.overrun / 1000,
         budget.spent / 1000,

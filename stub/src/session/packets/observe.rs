@@ -140,12 +140,12 @@ fn start(session: &mut Session, debuggee: &mut Debuggee, packet: &[u8]) -> Answe
             return name_process(session, debuggee);
         }
         return error(format!(
-            "this stub serves process {pid}; name that, or start another stub"
+            "this stub serves process {pid}; name that process, or start another stub"
         ));
     }
     if let Some(name) = &debuggee.controller {
         return error(format!(
-            "{name} has control of this stub, and starts programs or attaches to them"
+            "{name} controls this stub, so only that client can start a program or attach to one"
         ));
     }
     debuggee.failure = None;

@@ -8,8 +8,8 @@ use crate::session::debuggee::Debuggee;
 use crate::tracepoint::experiment::Ended;
 
 /// Note in gdb's `tstatus` if hits were missed because of the budget.
-const MISSED: &[u8] = b"hits are missing, for tracepoints were paused to keep to the budget: \
-    'monitor budget' says how many, '--budget none' has the stub do without one";
+const MISSED: &[u8] = b"hits are missing because tracepoints were paused to keep to the budget; \
+    'monitor budget' shows how many, and '--budget none' sets no limit";
 
 /// `qTStatus`: `T1` if the trace runs, else `T0`, then details (GDB manual, `qTStatus`).
 pub(in super::super) fn trace(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
