@@ -12,7 +12,7 @@ use unspool_unwind::Cache;
 
 use super::{page, terminal};
 use crate::collect::{self, Source};
-use crate::model::{Detail, Model, Symbolizer};
+use crate::model::{Detail, Model, Severity, Symbolizer};
 use crate::store::Store;
 use crate::views;
 use crate::views::html::SourceFile;
@@ -87,7 +87,7 @@ impl Cmd {
             span: None,
             journal: self.html.is_some(),
         };
-        let model = Model::build_for(&capture, &mut Symbolizer::new(store), detail);
+        let mut model = Model::build_for(&capture, &mut Symbolizer::new(store), detail);
         if let Some(path) = &self.html {
             let source = SourceFile {
                 path: "demo/orders.c".to_owned(),
@@ -97,13 +97,16 @@ impl Cmd {
             page::write_file(&model, vec![source], path)?;
             terminal::say(&format!("open {} in a browser", path.display()));
         }
+        // The demo keeps no recording, so a hint at `unspool report` would lead to none.
+        model.findings.clear();
+        model.notes.retain(|note| note.severity == Severity::Error);
         terminal::to_stdout(|out| {
             writeln!(
                 out,
-                "The threads of demo/orders.c, a small C program that was just run:\n"
+                "The threads of demo/orders.c, a small C program that Unspool has just run:\n"
             )?;
             views::text::tree::write(&model, out, &terminal::style_for_stdout())?;
-            writeln!(out, "\nNow one of yours: unspool record -- PROG")
+            writeln!(out, "\nTry your own program: unspool record -- PROG")
         })?;
         Ok(ExitCode::SUCCESS)
     }
