@@ -49,11 +49,11 @@ const NAME: &str = "unspool-stub";
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match cli::parse(args) {
         Ok(cli::Command::Help) => {
-            println!("{}", cli::HELP);
+            output::print(format!("{}\n", cli::HELP).as_bytes());
             ExitCode::SUCCESS
         }
         Ok(cli::Command::Version) => {
-            println!("{NAME} {}", env!("CARGO_PKG_VERSION"));
+            output::print(format!("{NAME} {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
             ExitCode::SUCCESS
         }
         Ok(cli::Command::Serve(options)) => match guardian::split() {

@@ -87,6 +87,12 @@ fn invalid_ports_descriptors_and_options() {
                 .unwrap()
                 .contains("unspool-stub")
         );
+        // A reader that has gone, as `| head -0` leaves it.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command().arg(good).stdout(writer).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && text.is_empty(), "{text}");
     }
 }
 
