@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("heads", heads as fn() -> Result<()>),
         ("unsafe_only_in_stub_sys", unsafe_only_in_stub_sys),
         ("target_arch_once", target_arch_once),
+        ("architectures_in_platform", architectures_in_platform),
         ("crate_imports", crate_imports),
         ("dependencies_are_used", dependencies_are_used),
         ("module_imports", module_imports),
@@ -92,6 +93,46 @@ fn target_arch_once() -> Result<()> {
         places.iter().filter(|place| !chooses(place)).cloned(),
         "cfg(target_arch) stands in stub/src/arch.rs and the trials' target.rs alone",
     )
+}
+
+/// Most files that name an architecture outside `platform/`: help texts, messages and fixtures.
+const MAX_ARCHITECTURE_FILES: usize = 8;
+
+/// Invariant 3: the command asks `platform/` for what differs by architecture. No other code of it
+/// chooses by architecture, and few files name one in a text.
+fn architectures_in_platform() -> Result<()> {
+    let outside = |place: &String| {
+        let inside = place.strip_prefix("analyzer/unspool/src/");
+        inside.is_some_and(|inside| !inside.starts_with("platform"))
+    };
+    let chosen = places(|line| {
+        let code = code(line);
+        ["X86_64", "Aarch64", "Arm"]
+            .iter()
+            .any(|name| code.contains(&format!("Arch::{name}")))
+    })?;
+    none(
+        chosen.into_iter().filter(outside),
+        "code outside platform/ does not choose by architecture",
+    )?;
+    let names = [
+        "x86", "x86_64", "aarch64", "AArch64", "arm", "ARM", "rip", "rsp", "cpsr", "fs_base",
+    ];
+    let naming = places(|line| {
+        let line = line.trim_start();
+        !line.starts_with("//") && words(line).any(|word| names.contains(&word))
+    })?;
+    let mut files: Vec<&str> = naming
+        .iter()
+        .filter(|place| outside(place))
+        .filter_map(|place| place.split(':').next())
+        .collect();
+    files.dedup();
+    ensure!(
+        files.len() <= MAX_ARCHITECTURE_FILES,
+        "at most {MAX_ARCHITECTURE_FILES} files outside platform/ name an architecture, seen: {files:#?}"
+    );
+    Ok(())
 }
 
 /// The direction of the crates' dependencies, and that stub and analyzer share no code.
@@ -195,9 +236,15 @@ fn dependencies(manifest: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     names
 }
 
-/// Inside `unspool`: cmd uses {collect, model, views}, views uses model, nothing goes back.
+/// Inside `unspool`: cmd uses {collect, model, views}, views uses model, all use platform and
+/// primitives, nothing goes back.
 fn module_imports() -> Result<()> {
+    let above: &[&str] = &["cmd", "collect", "model", "views", "store"];
     let forbidden: &[(&str, &[&str])] = &[
+        ("platform", above),
+        ("primitives", above),
+        ("maps", above),
+        ("store", &["cmd", "collect", "model", "views"]),
         ("model", &["cmd", "collect", "views"]),
         ("collect", &["cmd", "model", "views"]),
         ("views", &["cmd", "collect"]),
@@ -221,7 +268,8 @@ fn module_imports() -> Result<()> {
     }
     none(
         wrong,
-        "model and collect import neither each other nor cmd and views; views import model",
+        "model and collect import neither each other nor cmd and views; views import model; platform \
+         and primitives import none of them",
     )
 }
 

@@ -27,7 +27,6 @@ use selection::Instrumented;
 use site::Site;
 
 pub(super) mod call_hits;
-mod condition;
 pub(super) mod pattern;
 mod plan;
 mod resolvers;

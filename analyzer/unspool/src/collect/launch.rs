@@ -20,6 +20,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 use super::error::Error;
+use crate::platform::architecture::machine_name;
 
 /// A stub that serves one session over a socket pair.
 #[derive(Debug)]
@@ -204,17 +205,6 @@ fn machine(head: &[u8]) -> Option<u16> {
             u16::from_le_bytes(bytes)
         }
     })
-}
-
-fn machine_name(machine: u16) -> String {
-    match machine {
-        3 => "32-bit x86".to_owned(),
-        40 => "32-bit ARM".to_owned(),
-        62 => "x86-64".to_owned(),
-        183 => "AArch64".to_owned(),
-        243 => "RISC-V".to_owned(),
-        other => format!("ELF machine {other}"),
-    }
 }
 
 /// The privilege of an executable that the kernel ignores because of an unprivileged tracer

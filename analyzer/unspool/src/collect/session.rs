@@ -8,7 +8,6 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use unspool_capture::{self as capture, Document, Header, RegisterLayout};
-use unspool_image::Arch;
 use unspool_rsp::{Action, Client, ClientOptions, Registers, StopReply, ThreadEntry, ThreadId};
 
 use crate::maps;
@@ -222,7 +221,7 @@ impl Session {
     /// does so where the kernel can single-step (docs/reference/protocol.md, "Resuming and
     /// breakpoints").
     pub(super) fn steps_over(&self) -> bool {
-        self.client.features().has("QUnspoolThreads") && self.abi.arch != Arch::Arm
+        self.client.features().has("QUnspoolThreads") && self.abi.platform.kernel_steps
     }
 
     /// True if the server reports the start and end of threads reliably.

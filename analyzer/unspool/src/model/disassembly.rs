@@ -3,9 +3,11 @@
 
 use std::ops::Range;
 
-use capstone::prelude::*;
 use thiserror::Error;
-use unspool_image::{Arch, CodeKind, Image, Symbol};
+use unspool_image::{CodeKind, Image, Symbol};
+
+use crate::platform::Architecture;
+use crate::platform::disassembler::{self, Disassembler};
 
 /// A function without a known end is shown up to this many bytes.
 const MAX_UNKNOWN_SIZE: u64 = 4096;
@@ -44,12 +46,9 @@ pub enum Error {
     /// Nothing executable lies at the address.
     #[error("no code at address {0:#x} of the file")]
     NoCode(u64),
-    /// The disassembler does not know the architecture.
-    #[error("code of {0} cannot be disassembled")]
-    Architecture(Arch),
-    /// The disassembler failed.
-    #[error("the disassembler failed: {0}")]
-    Capstone(#[from] capstone::Error),
+    /// The disassembler failed, or does not know the architecture.
+    #[error(transparent)]
+    Disassembler(#[from] disassembler::Error),
 }
 
 /// Disassembles the function that `wanted` names, or that contains the address `wanted`. Uses the
@@ -60,14 +59,18 @@ pub fn disassemble(image: &Image, wanted: &str, symbols: bool) -> Result<Disasse
     let length = usize::try_from(function.range.end - function.range.start).unwrap_or(0);
     let bytes = image.bytes_from(function.range.start).unwrap_or(&[]);
     let bytes = &bytes[..length.min(bytes.len())];
-    let decoder = decoder(image.arch(), function.thumb)?;
+    let decoder = Disassembler::new(image.arch(), function.thumb)?;
+    let platform = Architecture::of(image.arch());
+    let step = platform.map_or(1, |platform| {
+        platform.smallest_instruction[usize::from(function.thumb)]
+    });
     let mut at = 0;
     while at < bytes.len() {
         let svma = function.range.start + at as u64;
         let line = match data_size(image, svma, symbols) {
             Some(size) => data(svma, &bytes[at..], size),
             None => instruction(&decoder, svma, &bytes[at..])?
-                .unwrap_or_else(|| data(svma, &bytes[at..], step(image.arch(), function.thumb))),
+                .unwrap_or_else(|| data(svma, &bytes[at..], step)),
         };
         at += line.bytes.len();
         lines.push(line);
@@ -98,8 +101,10 @@ fn find(image: &Image, wanted: &str, symbols: bool) -> Result<Found, Error> {
     let digits = wanted.strip_prefix("0x").unwrap_or(wanted);
     let address =
         u64::from_str_radix(digits, 16).map_err(|_| Error::NoFunction(wanted.to_owned()))?;
-    let is_arm = image.arch() == Arch::Arm;
-    let svma = if is_arm { address & !1 } else { address };
+    let platform = Architecture::of(image.arch());
+    let (svma, bit) = platform.map_or((address, false), |platform| {
+        platform.split_code_pointer(address)
+    });
     if !is_code(image, svma) {
         return Err(Error::NoCode(address));
     }
@@ -113,7 +118,7 @@ fn find(image: &Image, wanted: &str, symbols: bool) -> Result<Found, Error> {
     Ok(Found {
         name: None,
         range: start..end_of(image, start, end.unwrap_or(start + MAX_UNKNOWN_SIZE)),
-        thumb: is_arm && (address & 1 == 1 || image.thumb_at(svma) == Some(true)),
+        thumb: bit || image.thumb_at(svma) == Some(true),
     })
 }
 
@@ -144,59 +149,23 @@ fn end_of(image: &Image, start: u64, end: u64) -> u64 {
     text.map_or(start, |text| end.min(text.end))
 }
 
-fn decoder(arch: Arch, thumb: bool) -> Result<Capstone, Error> {
-    let built = match arch {
-        Arch::X86_64 => Capstone::new()
-            .x86()
-            .mode(arch::x86::ArchMode::Mode64)
-            .build(),
-        Arch::Aarch64 => Capstone::new()
-            .arm64()
-            .mode(arch::arm64::ArchMode::Arm)
-            .build(),
-        Arch::Arm => {
-            let mode = match thumb {
-                true => arch::arm::ArchMode::Thumb,
-                false => arch::arm::ArchMode::Arm,
-            };
-            let v8 = [arch::arm::ArchExtraMode::V8];
-            Capstone::new()
-                .arm()
-                .mode(mode)
-                .extra_mode(v8.into_iter())
-                .build()
-        }
-        other => return Err(Error::Architecture(other)),
-    };
-    Ok(built?)
-}
-
 /// Size of the data at `svma` in bytes, if a mapping symbol marks it as data.
 fn data_size(image: &Image, svma: u64, symbols: bool) -> Option<usize> {
     let kind = image.symbols().code_kind(svma).filter(|_| symbols);
     (kind == Some(CodeKind::Data)).then_some(4)
 }
 
-/// Size of the smallest instruction, in bytes.
-fn step(arch: Arch, thumb: bool) -> usize {
-    match arch {
-        Arch::X86_64 => 1,
-        _ if thumb => 2,
-        _ => 4,
-    }
-}
-
-fn instruction(decoder: &Capstone, svma: u64, bytes: &[u8]) -> Result<Option<Line>, Error> {
-    let found = decoder.disasm_count(bytes, svma, 1)?;
-    Ok(found.first().map(|found| {
-        let mnemonic = found.mnemonic().unwrap_or("");
-        let operands = found.op_str().unwrap_or("");
-        Line {
-            svma,
-            bytes: found.bytes().to_vec(),
-            text: format!("{mnemonic} {operands}").trim_end().to_owned(),
-            is_data: false,
-        }
+fn instruction(
+    decoder: &Disassembler,
+    svma: u64,
+    bytes: &[u8],
+) -> Result<Option<Line>, disassembler::Error> {
+    let found = decoder.first(svma, bytes)?;
+    Ok(found.map(|found| Line {
+        svma,
+        bytes: bytes[..found.size.min(bytes.len())].to_vec(),
+        text: found.text,
+        is_data: false,
     }))
 }
 

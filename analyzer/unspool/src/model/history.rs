@@ -14,6 +14,7 @@ use unspool_capture::{
 use super::backtrace::{Frames, base_name};
 use super::thread::{Creation, Ending, Thread};
 use super::{Model, Note, ProgramEnd, Recording, StartedProcess, Target, Topic, origin};
+use crate::platform::Architecture;
 
 mod creation;
 mod handle;
@@ -123,7 +124,7 @@ struct Trace {
 
 impl<'a> History<'a> {
     fn new(capture: &'a Capture, frames: &'a mut dyn Frames) -> History<'a> {
-        let arch = unspool_image::Arch::from_gdb_name(&capture.target.arch);
+        let platform = Architecture::by_gdb_name(&capture.target.arch);
         let source = match capture.header.source() {
             Source::Unspecified => None,
             source => Some(source),
@@ -132,9 +133,10 @@ impl<'a> History<'a> {
         History {
             capture,
             frames,
-            thumb: arch == Some(unspool_image::Arch::Arm),
-            pointer: arch.map_or(8, |arch| arch.address_size()),
-            pointer_is_handle: arch == Some(unspool_image::Arch::X86_64),
+            thumb: platform.is_some_and(|platform| platform.has_code_bit),
+            pointer: platform.map_or(8, |platform| platform.arch.address_size()),
+            pointer_is_handle: platform
+                .is_some_and(|platform| platform.thread_descriptor_size == 0),
             musl,
             executable: capture.target.executable.clone(),
             started_as: String::new(),
@@ -517,10 +519,12 @@ impl<'a> History<'a> {
         }
         self.note_missing();
         let target = &self.capture.target;
-        let arch = unspool_image::Arch::from_gdb_name(&target.arch);
+        let platform = Architecture::by_gdb_name(&target.arch);
         Model {
             target: Target {
-                arch: arch.map_or(target.arch.clone(), |arch| arch.name().to_owned()),
+                arch: platform.map_or(target.arch.clone(), |platform| {
+                    platform.arch.name().to_owned()
+                }),
                 name: program_name(&self.started_as, &self.executable),
                 executable: self.executable,
                 pid: target.pid,

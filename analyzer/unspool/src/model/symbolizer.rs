@@ -16,6 +16,7 @@ use unspool_unwind::{
 
 use super::Note;
 use super::backtrace::{Backtrace, NamedFrame, Place, base_name};
+use crate::platform::Architecture;
 use crate::store::Store;
 
 mod answers;
@@ -198,10 +199,8 @@ impl Symbolizer {
 
     /// Addresses wrap at their size.
     fn address_mask(&self) -> u64 {
-        match self.arch {
-            Some(Arch::Arm) => u64::from(u32::MAX),
-            _ => u64::MAX,
-        }
+        let platform = self.arch.and_then(Architecture::of);
+        platform.map_or(u64::MAX, Architecture::address_mask)
     }
 
     fn epoch(&self, record: usize) -> usize {

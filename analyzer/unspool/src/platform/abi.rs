@@ -8,9 +8,12 @@ use unspool_image::Arch;
 use unspool_rsp::{Breakpoint, Register, Registers, TargetDescription};
 use unspool_unwind::RegisterFile;
 
+use super::Architecture;
+
 /// The registers with a role, resolved in the target's own description.
 #[derive(Debug, Clone)]
 pub(crate) struct Abi {
+    pub(crate) platform: &'static Architecture,
     pub(crate) arch: Arch,
     pub(crate) pointer: usize,
     pc: Register,
@@ -33,44 +36,31 @@ pub(crate) struct Abi {
 impl Abi {
     /// `None` if the architecture is unknown, or a register with a role is missing.
     pub(crate) fn new(description: &TargetDescription) -> Option<Self> {
-        let named = description.architecture.as_deref();
-        // A description may leave the architecture out; its registers still tell.
-        let arch = match named {
-            Some(name) => Arch::from_gdb_name(name),
-            None if description.register("rip").is_some() => Some(Arch::X86_64),
-            None if description.register("x30").is_some() => Some(Arch::Aarch64),
-            None if description.register("cpsr").is_some() => Some(Arch::Arm),
-            None => None,
-        };
-        let arch = arch?;
-        // System V x86-64 psABI 3.2.3; AAPCS64 6.8.2; AAPCS32 6.5: integer arguments in order.
-        let (pc, sp, args, thread_pointer) = match arch {
-            Arch::X86_64 => ("rip", "rsp", ["rdi", "rsi", "rdx", "rcx"], "fs_base"),
-            Arch::Aarch64 => ("pc", "sp", ["x0", "x1", "x2", "x3"], "tpidr"),
-            Arch::Arm => ("pc", "sp", ["r0", "r1", "r2", "r3"], "tpidruro"),
-            _ => return None,
-        };
-        // syscall(2), "Architecture calling conventions"
-        let (call, result) = match arch {
-            Arch::X86_64 => (["rax", "rdi", "rsi", "rdx", "r10"], "rax"),
-            Arch::Aarch64 => (["x8", "x0", "x1", "x2", "x3"], "x0"),
-            _ => (["r7", "r0", "r1", "r2", "r3"], "r0"),
-        };
+        let platform = match description.architecture.as_deref() {
+            Some(name) => Architecture::by_gdb_name(name),
+            // A description may leave the architecture out.
+            None => Architecture::by_register(|name| description.register(name).is_some()),
+        }?;
+        let arch = platform.arch;
         let find = |name: &str| description.register(name).cloned();
-        let (pc, sp) = (find(pc)?, find(sp)?);
-        let args: Vec<Register> = args.into_iter().map(find).collect::<Option<_>>()?;
-        let asking: Vec<Register> = call.into_iter().map(find).collect::<Option<_>>()?;
+        let (pc, sp) = (find(platform.pc)?, find(platform.sp)?);
+        let args: Vec<Register> = platform.args.into_iter().map(find).collect::<Option<_>>()?;
+        let call = &platform.system_call;
+        let asking = [call.number].into_iter().chain(call.args).take(5);
+        let asking: Vec<Register> = asking.map(find).collect::<Option<_>>()?;
+        let inside = Some(call.number_inside).filter(|name| *name != call.number);
         let names = (0..40).filter_map(|number| RegisterFile::name(arch, number));
         let unwinders = names.filter_map(|name| description.register(name));
         let own = [&pc, &sp].into_iter().chain(&args).chain(&asking);
         let all = unwinders.chain(own);
-        let all = all.chain(description.register(thread_pointer));
+        let all = all.chain(description.register(platform.thread_pointer));
         let mut wanted: Vec<Register> = all.cloned().collect();
         wanted.sort_unstable_by_key(|register| register.number);
         wanted.dedup_by_key(|register| register.number);
         // The first of a name counts.
         let named = description.registers.iter().rev();
         Some(Self {
+            platform,
             arch,
             pointer: arch.address_size(),
             pc,
@@ -81,13 +71,10 @@ impl Abi {
             named: named
                 .map(|register| (register.name.clone(), register.clone()))
                 .collect(),
-            result: find(result)?,
-            flags: description
-                .register("cpsr")
-                .filter(|_| arch == Arch::Arm)
-                .cloned(),
-            thread_pointer: description.register(thread_pointer).cloned(),
-            call: description.register("orig_rax").cloned(),
+            result: find(platform.result)?,
+            flags: platform.condition_flags.and_then(find),
+            thread_pointer: find(platform.thread_pointer),
+            call: inside.and_then(find),
             description: description.clone(),
         })
     }
@@ -222,7 +209,7 @@ impl Abi {
     /// The word that a thread with these registers may wait at.
     pub(crate) fn waits_at(&self, registers: &Registers) -> Option<u64> {
         let value = |name: &str| registers.value(self.named.get(name)?);
-        crate::platform::syscall::likely_futex(self.arch, &value)
+        super::syscall::likely_futex(self.arch, &value)
     }
 
     /// True if the first argument is the calling thread's own handle.
@@ -262,13 +249,9 @@ impl Abi {
         RegisterFile::new(self.arch, |name| registers.value(self.named.get(name)?))
     }
 
-    /// A code pointer without the bit that says Thumb (ARM DDI 0406, A2.3.2 "BX writes").
+    /// A code pointer without the bit that selects an instruction set.
     pub(crate) fn code_address(&self, pointer: u64) -> u64 {
-        if self.arch == Arch::Arm {
-            pointer & !1
-        } else {
-            pointer
-        }
+        self.platform.split_code_pointer(pointer).0
     }
 
     /// The breakpoint for the instruction at `address`; `thumb` is the first halfword of a Thumb

@@ -7,6 +7,8 @@
 
 use unspool_image::Arch;
 
+use super::architecture::{Architecture, Stop, SystemCalls};
+
 /// A system call that a thread is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -81,45 +83,8 @@ const ON_FILES: [&str; 36] = [
     "fallocate",
 ];
 
-/// What differs by architecture.
-struct Convention {
-    number: &'static str,
-    args: [&'static str; 6],
-    restart: u64,
-    futexes: &'static [u64],
-    sleeps: &'static [u64],
-}
-
-static X86_64: Convention = Convention {
-    number: "orig_rax",
-    args: ["rdi", "rsi", "rdx", "r10", "r8", "r9"],
-    restart: 219,
-    futexes: &[202],
-    sleeps: &[35, 230],
-};
-static AARCH64: Convention = Convention {
-    number: "x8",
-    args: ["x0", "x1", "x2", "x3", "x4", "x5"],
-    restart: 128,
-    futexes: &[98],
-    sleeps: &[101, 115],
-};
-static ARM: Convention = Convention {
-    number: "r7",
-    args: ["r0", "r1", "r2", "r3", "r4", "r5"],
-    restart: 0,
-    // With 32 and 64 bits of time.
-    futexes: &[240, 422],
-    sleeps: &[162, 265, 407],
-};
-
-fn convention(arch: Arch) -> Option<&'static Convention> {
-    match arch {
-        Arch::X86_64 => Some(&X86_64),
-        Arch::Aarch64 => Some(&AARCH64),
-        Arch::Arm => Some(&ARM),
-        _ => None,
-    }
+fn convention(arch: Arch) -> Option<&'static SystemCalls> {
+    Some(&Architecture::of(arch)?.system_call)
 }
 
 /// The system call that a thread with these registers is in; `None` if it executes the program. `code`
@@ -130,23 +95,16 @@ pub fn of(
     code: &mut dyn FnMut(u64, usize) -> Option<Vec<u8>>,
 ) -> Option<Call> {
     let call = unchecked(arch, register)?;
-    match arch {
-        Arch::X86_64 => INTERRUPTED
-            .contains(&(register("rax")? as i64))
+    let platform = Architecture::of(arch)?;
+    match &platform.system_call.stop {
+        Stop::Result(result) => INTERRUPTED
+            .contains(&(register(result)? as i64))
             .then_some(call),
-        Arch::Aarch64 => {
-            let pc = register("pc")?;
-            // 11010100 00000000 00000000 00000001 (ARM DDI 0487, C6.2, SVC #0)
-            let mut at = |address| code(address, 4) == Some(vec![0x01, 0, 0, 0xd4]);
-            (at(pc) || at(pc.wrapping_sub(4))).then_some(call)
-        }
-        _ => {
-            let thumb = register("cpsr")? >> 5 & 1 == 1;
-            let pc = register("pc")? & !1;
-            // ARM DDI 0406, A8.8.228, SVC #0: 11011111 00000000, and 11101111 0...
-            let svc: &[u8] = if thumb { &[0, 0xdf] } else { &[0, 0, 0, 0xef] };
-            let mut at = |address| code(address, svc.len()).as_deref() == Some(svc);
-            (at(pc) || at(pc.wrapping_sub(svc.len() as u64))).then_some(call)
+        Stop::Instruction(instructions) => {
+            let instruction = instructions[usize::from(platform.executes_by_bit(register)?)];
+            let (pc, _) = platform.split_code_pointer(register(platform.pc)?);
+            let mut at = |address| code(address, instruction.len()).as_deref() == Some(instruction);
+            (at(pc) || at(pc.wrapping_sub(instruction.len() as u64))).then_some(call)
         }
     }
 }
@@ -154,7 +112,7 @@ pub fn of(
 /// What the thread's registers say of a system call if it is in one.
 fn unchecked(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<Call> {
     let convention = convention(arch)?;
-    let number = register(convention.number)?;
+    let number = register(convention.number_inside)?;
     if number > 0xffff {
         // -1: the thread was not in a system call when it was stopped.
         return None;
@@ -168,9 +126,9 @@ fn unchecked(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<Call>
 
 /// Where a thread with these registers may wait, known before the program's code is.
 pub fn likely_futex(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<u64> {
-    let call = match arch {
-        Arch::X86_64 => of(arch, register, &mut |_, _| None),
-        _ => unchecked(arch, register),
+    let call = match convention(arch)?.stop {
+        Stop::Result(_) => of(arch, register, &mut |_, _| None),
+        Stop::Instruction(_) => unchecked(arch, register),
     };
     Some(call?.futex(arch)?.address)
 }
@@ -179,12 +137,7 @@ impl Call {
     /// Its name in the kernel's tables.
     pub fn name(&self, arch: Arch) -> Option<&'static str> {
         let number = usize::try_from(self.number).ok()?;
-        match arch {
-            Arch::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
-            Arch::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
-            Arch::Arm => syscalls::arm::Sysno::new(number).map(|call| call.name()),
-            _ => None,
-        }
+        (convention(arch)?.name)(number)
     }
 
     /// The descriptor of the file that it works on, if its first argument is one.

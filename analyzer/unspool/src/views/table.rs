@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use serde::Serialize;
-use unspool_image::Arch;
 use unspool_unwind::{Cfa, Place, RegisterFile, Row, Source, Table};
 
 use super::json;
+use crate::platform::Architecture;
 
 /// The rows to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,18 +145,20 @@ impl Listed {
 
     fn of(table: &Table, selection: Selection, row: &Row<'_>, source: &'static str) -> Listed {
         let namer = Namer { table, selection };
-        let (ra_register, fp_register) = match table.arch() {
-            Arch::X86_64 => (None, 6),
-            Arch::Aarch64 => (Some(30), 29),
-            _ => (Some(14), 11),
-        };
+        let platform = Architecture::of(table.arch());
+        let ra_register = platform.and_then(|platform| platform.return_register);
+        let fp_register = platform.map(|platform| platform.frame_register);
         let ra = match row.rule.ra {
             Place::Same => ra_register.map(|number| Where::Register {
                 reg: namer.register(number),
             }),
             place => namer.place(place),
         };
-        let saved = row.rule.saved.iter().find(|saved| saved.0 == fp_register);
+        let saved = row
+            .rule
+            .saved
+            .iter()
+            .find(|saved| Some(saved.0) == fp_register);
         Listed {
             start: row.start,
             end: row.end,

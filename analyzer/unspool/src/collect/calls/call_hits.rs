@@ -14,9 +14,9 @@ use super::super::sink::Sink;
 use super::super::stack::LiveStack;
 use super::super::stack_walk::StackWalker;
 use super::super::tracepoints::{FLAGS, RESULT, SP};
-use super::condition;
 use super::site::{OBJECT, Site, variable};
 use crate::platform::abi::Abi;
+use crate::platform::condition;
 
 /// Bytes of stack read from a stopped thread.
 const FIRST: usize = 1024;

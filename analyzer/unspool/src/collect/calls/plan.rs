@@ -11,6 +11,7 @@ use super::super::movable::Movable;
 use super::pattern::Pattern;
 use super::selection::Sync;
 use super::site::{self, Does, Site};
+use crate::platform::Architecture;
 use crate::primitives::{Kind, Operation, PRIMITIVES, Primitive};
 use crate::store::{Passages, Store};
 
@@ -373,6 +374,7 @@ fn futex_calls(
 ) -> Vec<(SystemCall, String, Does)> {
     let mut followed = BTreeSet::new();
     let mut calls: Vec<(SystemCall, String, Does)> = Vec::new();
+    let futexes = Architecture::of(arch).map_or(&[][..], |platform| platform.system_call.futexes);
     for svma in passages.likely_system_calls() {
         let Some((start, thumb)) = passages.function_at(svma) else {
             continue;
@@ -385,7 +387,7 @@ fn futex_calls(
         let any = musl || name == Some("syscall");
         for call in passages.follow(start, thumb).system_calls {
             let futex = match call.number {
-                Some(number) => site::futex_numbers(arch).contains(&number),
+                Some(number) => futexes.contains(&u64::from(number)),
                 None => any,
             };
             let given = call.before.and_then(|before| before.sets[1]);

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use unspool_capture::Severity;
-use unspool_image::Arch;
 use unspool_rsp::{Client, Registers};
 
 use super::super::error::Error;
@@ -21,9 +20,9 @@ use super::super::place::{Place, Purpose};
 use super::super::probes::Probes;
 use super::super::session::Session;
 use super::super::sink::Sink;
-use super::condition;
 use super::plan::{Start, Undecided};
 use crate::platform::abi::Abi;
+use crate::platform::condition;
 
 /// Maximum number of functions that a note names. A pattern may match hundreds.
 const MAX_NAMES: usize = 8;
@@ -124,7 +123,7 @@ impl Resolvers {
         let flags = abi.flags(registers);
         let value = abi.result(registers);
         let value = value.filter(|_| flags.is_none_or(|flags| condition::holds(flags, at)))?;
-        let (address, thumb) = code(abi, value);
+        let (address, thumb) = abi.platform.split_code_pointer(value);
         let mapped = modules.at(address)?;
         if mapped.path == "[vdso]" {
             if let Some(chooser) = self.undecided.get_mut(&chooser) {
@@ -186,7 +185,8 @@ pub(super) fn chosen(
     };
     let text = image.text_ranges();
     let mut note = |resolver: u64, value: Option<u64>| {
-        let Some((address, thumb)) = value.map(|value| code(abi, value)) else {
+        let Some((address, thumb)) = value.map(|value| abi.platform.split_code_pointer(value))
+        else {
             return;
         };
         let svma = abi.wrap(address.wrapping_sub(mapped.bias));
@@ -228,10 +228,4 @@ fn slot(client: &mut Client, abi: &Abi, mapped: &Mapped, svma: u64) -> Option<u6
     let untouched =
         in_file.is_some_and(|was| value == was || value == abi.wrap(was.wrapping_add(mapped.bias)));
     (!untouched).then_some(value)
-}
-
-/// The code address of a pointer, and whether it is Thumb code (aaelf32 5.5.3: bit 0).
-fn code(abi: &Abi, pointer: u64) -> (u64, bool) {
-    let thumb = abi.arch == Arch::Arm && pointer & 1 == 1;
-    (pointer - u64::from(thumb), thumb)
 }

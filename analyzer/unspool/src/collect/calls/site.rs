@@ -1,15 +1,14 @@
 //! Probe sites of calls: when a hit counts as a recorded call, and what a server with tracepoints
 //! collects for it.
 
-use unspool_image::Arch;
 use unspool_rsp::{Client, Registers, TraceAction, TraceFrame};
 use unspool_unwind::RegisterFile;
 use unspool_unwind::code::exits::{Early, Given, Return, SystemCall};
 
 use super::super::bytecode::*;
 use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, number};
-use super::condition;
 use crate::platform::abi::Abi;
+use crate::platform::condition;
 
 /// Number of bytes recorded of each object. They cover mutexes, and read-write locks up to their
 /// writer, in every known C library.
@@ -26,16 +25,6 @@ const WAITS: u16 = 1 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
 const WAKES: u16 = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 10 | 1 << 12;
 /// Masks the flags `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME` out of a futex operation.
 const COMMAND: u8 = 0x7f;
-
-/// The numbers of the futex system calls (the kernel's syscall tables). 32-bit architectures have
-/// one more for 64-bit time.
-pub(super) fn futex_numbers(arch: Arch) -> &'static [u32] {
-    match arch {
-        Arch::X86_64 => &[202],
-        Arch::Aarch64 => &[98],
-        _ => &[240, 422],
-    }
-}
 
 /// The possible effect of a futex system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,7 +132,7 @@ impl Site {
             Site::Futex { does, any, .. } => {
                 let called = abi.call_number(registers);
                 let futex = |number| {
-                    let mut numbers = futex_numbers(abi.arch).iter();
+                    let mut numbers = abi.platform.system_call.futexes.iter();
                     numbers.any(|futex| u64::from(*futex) == number)
                 };
                 (!any || called.is_some_and(futex)) && does_it(does, &self.args(abi, registers))
@@ -230,7 +219,7 @@ impl Site {
         };
         if any {
             let [high, low] = abi.call_number_number().to_be_bytes();
-            for (index, futex) in futex_numbers(abi.arch).iter().enumerate() {
+            for (index, futex) in abi.platform.system_call.futexes.iter().enumerate() {
                 let [wanted_high, wanted_low] = (*futex as u16).to_be_bytes();
                 code.extend([REG, high, low, CONST16, wanted_high, wanted_low, EQUAL]);
                 if index > 0 {

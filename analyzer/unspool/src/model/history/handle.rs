@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 use unspool_capture::{Event, ReadRole, Target};
 
+use crate::platform::Architecture;
+
 #[derive(Default)]
 pub(super) struct Handles {
     /// Threads that had a handle, in order of their start.
@@ -84,7 +86,7 @@ fn in_top(handle: u64, sp: u64) -> bool {
 /// The registers of a start event that tell threads apart.
 #[derive(Debug, Default)]
 pub(super) struct StartRegisters {
-    /// Equal to the handle; only where that is so (x86-64).
+    /// Equal to the handle; none where it is not.
     pub(super) thread_pointer: Option<u64>,
     pub(super) sp: Option<u64>,
 }
@@ -98,9 +100,13 @@ impl StartRegisters {
             let layout = target.registers.iter().find(|layout| layout.name == name)?;
             snapshot.register(layout).filter(|value| *value != 0)
         };
+        let Some(platform) = Architecture::by_gdb_name(&target.arch) else {
+            return StartRegisters::default();
+        };
+        let is_handle = platform.thread_descriptor_size == 0;
         StartRegisters {
-            thread_pointer: value("fs_base"),
-            sp: value("rsp").or_else(|| value("sp")),
+            thread_pointer: value(platform.thread_pointer).filter(|_| is_handle),
+            sp: value(platform.sp),
         }
     }
 }

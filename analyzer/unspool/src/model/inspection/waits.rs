@@ -15,6 +15,7 @@ use super::{Holder, Inspection, Onward, State, Wait};
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
+use crate::platform::Architecture;
 use crate::platform::layouts::{self, Layout, Library};
 use crate::platform::syscall::{self, AFTER, BEFORE, Call, Futex};
 use crate::primitives::Kind;
@@ -63,10 +64,10 @@ pub(in crate::model) fn inspect(
     model: &Model,
     program: &mut dyn Program,
 ) -> Inspection {
-    let Some(arch) = Arch::from_gdb_name(&scene.target.arch) else {
+    let Some(platform) = Architecture::by_gdb_name(&scene.target.arch) else {
         return Inspection::default();
     };
-    let mut inspector = Inspector::new(scene, model, program, arch);
+    let mut inspector = Inspector::new(scene, model, program, platform);
     for index in 0..model.threads.len() {
         let state = match scene.present.get(index) {
             Some(true) => inspector.state(ThreadIndex(index)),
@@ -98,6 +99,7 @@ pub(in crate::model) fn inspect(
 struct Inspector<'a> {
     model: &'a Model,
     program: &'a mut dyn Program,
+    platform: &'static Architecture,
     arch: Arch,
     pointer: usize,
     registers: HashMap<&'a str, &'a RegisterLayout>,
@@ -130,13 +132,15 @@ impl<'a> Inspector<'a> {
         scene: &Scene<'a>,
         model: &'a Model,
         program: &'a mut dyn Program,
-        arch: Arch,
+        platform: &'static Architecture,
     ) -> Inspector<'a> {
+        let arch = platform.arch;
         let pointer = arch.address_size();
         let layouts = &scene.target.registers;
         let registers = layouts.iter().map(|one| (one.name.as_str(), one)).collect();
         let mut inspector = Inspector {
             model,
+            platform,
             arch,
             pointer,
             registers,
@@ -190,17 +194,13 @@ impl<'a> Inspector<'a> {
         {
             inspector.by_tid = own;
         }
-        let pointer_name = match arch {
-            Arch::X86_64 => "fs_base",
-            Arch::Aarch64 => "tpidr",
-            _ => "tpidruro",
-        };
         let mut pointers: Vec<(u64, u64)> = inspector
             .by_tid
             .iter()
             .filter_map(|(tid, index)| {
                 let event = inspector.events.get(&model.threads[index.0].tid?)?.0;
-                let value = inspector.register(event.snapshot.as_ref()?, pointer_name)?;
+                let value =
+                    inspector.register(event.snapshot.as_ref()?, platform.thread_pointer)?;
                 Some((value, *tid))
             })
             .collect();
@@ -284,10 +284,7 @@ impl<'a> Inspector<'a> {
     }
 
     fn stack_pointer(&self) -> &'static str {
-        match self.arch {
-            Arch::X86_64 => "rsp",
-            _ => "sp",
-        }
+        self.platform.sp
     }
 
     /// The values that may be addresses: registers, then the end of the stack.
@@ -442,20 +439,7 @@ impl<'a> Inspector<'a> {
     /// Registers that a continuing wait keeps. An interrupted call may change its number and
     /// result.
     fn standing(&self, snapshot: &Snapshot) -> Vec<Option<u64>> {
-        let names: &[&str] = match self.arch {
-            Arch::X86_64 => &[
-                "rsp", "rbp", "rbx", "r12", "r13", "r14", "r15", "rdi", "rsi", "rdx", "r10",
-            ],
-            Arch::Aarch64 => &[
-                "sp", "x0", "x1", "x2", "x19", "x20", "x21", "x22", "x29", "x30",
-            ],
-            _ => &[
-                "sp", "r0", "r1", "r2", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "lr",
-            ],
-        };
-        names
-            .iter()
-            .map(|name| self.register(snapshot, name))
-            .collect()
+        let names = self.platform.kept_by_waits.iter();
+        names.map(|name| self.register(snapshot, name)).collect()
     }
 }

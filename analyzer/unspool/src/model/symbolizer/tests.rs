@@ -4,11 +4,12 @@ use unspool_capture::{
     Capture, Chunk, ModuleLoaded, ModuleUnloaded, Record, RegisterLayout, Snapshot, Target,
     ThreadSeen,
 };
-use unspool_image::{Arch, Finder, Image};
+use unspool_image::{Finder, Image};
 
 use super::{Symbolizer, epoch};
 use crate::model::backtrace::Frames;
 use crate::model::{Model, Note};
+use crate::platform::Architecture;
 
 const BIAS: u64 = 0x1234_5600_0000;
 
@@ -20,14 +21,8 @@ fn unspool_symbolizer_landmark() -> u64 {
 
 fn capture(path: &str, build_id: Vec<u8>) -> Capture {
     let arch = own_image().arch();
-    let pc = match arch {
-        Arch::X86_64 => "rip",
-        _ => "pc",
-    };
-    let sp = match arch {
-        Arch::X86_64 => "rsp",
-        _ => "sp",
-    };
+    let platform = Architecture::of(arch).expect("a known architecture");
+    let (pc, sp) = (platform.pc, platform.sp);
     let layout = |name: &str, offset| RegisterLayout {
         name: name.into(),
         bits: 64,

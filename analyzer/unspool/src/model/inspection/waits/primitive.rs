@@ -7,8 +7,6 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use unspool_image::Arch;
-
 use super::super::object::{self, Said};
 use super::{Inspector, Wait, Waiter};
 use crate::model::backtrace::{Backtrace, Place, base_name};
@@ -421,10 +419,7 @@ impl Inspector<'_> {
             .pointers
             .partition_point(|(pointer, _)| *pointer < owner);
         let (pointer, tid) = self.pointers.get(after)?;
-        let near = match self.arch {
-            Arch::X86_64 => 0,
-            _ => 0x1000,
-        };
+        let near = self.platform.thread_descriptor_size;
         (pointer - owner <= near && count > 0 && futex.expected == self.memory.word(futex.address))
             .then(|| Said {
                 holders: vec![*tid],

@@ -3,8 +3,6 @@
 //! A held mutex has marks that other memory lacks. The thread expects the C library's value for
 //! "held, and threads wait", and a live thread's id stands where the library stores the owner.
 
-use unspool_image::Arch;
-
 use super::super::object::{self, Said};
 use super::{Inspector, Wait, Waiter};
 use crate::model::backtrace::{Backtrace, base_name};
@@ -75,10 +73,7 @@ impl Inspector<'_> {
             (Family::Musl, None) => expected == WAITERS | MUSL_HELD && said.flavor.is_empty(),
             (Family::Glibc(_), None) => false,
         };
-        let aligned = address.is_multiple_of(match self.arch {
-            Arch::Arm => 4,
-            _ => 8,
-        });
+        let aligned = address.is_multiple_of(self.pointer as u64);
         (held && aligned && said.len > 0).then_some((address, said))
     }
 }

@@ -2,7 +2,7 @@
 
 /// True if an instruction with `condition` is executed under `flags`, the CPSR. A32 conditions of
 /// 14 and more are always true. T32's `it` block has its state in the flags.
-pub(super) fn holds(flags: u64, condition: u8) -> bool {
+pub(crate) fn holds(flags: u64, condition: u8) -> bool {
     let flags = flags as u32;
     let thumb = flags >> 5 & 1 == 1;
     // ARM DDI 0406, A2.5.2: IT[7:2] is CPSR[15:10], IT[1:0] is CPSR[26:25]. The condition is
