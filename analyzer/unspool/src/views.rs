@@ -19,6 +19,7 @@ mod names;
 mod same_identity;
 #[cfg(test)]
 mod snapshot_tests;
+mod states;
 mod wording;
 
 /// The style of written text.

@@ -1,0 +1,197 @@
+//! What each thread did, as spans of time with a state.
+//!
+//! A thread runs when no span says otherwise, so spans of the state "running" are left out. Waits are
+//! exact. Between them the kernel's schedule says what a thread did. Where no schedule was recorded,
+//! slices of time have estimated states. New kinds of spans need a new [`State`] here and in
+//! `html/page/states.js`.
+
+use crate::model::schedule::{Interval, RunState};
+use crate::model::sync::{Journal, Waiting};
+use crate::model::{Cell, Model, ThreadIndex, Timeline, Window};
+
+/// Slices of estimated states. The model keeps this many.
+const SLICES: usize = 1000;
+
+/// What a thread does. The numbers are part of the page's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Runnable = 1,
+    Held = 2,
+    Others = 3,
+    Idle = 4,
+    Away = 5,
+    Unknown = 6,
+}
+
+/// A span of time in which a thread did one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    pub(super) state: State,
+    /// The use that waited, in `Sync::uses`.
+    pub(super) used: Option<usize>,
+    pub(super) holder: Option<usize>,
+    pub(super) waker: Option<usize>,
+}
+
+impl Span {
+    fn without_use(from_ns: u64, to_ns: u64, state: State) -> Span {
+        Span {
+            from_ns,
+            to_ns,
+            state,
+            used: None,
+            holder: None,
+            waker: None,
+        }
+    }
+}
+
+/// The spans of each thread, in the order of the model's threads.
+pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
+    let mut by_thread: Vec<Vec<Span>> = vec![Vec::new(); model.threads.len()];
+    for wait in model.sync.journal.iter().flat_map(|j: &Journal| &j.waits) {
+        if let Some(mine) = by_thread.get_mut(wait.thread.0) {
+            mine.push(Span {
+                from_ns: wait.from_ns,
+                to_ns: wait.to_ns.max(wait.from_ns),
+                state: match model.sync.used(wait.used).waiting {
+                    Waiting::Held => State::Held,
+                    Waiting::Others => State::Others,
+                    Waiting::Idle => State::Idle,
+                },
+                used: Some(wait.used.0),
+                holder: wait.holder.map(|thread| thread.0),
+                waker: wait.waker.map(|thread| thread.0),
+            });
+        }
+    }
+    let window = Window {
+        from_ns: 0,
+        to_ns: model.recording.duration_ns.max(1),
+        columns: SLICES,
+    };
+    let estimates = Timeline::of(model, window);
+    for (index, spans) in by_thread.iter_mut().enumerate() {
+        // The longer one of two that begin together encloses the other.
+        spans.sort_by_key(|span| (span.from_ns, std::cmp::Reverse(span.to_ns)));
+        let scheduled = model.schedule.of_thread(ThreadIndex(index));
+        let cells = estimates.threads.get(index).map_or(&[][..], Vec::as_slice);
+        let others = match scheduled {
+            [] => estimated(&window, cells),
+            intervals => exact(intervals),
+        };
+        fill(spans, others);
+    }
+    by_thread
+}
+
+/// The states of a thread by the kernel's schedule.
+fn exact(intervals: &[Interval]) -> Vec<Span> {
+    let spans = intervals.iter().filter_map(|interval| {
+        let state = match interval.state {
+            RunState::Running { .. } => return None,
+            RunState::Preempted | RunState::Woken { .. } => State::Runnable,
+            RunState::Blocked => State::Away,
+            RunState::Unknown => State::Unknown,
+        };
+        (interval.from_ns < interval.to_ns)
+            .then(|| Span::without_use(interval.from_ns, interval.to_ns, state))
+    });
+    spans.collect()
+}
+
+/// The states of a thread by slices of time.
+fn estimated(window: &Window, cells: &[Cell]) -> Vec<Span> {
+    let mut estimated: Vec<Span> = Vec::new();
+    for (column, cell) in cells.iter().enumerate() {
+        let state = match cell {
+            Cell::Runnable => State::Runnable,
+            Cell::Away => State::Away,
+            Cell::Unknown => State::Unknown,
+            Cell::Absent | Cell::Alive | Cell::Waits(_) => continue,
+        };
+        let (from_ns, to_ns) = (window.column_ns(column), window.column_ns(column + 1));
+        match estimated.last_mut() {
+            Some(last) if last.state == state && last.to_ns == from_ns => last.to_ns = to_ns,
+            _ => estimated.push(Span::without_use(from_ns, to_ns, state)),
+        }
+    }
+    estimated
+}
+
+/// Adds other states where a thread does not wait. Both are in order.
+fn fill(spans: &mut Vec<Span>, others: Vec<Span>) {
+    if others.is_empty() {
+        return;
+    }
+    let waits = std::mem::take(spans);
+    let mut waits = waits.into_iter().peekable();
+    for other in others {
+        let mut at = other.from_ns;
+        while let Some(wait) = waits.next_if(|wait| wait.from_ns < other.to_ns) {
+            if wait.from_ns > at {
+                spans.push(Span {
+                    from_ns: at,
+                    to_ns: wait.from_ns,
+                    ..other
+                });
+            }
+            at = at.max(wait.to_ns);
+            spans.push(wait);
+        }
+        // A wait of before this span may last into it.
+        let reached = spans.last().map_or(0, |span| span.to_ns);
+        at = at.max(reached.min(other.to_ns));
+        if at < other.to_ns {
+            spans.push(Span {
+                from_ns: at,
+                ..other
+            });
+        }
+    }
+    spans.extend(waits);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(from_ns: u64, to_ns: u64) -> Span {
+        Span {
+            from_ns,
+            to_ns,
+            state: State::Held,
+            used: Some(0),
+            holder: None,
+            waker: None,
+        }
+    }
+
+    #[test]
+    fn estimates_fill_the_gaps_between_waits() {
+        let window = Window {
+            from_ns: 0,
+            to_ns: 100,
+            columns: 10,
+        };
+        let mut cells = vec![Cell::Alive; 10];
+        cells[2..6].fill(Cell::Runnable);
+        let mut spans = vec![wait(5, 25), wait(30, 35), wait(70, 80)];
+        fill(&mut spans, estimated(&window, &cells));
+        let seen: Vec<_> = (spans.iter())
+            .map(|span| (span.from_ns, span.to_ns, span.state))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (5, 25, State::Held),
+                (25, 30, State::Runnable),
+                (30, 35, State::Held),
+                (35, 60, State::Runnable),
+                (70, 80, State::Held),
+            ]
+        );
+    }
+}
