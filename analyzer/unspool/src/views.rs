@@ -6,6 +6,7 @@
 
 pub mod agreement;
 pub mod disassembly;
+pub mod export;
 pub mod graph;
 pub mod html;
 pub mod json;

@@ -1,21 +1,23 @@
-//! `unspool export`: a recording in the formats of other programs.
+//! `unspool export`: a recording in the formats of other programs, which `views::export` lists.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use anyhow::{Context, bail, ensure};
-use clap::{Args, ValueEnum};
+use anyhow::{Context, anyhow, ensure};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::recording::{Reading, Recording};
 use super::{record, terminal};
-use crate::model::{Detail, Model};
-use crate::views;
+use crate::model::Model;
+use crate::views::export::{self, Choice, Error, Exporter, Options, Stacks};
+use crate::views::graph::Graph;
 
-/// Draw a recording as a graph: creations, use of locks, waits
+/// Write a recording for other programs: graphs, flame graphs, trace viewers
 ///
-/// Threads with the same function and the same creation stack are one node with a count.
+/// In graphs, threads with the same function and the same creation stack are one node with a count.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {
@@ -24,12 +26,16 @@ pub(super) struct Cmd {
     file: PathBuf,
 
     /// Output format
-    #[arg(long, value_enum)]
-    format: Format,
+    #[arg(long, value_parser = formats())]
+    format: &'static dyn Exporter,
 
-    /// Graph to draw
-    #[arg(long, value_enum, default_value_t = Graph::Threads)]
-    graph: Graph,
+    /// Graph to draw, with dot and svg [default: threads]
+    #[arg(long, value_enum)]
+    graph: Option<Graph>,
+
+    /// Stacks to count, with folded [default: waits]
+    #[arg(long, value_enum)]
+    stacks: Option<Stacks>,
 
     /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE")]
@@ -43,85 +49,93 @@ const EXAMPLES: &str = "\
 Examples:
   unspool export --format svg -o threads.svg
   unspool export --graph sync --format svg -o sync.svg
-  unspool export --format dot server.unspool | dot -Tpng -o threads.png";
+  unspool export --format dot server.unspool | dot -Tpng -o threads.png
+  unspool export --format folded | flamegraph.pl > waits.svg
+  unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev";
 
-/// `--format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Graphviz DOT
-    Dot,
-    /// A picture; needs Graphviz's program `dot`
-    Svg,
-}
-
-/// `--graph`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Graph {
-    /// Which thread created which, with the stack of each creation
-    Threads,
-    /// Threads and the objects they use; wider lines mean longer waits
-    Sync,
-    /// Which threads made which wait, and deadlocks
-    Waits,
+fn formats() -> impl TypedValueParser<Value = &'static dyn Exporter> {
+    let names = export::FORMATS
+        .iter()
+        .map(|format| PossibleValue::new(format.name()).help(format.about()));
+    PossibleValuesParser::new(names)
+        .try_map(|name| export::format(&name).ok_or("not a format of this program"))
 }
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = Recording::open(&self.file, &self.reading, Detail::default())?;
-        let mut text = Vec::new();
-        self.graph.write(&recording.model, &mut text)?;
-        let written = match self.format {
-            Format::Dot => text,
-            Format::Svg => svg(&text)?,
-        };
-        match &self.output {
-            Some(path) => File::create(path)
-                .and_then(|mut file| file.write_all(&written))
-                .with_context(|| format!("cannot write {}", path.display()))?,
-            None => terminal::to_stdout(|out| out.write_all(&written))?,
+        let takes = |choice| self.format.choices().contains(&choice);
+        for (given, choice, option) in [
+            (self.graph.is_some(), Choice::Graph, "--graph"),
+            (self.stacks.is_some(), Choice::Stacks, "--stacks"),
+        ] {
+            let format = self.format.name();
+            ensure!(
+                !given || takes(choice),
+                "{option} cannot be used with --format {format}"
+            );
         }
-        recording.is_whole("graph")?;
+        ensure!(
+            self.output.is_some() || !self.format.is_binary() || !io::stdout().is_terminal(),
+            "--format {} is not for a terminal; name a file with -o",
+            self.format.name()
+        );
+        let options = Options {
+            graph: self.graph.unwrap_or_default(),
+            stacks: self.stacks.unwrap_or_default(),
+        };
+        let recording = Recording::open(&self.file, &self.reading, self.format.detail())?;
+        let output = self.output.as_deref();
+        write(self.format, &recording.model, &options, output)?;
+        let shows = match takes(Choice::Graph) {
+            true => "graph",
+            false => "file",
+        };
+        recording.is_whole(shows)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Graph {
-    fn write(self, model: &Model, out: &mut dyn Write) -> io::Result<()> {
-        match self {
-            Graph::Threads => views::graph::threads::write(model, out),
-            Graph::Sync => views::graph::sync::write(model, out),
-            Graph::Waits => views::graph::waits::write(model, out),
+/// Writes a model to a file, or to standard output.
+fn write(
+    format: &dyn Exporter,
+    model: &Model,
+    options: &Options,
+    output: Option<&Path>,
+) -> anyhow::Result<()> {
+    let mut missing = None;
+    let mut export = |out: &mut dyn Write| match format.write(model, options, out) {
+        Ok(()) => out.flush(),
+        Err(Error::Write(error)) => Err(error),
+        Err(error) => {
+            missing = Some(anyhow!("{error}"));
+            Ok(())
         }
+    };
+    match output {
+        Some(path) => export(&mut BufWriter::new(Created { path, file: None }))
+            .with_context(|| format!("cannot write {}", path.display()))?,
+        None => terminal::to_stdout(export)?,
     }
+    missing.map_or(Ok(()), Err)
 }
 
-/// The picture that Graphviz makes of a graph.
-fn svg(graph: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let child = Command::new("dot")
-        .arg("-Tsvg")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = match child {
-        Ok(child) => child,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "--format svg needs Graphviz's program dot, which was not found; install graphviz, \
-             or write the graph with --format dot and draw it elsewhere"
-        ),
-        Err(error) => return Err(error).context("cannot run Graphviz's program dot"),
-    };
-    // It reads all before it writes, and its warnings are short: no pipe fills up meanwhile.
-    let sent = child.stdin.take().map(|mut input| input.write_all(graph));
-    let output = child
-        .wait_with_output()
-        .context("Graphviz's program dot ended early")?;
-    ensure!(
-        output.status.success() && !output.stdout.is_empty(),
-        "Graphviz could not draw the graph: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    sent.transpose()
-        .context("Graphviz did not read the whole graph")?;
-    Ok(output.stdout)
+/// A file that is created when the first bytes are written, so that an export that fails before leaves
+/// an earlier file as it is.
+struct Created<'p> {
+    path: &'p Path,
+    file: Option<File>,
+}
+
+impl Write for Created<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(File::create(self.path)?),
+        };
+        file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), File::flush)
+    }
 }

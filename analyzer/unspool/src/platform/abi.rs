@@ -1,6 +1,6 @@
-//! What of a target's calling convention a recorder must know, as data.
+//! The facts about a target's calling convention that a recorder needs, as data.
 //!
-//! Apart so that nothing else in the collector asks which architecture it is.
+//! Apart so that no other part of the collector depends on the architecture.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use unspool_unwind::RegisterFile;
 
 use super::Architecture;
 
-/// The registers with a role, resolved in the target's own description.
+/// The registers with a role, looked up in the target's own description.
 #[derive(Debug, Clone)]
 pub(crate) struct Abi {
     pub(crate) platform: &'static Architecture,
@@ -19,16 +19,16 @@ pub(crate) struct Abi {
     pc: Register,
     sp: Register,
     args: Vec<Register>,
-    /// Of a system call that is about to be made: its number and its first arguments.
+    /// Registers of a system call that is about to be made: its number, then its first arguments.
     asking: Vec<Register>,
     result: Register,
     flags: Option<Register>,
     thread_pointer: Option<Register>,
-    /// The number of the system call a thread is in, where that is no argument register.
+    /// The register with the number of a system call in progress, if it is no argument register.
     call: Option<Register>,
-    /// What an unwinder and an argument reader want, by number.
+    /// The registers needed to unwind and to read arguments, ordered by number.
     wanted: Vec<Register>,
-    /// All, by name: looked up for every event.
+    /// All registers by name. Every event looks some of them up.
     named: HashMap<String, Register>,
     description: TargetDescription,
 }
@@ -57,7 +57,7 @@ impl Abi {
         let mut wanted: Vec<Register> = all.cloned().collect();
         wanted.sort_unstable_by_key(|register| register.number);
         wanted.dedup_by_key(|register| register.number);
-        // The first of a name counts.
+        // If a name occurs twice, the first register counts.
         let named = description.registers.iter().rev();
         Some(Self {
             platform,
@@ -83,7 +83,7 @@ impl Abi {
         registers.value(&self.pc)
     }
 
-    /// Registers of which only program counter and stack pointer are known.
+    /// Registers of which only the program counter and the stack pointer are known.
     pub(crate) fn registers_at(&self, pc: u64, sp: u64) -> Registers {
         let mut registers = Registers::unknown();
         for (register, value) in [(&self.pc, pc), (&self.sp, sp)] {
@@ -100,7 +100,7 @@ impl Abi {
         registers.value(&self.sp)
     }
 
-    /// The first `count` arguments of the function whose first instruction is next.
+    /// The first `count` arguments, before the first instruction of a function.
     pub(crate) fn args(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
         self.args
             .iter()
@@ -109,12 +109,12 @@ impl Abi {
             .collect()
     }
 
-    /// What the function returns whose last instruction is next.
+    /// The result, before the last instruction of a function.
     pub(crate) fn result(&self, registers: &Registers) -> Option<u64> {
         registers.value(&self.result)
     }
 
-    /// The flags that instructions depend on, where any instruction may.
+    /// The flags register, on architectures where any instruction may depend on it.
     pub(crate) fn flags(&self, registers: &Registers) -> Option<u64> {
         registers.value(self.flags.as_ref()?)
     }
@@ -124,7 +124,7 @@ impl Abi {
         registers.value(self.asking.first()?)
     }
 
-    /// Its first `count` arguments.
+    /// The first `count` arguments of the system call that is next.
     pub(crate) fn call_arguments(&self, registers: &Registers, count: usize) -> Option<Vec<u64>> {
         let arguments = self.asking.iter().skip(1).take(count);
         arguments
@@ -136,7 +136,7 @@ impl Abi {
         wire(Some(&self.result))
     }
 
-    /// The number of a register by its DWARF number.
+    /// Converts a DWARF register number to the target's number.
     pub(crate) fn dwarf_number(&self, number: u8) -> Option<u16> {
         let name = RegisterFile::name(self.arch, number)?;
         self.description
@@ -156,7 +156,7 @@ impl Abi {
         wire(self.asking.get(index + 1))
     }
 
-    /// An address of so many bits as the target's have.
+    /// Truncates an address to the target's address size.
     pub(crate) fn wrap(&self, address: u64) -> u64 {
         if self.pointer == 4 {
             address & 0xffff_ffff
@@ -169,7 +169,7 @@ impl Abi {
         registers.value(self.thread_pointer.as_ref()?)
     }
 
-    /// The numbers of the registers that a tracepoint collects: what an unwinder and an argument reader want.
+    /// The numbers of the registers that a tracepoint collects, to unwind and to read arguments.
     pub(crate) fn trace_registers(&self) -> Vec<u32> {
         self.wanted.iter().map(|register| register.number).collect()
     }
@@ -179,12 +179,12 @@ impl Abi {
         wire(Some(&self.sp))
     }
 
-    /// The number of the register of an argument.
+    /// The number of an argument's register.
     pub(crate) fn argument_number(&self, index: usize) -> u16 {
         wire(self.args.get(index))
     }
 
-    /// The registers that a tracepoint collected, of a whole `g` packet.
+    /// The registers that a tracepoint collected, from a whole `g` packet.
     pub(crate) fn traced(&self, all: &[u8]) -> Registers {
         let mut registers = Registers::unknown();
         for register in &self.wanted {
@@ -195,7 +195,8 @@ impl Abi {
         registers
     }
 
-    /// The registers that a look brought, of a whole `g` packet: those, and which system call the thread is in.
+    /// The registers of a snapshot, from a whole `g` packet: the registers that a tracepoint
+    /// collects, and the number of the thread's system call.
     pub(crate) fn looked(&self, all: &[u8]) -> Registers {
         let mut registers = self.traced(all);
         if let Some(register) = &self.call
@@ -206,7 +207,7 @@ impl Abi {
         registers
     }
 
-    /// The word that a thread with these registers may wait at.
+    /// The address of the futex word at which a thread with these registers may wait.
     pub(crate) fn waits_at(&self, registers: &Registers) -> Option<u64> {
         let value = |name: &str| registers.value(self.named.get(name)?);
         super::syscall::likely_futex(self.arch, &value)
@@ -225,7 +226,7 @@ impl Abi {
         }
     }
 
-    /// The registers a stop reply brought along.
+    /// The registers that a stop reply contained.
     pub(crate) fn expedited(&self, pairs: &[(u32, Vec<u8>)]) -> Registers {
         let mut registers = Registers::unknown();
         for (number, bytes) in pairs {
@@ -236,7 +237,7 @@ impl Abi {
         registers
     }
 
-    /// Whether an unwinder and an argument reader have all they want in `registers`.
+    /// True if `registers` has all registers needed to unwind and to read arguments.
     pub(crate) fn suffices(&self, registers: &Registers) -> bool {
         let file = self.register_file(registers);
         let all = (0..40).filter(|n| RegisterFile::name(self.arch, *n).is_some());
@@ -259,7 +260,8 @@ impl Abi {
     pub(crate) fn breakpoint(&self, address: u64, thumb: Option<u16>) -> Breakpoint {
         let size = match (self.arch, thumb) {
             (Arch::X86_64, _) => 1,
-            // 11101, 11110 and 11111 in the top five bits begin a 32-bit instruction (ARM DDI 0406, A6.1).
+            // 11101, 11110 and 11111 in the top five bits begin a 32-bit instruction (ARM DDI 0406,
+            // A6.1).
             (Arch::Arm, Some(halfword)) if halfword >> 11 >= 0b11101 => 3,
             (Arch::Arm, Some(_)) => 2,
             _ => 4,
@@ -267,7 +269,7 @@ impl Abi {
         Breakpoint::software(address, size)
     }
 
-    /// A pointer from target memory; all supported targets are little-endian.
+    /// Decodes the pointer at `index` in target memory. All supported targets are little-endian.
     pub(crate) fn pointer_at(&self, bytes: &[u8], index: usize) -> Option<u64> {
         let at = index.checked_mul(self.pointer)?;
         let mut value = [0; 8];
@@ -278,7 +280,7 @@ impl Abi {
     }
 }
 
-/// A register's number as agent expressions have it; none has the last one.
+/// The number of a register in agent expressions; `u16::MAX` if there is no register.
 fn wire(register: Option<&Register>) -> u16 {
     register
         .and_then(|register| u16::try_from(register.number).ok())

@@ -1,49 +1,50 @@
-//! The system call that a stopped thread is in, told by its registers.
+//! Finds the system call of a stopped thread from its registers.
 //!
-//! Beside `collect` and `model` because both ask: the collector to read at once what a thread waits at,
-//! the model to say what each thread does. How a stop inside a system call looks differs by kernel:
-//! x86-64 shows the result "restart me" and keeps the number in `orig_rax`; the ARMs have gone back to the
-//! `svc` already (Linux, arch/*/kernel/signal.c); under QEMU's user mode the program counter is behind it.
+//! Beside `collect` and `model` because both need it: the collector reads at once the memory at
+//! which a thread waits, and the model says what each thread does. The registers of a stop inside a
+//! system call differ by kernel. x86-64 has a restart code as the result and keeps the number in
+//! `orig_rax`. ARM and AArch64 have already moved the program counter back to the `svc` (Linux,
+//! arch/*/kernel/signal.c). In QEMU's user mode the program counter is behind the `svc`.
 
 use unspool_image::Arch;
 
 use super::architecture::{Architecture, Stop, SystemCalls};
 
-/// A system call that a thread is in.
+/// A system call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Its number on the thread's architecture.
     pub number: u64,
-    /// Its arguments; of a restarted one (`restart_syscall`) those of the call that is restarted.
+    /// Its arguments. `restart_syscall` has those of the call that it restarts.
     pub args: [u64; 6],
 }
 
-/// A wait at a futex.
+/// A wait at a futex word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Futex {
     /// Address of the word.
     pub address: u64,
-    /// The word's value for which the thread waits; of a priority-inheritance lock, nothing.
+    /// The word's value for which the thread waits; `None` for a priority-inheritance lock.
     pub expected: Option<u32>,
-    /// Only wakes of certain kinds end it (`FUTEX_WAIT_BITSET`).
+    /// Only wakes with certain bits end the wait (`FUTEX_WAIT_BITSET`).
     pub has_bits: bool,
     /// Threads of other processes may wait and wake here.
     pub shared: bool,
-    /// It ends after a while by itself.
+    /// The wait has a time limit.
     pub timed: bool,
-    /// The kernel hands over a lock whose owner's id stands in the word (`FUTEX_LOCK_PI`).
+    /// The kernel hands over a lock whose owner's id is in the word (`FUTEX_LOCK_PI`).
     pub inherits: bool,
 }
 
-/// How much is to be read around a word that a thread waits at: every object that has one fits.
+/// Number of bytes to read before a futex word. They cover every object that contains one.
 pub const BEFORE: u64 = 48;
-/// How much from the word on.
+/// Number of bytes to read from the word on.
 pub const AFTER: u64 = 64;
 
-/// `-EINTR` and the kernel's own results by which a system call is restarted (include/linux/errno.h).
+/// `-EINTR` and the kernel's own results that restart a system call (include/linux/errno.h).
 const INTERRUPTED: [i64; 5] = [-4, -512, -513, -514, -516];
 
-/// Calls that may wait for the file in their first argument.
+/// Calls that may wait for the file given by their first argument.
 const ON_FILES: [&str; 36] = [
     "read",
     "readv",
@@ -87,8 +88,8 @@ fn convention(arch: Arch) -> Option<&'static SystemCalls> {
     Some(&Architecture::of(arch)?.system_call)
 }
 
-/// The system call that a thread with these registers is in; `None` if it executes the program. `code`
-/// gives the bytes of the program at an address.
+/// The system call of a thread with these registers; `None` if the thread executes the program.
+/// `code` returns the bytes of the program at an address.
 pub fn of(
     arch: Arch,
     register: &dyn Fn(&str) -> Option<u64>,
@@ -109,7 +110,7 @@ pub fn of(
     }
 }
 
-/// What the thread's registers say of a system call if it is in one.
+/// The system call in a thread's registers, valid only if the thread is in one.
 fn unchecked(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<Call> {
     let convention = convention(arch)?;
     let number = register(convention.number_inside)?;
@@ -124,7 +125,7 @@ fn unchecked(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<Call>
     Some(Call { number, args })
 }
 
-/// Where a thread with these registers may wait, known before the program's code is.
+/// The address at which a thread with these registers may wait. Does not need the program's code.
 pub fn likely_futex(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<u64> {
     let call = match convention(arch)?.stop {
         Stop::Result(_) => of(arch, register, &mut |_, _| None),
@@ -140,24 +141,24 @@ impl Call {
         (convention(arch)?.name)(number)
     }
 
-    /// The descriptor of the file that it works on, if its first argument is one.
+    /// The descriptor in its first argument, if the call works on a file.
     pub fn descriptor(&self, arch: Arch) -> Option<i32> {
         let on_file = ON_FILES.contains(&self.name(arch)?);
         on_file.then_some(self.args[0] as i32)
     }
 
-    /// Whether it does nothing but wait for time to pass: `nanosleep` and its kin.
+    /// True if it only waits for time to pass, such as `nanosleep`.
     pub fn sleeps(&self, arch: Arch) -> bool {
         convention(arch).is_some_and(|convention| convention.sleeps.contains(&self.number))
     }
 
-    /// Whether it goes on with a call that was interrupted; which one is told by the code only.
+    /// True if it continues an interrupted call. Only the code shows which one.
     pub fn restarts(&self, arch: Arch) -> bool {
         convention(arch).is_some_and(|convention| convention.restart == self.number)
     }
 
-    /// The wait at a futex that it is, if it is one. A restarted call is believed to be a wait with a
-    /// time limit if its arguments look so.
+    /// The wait at a futex, if the call is one. A restarted call counts as a wait with a time limit
+    /// if its arguments look like it.
     pub fn futex(&self, arch: Arch) -> Option<Futex> {
         let convention = convention(arch)?;
         if !convention.futexes.contains(&self.number) && !self.restarts(arch) {

@@ -8,8 +8,34 @@ pub mod waits;
 
 use std::io::{self, Write};
 
+use clap::ValueEnum;
+
 use super::names::shorten;
 use super::text::line::{clean, width};
+use crate::model::Model;
+
+/// A graph of a recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Graph {
+    /// Which thread created which, with the stack of each creation
+    #[default]
+    Threads,
+    /// Threads and the objects they use; wider lines mean longer waits
+    Sync,
+    /// Which threads made which wait, and deadlocks
+    Waits,
+}
+
+impl Graph {
+    /// Writes it as DOT.
+    pub fn write(self, model: &Model, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Graph::Threads => threads::write(model, out),
+            Graph::Sync => sync::write(model, out),
+            Graph::Waits => waits::write(model, out),
+        }
+    }
+}
 
 /// Maximum width of a label. Longer names are cut, longer texts are broken into lines.
 const MAX_LABEL_WIDTH: usize = 44;
