@@ -4,8 +4,12 @@
 //! the written file is never in memory as a whole. To add one: a file here, and its line in
 //! [`FORMATS`].
 
+mod chrome;
 mod dot;
+mod folded;
+mod perfetto;
 mod svg;
+mod tracks;
 
 use std::fmt::Debug;
 use std::io::{self, Write};
@@ -17,7 +21,13 @@ use super::graph::Graph;
 use crate::model::{Detail, Model};
 
 /// All formats, in the order of the help text.
-pub static FORMATS: &[&dyn Exporter] = &[&dot::Dot, &svg::Svg];
+pub static FORMATS: &[&dyn Exporter] = &[
+    &dot::Dot,
+    &svg::Svg,
+    &folded::Folded,
+    &perfetto::Perfetto,
+    &chrome::Chrome,
+];
 
 /// A format of other programs.
 pub trait Exporter: Debug + Sync {

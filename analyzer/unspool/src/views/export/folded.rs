@@ -1,0 +1,110 @@
+//! Folded stacks for flame graphs: one line a stack, outermost frame first, and a number.
+//!
+//! The first frame is the thread's identity, the last one the awaited object or the created thread.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use super::tracks;
+use super::{Choice, Error, Exporter, Options, Stacks};
+use crate::model::{Backtrace, Model};
+use crate::views::text::line::clean;
+use crate::views::wording;
+
+#[derive(Debug)]
+pub(super) struct Folded;
+
+impl Exporter for Folded {
+    fn name(&self) -> &'static str {
+        "folded"
+    }
+
+    fn about(&self) -> &'static str {
+        "One line a stack, with a number: for flame graphs and speedscope"
+    }
+
+    fn choices(&self) -> &'static [Choice] {
+        &[Choice::Stacks]
+    }
+
+    fn write(&self, model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+        // Different paths may have the same names.
+        let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+        match options.stacks {
+            Stacks::Waits => waits(model, &mut lines),
+            Stacks::Creations => creations(model, &mut lines),
+        }
+        for (stack, number) in lines {
+            writeln!(out, "{stack} {number}")?;
+        }
+        Ok(())
+    }
+}
+
+fn waits(model: &Model, lines: &mut BTreeMap<String, u64>) {
+    let sync = &model.sync;
+    for used in &sync.uses {
+        let object = tracks::object(model, used.object);
+        for share in used.shares.iter().filter(|share| share.waited_ns > 0) {
+            let identity = sync.identities.get(share.identity);
+            let thread = identity.and_then(|(_, first, _)| model.thread(*first));
+            let thread = thread.map_or(String::new(), |thread| {
+                wording::title(model, thread, usize::MAX)
+            });
+            let line = folded(&thread, sync.path(used), &object);
+            *lines.entry(line).or_default() += share.waited_ns;
+        }
+    }
+}
+
+fn creations(model: &Model, lines: &mut BTreeMap<String, u64>) {
+    for thread in &model.threads {
+        let Some(stack) = thread.creation_stack() else {
+            continue;
+        };
+        let creator = thread.creator().and_then(|creator| model.thread(creator));
+        let creator = creator.map_or("unknown thread".to_owned(), |creator| {
+            wording::title(model, creator, usize::MAX)
+        });
+        let created = format!("creates {}", wording::title(model, thread, usize::MAX));
+        *lines.entry(folded(&creator, stack, &created)).or_default() += 1;
+    }
+}
+
+fn folded(first: &str, stack: &Backtrace, last: &str) -> String {
+    let frames = stack.frames.iter().rev();
+    let mut line = frame(first);
+    for name in frames.map(|named| tracks::function(&named.place)) {
+        line.push(';');
+        line.push_str(&frame(&name));
+    }
+    line.push(';');
+    line.push_str(&frame(last));
+    line
+}
+
+/// A name without the separators of the format. A space may stand in a name, but not a semicolon.
+fn frame(name: &str) -> String {
+    clean(name).replace(';', ":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::NamedFrame;
+
+    #[test]
+    fn separators_in_names_separate_nothing() {
+        assert_eq!(
+            folded("a;b", &Backtrace::default(), "c\nd")
+                .split(';')
+                .count(),
+            2
+        );
+        assert_eq!(
+            folded("a;b", &Backtrace::default(), "c\nd").lines().count(),
+            1
+        );
+        let _: Option<NamedFrame> = None;
+    }
+}

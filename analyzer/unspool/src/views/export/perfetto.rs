@@ -1,0 +1,398 @@
+//! Perfetto's trace format, protobuf (protos/perfetto/trace/ in Perfetto's source).
+//!
+//! Waits are slices of the threads' tracks. The kernel's schedule goes out as the ftrace events that
+//! the trace processor computes thread states from: `sched_switch` and `sched_waking`. Packets need
+//! no order, because the trace processor sorts them by time.
+
+mod proto;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use self::proto::{Message, field};
+use super::tracks::{self, Tracks};
+use super::{Error, Exporter, Options};
+use crate::model::schedule::{Interval, RunState};
+use crate::model::sync::WaitSpan;
+use crate::model::{Detail, Model, ThreadIndex};
+use crate::views::finding_text;
+
+/// Events of a processor that go into one packet.
+const BUNDLE: usize = 256;
+
+/// Our tracks. Those of threads follow.
+const PROCESS: u64 = 1;
+const RUNNING: u64 = 2;
+const FINDINGS: u64 = 3;
+const THREADS: u64 = 16;
+
+/// `TrackEvent.Type`
+const BEGIN: u64 = 1;
+const END: u64 = 2;
+const INSTANT: u64 = 3;
+const COUNTER: u64 = 4;
+
+/// States of a thread that leaves a processor, as `sched_switch` has them (include/linux/sched.h).
+const STILL_RUNNABLE: u64 = 0;
+const BLOCKED: u64 = 1;
+const ENDED: u64 = 16;
+
+#[derive(Debug)]
+pub(super) struct Perfetto;
+
+impl Exporter for Perfetto {
+    fn name(&self) -> &'static str {
+        "perfetto"
+    }
+
+    fn about(&self) -> &'static str {
+        "Perfetto's trace: thread states, waits, wake-ups, findings, for ui.perfetto.dev and SQL"
+    }
+
+    fn detail(&self) -> Detail {
+        Detail {
+            journal: true,
+            ..Detail::default()
+        }
+    }
+
+    fn is_binary(&self) -> bool {
+        true
+    }
+
+    fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {
+        let mut trace = Trace {
+            model,
+            tracks: Tracks::of(model),
+            out,
+            flows: 0,
+        };
+        trace.descriptors()?;
+        trace.lives()?;
+        let waits = tracks::waits(model);
+        for waits in &waits {
+            trace.waits(waits)?;
+        }
+        trace.schedule()?;
+        for (ns, running) in tracks::running(model) {
+            trace.event(ns, COUNTER, RUNNING, |event| {
+                event.double(field::DOUBLE_COUNTER_VALUE, running);
+            })?;
+        }
+        trace.findings(&waits)
+    }
+}
+
+struct Trace<'a> {
+    model: &'a Model,
+    tracks: Tracks,
+    out: &'a mut dyn Write,
+    flows: u64,
+}
+
+impl Trace<'_> {
+    fn packet(&mut self, fill: impl FnOnce(&mut Message)) -> Result<(), Error> {
+        let mut packet = Message::default();
+        packet.number(field::SEQUENCE_ID, 1);
+        fill(&mut packet);
+        let mut trace = Message::default();
+        trace.bytes(field::PACKET, &packet.into_bytes());
+        self.out.write_all(&trace.into_bytes())?;
+        Ok(())
+    }
+
+    fn descriptor(
+        &mut self,
+        track: u64,
+        fill: impl FnOnce(&mut Message, &Tracks),
+    ) -> Result<(), Error> {
+        let mut descriptor = Message::default();
+        descriptor.number(field::UUID, track);
+        fill(&mut descriptor, &self.tracks);
+        self.packet(|packet| packet.bytes(field::TRACK_DESCRIPTOR, &descriptor.into_bytes()))
+    }
+
+    fn descriptors(&mut self) -> Result<(), Error> {
+        self.packet(|packet| packet.number(field::SEQUENCE_FLAGS, 1))?;
+        self.descriptor(PROCESS, |track, tracks| {
+            track.message(field::PROCESS, |process| {
+                process.number(field::PROCESS_PID, tracks.pid);
+                process.text(field::PROCESS_NAME, &tracks.process);
+            });
+        })?;
+        for index in 0..self.tracks.threads.len() {
+            self.descriptor(THREADS + index as u64, |track, tracks| {
+                let thread = &tracks.threads[index];
+                track.message(field::THREAD, |message| {
+                    message.number(field::THREAD_PID, tracks.pid);
+                    message.number(field::THREAD_TID, thread.id);
+                    message.text(field::THREAD_NAME, &thread.name);
+                });
+            })?;
+        }
+        self.descriptor(RUNNING, |track, _| {
+            track.number(field::PARENT_UUID, PROCESS);
+            track.text(field::TRACK_NAME, "running threads");
+            track.message(field::COUNTER, |_| {});
+        })?;
+        self.descriptor(FINDINGS, |track, _| {
+            track.number(field::PARENT_UUID, PROCESS);
+            track.text(field::TRACK_NAME, "findings");
+        })
+    }
+
+    fn event(
+        &mut self,
+        ns: u64,
+        kind: u64,
+        track: u64,
+        fill: impl FnOnce(&mut Message),
+    ) -> Result<(), Error> {
+        self.packet(|packet| {
+            packet.number(field::TIMESTAMP, ns);
+            packet.message(field::TRACK_EVENT, |event| {
+                event.number(field::EVENT_TYPE, kind);
+                event.number(field::TRACK_UUID, track);
+                fill(event);
+            });
+        })
+    }
+
+    /// Beginnings of threads, with a flow from the thread that created each.
+    fn lives(&mut self) -> Result<(), Error> {
+        for (index, thread) in self.model.threads.iter().enumerate() {
+            let Some(first_ns) = thread.started_ns.or(thread.created_ns) else {
+                continue;
+            };
+            let mut facts = vec![("key", thread.key.to_string())];
+            facts.extend(thread.tid.map(|tid| ("tid", tid.to_string())));
+            let frame = thread
+                .creation_stack()
+                .and_then(|stack| stack.frames.first());
+            let place = frame.map(|frame| ("created_in", crate::model::sync::place(frame)));
+            facts.extend(place);
+            let creator = thread.creator().zip(thread.created_ns);
+            if creator.is_some() {
+                self.flows += 1;
+            }
+            let flow = self.flows;
+            if let Some((ThreadIndex(creator), created_ns)) = creator {
+                let name = format!("creates {}", self.tracks.threads[index].name);
+                self.event(created_ns, INSTANT, THREADS + creator as u64, |event| {
+                    event.text(field::CATEGORIES, "life");
+                    event.text(field::EVENT_NAME, &name);
+                    event.fixed(field::FLOW_IDS, flow);
+                })?;
+            }
+            self.event(first_ns, INSTANT, THREADS + index as u64, |event| {
+                event.text(field::CATEGORIES, "life");
+                event.text(field::EVENT_NAME, "starts");
+                annotate(event, &facts);
+                if creator.is_some() {
+                    event.fixed(field::TERMINATING_FLOW_IDS, flow);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The waits of one thread as nested slices. A wait ends with a flow from the waker.
+    fn waits(&mut self, waits: &[WaitSpan]) -> Result<(), Error> {
+        let mut open: Vec<WaitSpan> = Vec::new();
+        for wait in waits {
+            while let Some(ended) = open.pop_if(|open| open.to_ns <= wait.from_ns) {
+                self.wait_ends(&ended)?;
+            }
+            let limit = open.last().map_or(u64::MAX, |outer| outer.to_ns);
+            let wait = WaitSpan {
+                to_ns: wait.to_ns.min(limit),
+                ..*wait
+            };
+            let object = self.model.sync.used(wait.used).object;
+            let name = tracks::object(self.model, object);
+            let facts = tracks::facts(self.model, &self.tracks, &wait);
+            let track = THREADS + wait.thread.0 as u64;
+            self.event(wait.from_ns, BEGIN, track, |event| {
+                event.text(field::CATEGORIES, "wait");
+                event.text(field::EVENT_NAME, &name);
+                annotate(event, &facts);
+            })?;
+            open.push(wait);
+        }
+        while let Some(ended) = open.pop() {
+            self.wait_ends(&ended)?;
+        }
+        Ok(())
+    }
+
+    fn wait_ends(&mut self, wait: &WaitSpan) -> Result<(), Error> {
+        let track = THREADS + wait.thread.0 as u64;
+        let Some(ThreadIndex(waker)) = wait.waker else {
+            return self.event(wait.to_ns, END, track, |_| {});
+        };
+        self.flows += 1;
+        let flow = self.flows;
+        let name = format!("wakes {}", self.tracks.threads[wait.thread.0].name);
+        self.event(wait.to_ns, INSTANT, THREADS + waker as u64, |event| {
+            event.text(field::CATEGORIES, "wake");
+            event.text(field::EVENT_NAME, &name);
+            event.fixed(field::FLOW_IDS, flow);
+        })?;
+        self.event(wait.to_ns, END, track, |event| {
+            event.fixed(field::TERMINATING_FLOW_IDS, flow);
+        })
+    }
+
+    fn schedule(&mut self) -> Result<(), Error> {
+        let mut turns: BTreeMap<u32, Vec<Turn>> = BTreeMap::new();
+        let mut wakes = Vec::new();
+        for (index, intervals) in self.model.schedule.threads.iter().enumerate() {
+            let id = self.tracks.threads.get(index).map_or(0, |track| track.id);
+            let has_ended = self.model.threads[index].ended_ns.is_some();
+            for (at, interval) in intervals.iter().enumerate() {
+                let next = intervals.get(at + 1);
+                match interval.state {
+                    RunState::Running { cpu } => turns.entry(cpu).or_default().push(Turn {
+                        from_ns: interval.from_ns,
+                        to_ns: interval.to_ns,
+                        id,
+                        leaves: leaves(interval, next, has_ended),
+                    }),
+                    RunState::Woken { waker } => {
+                        let waker = waker.map_or(0, |tid| self.tracks.id_at(tid, interval.from_ns));
+                        wakes.push((interval.from_ns, waker, id));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for wakes in wakes.chunks(BUNDLE) {
+            self.bundle(0, |bundle| {
+                for &(ns, waker, id) in wakes {
+                    bundle.message(field::FTRACE_EVENT, |event| {
+                        event.number(field::FTRACE_TIMESTAMP, ns);
+                        event.number(field::FTRACE_PID, waker);
+                        event.message(field::SCHED_WAKING, |waking| {
+                            waking.number(field::WAKING_PID, id);
+                            waking.number(field::WAKING_SUCCESS, 1);
+                        });
+                    });
+                }
+            })?;
+        }
+        for (cpu, mut turns) in turns {
+            turns.sort_unstable_by_key(|turn| turn.from_ns);
+            self.processor(cpu, &turns)?;
+        }
+        Ok(())
+    }
+
+    /// What one processor ran, as switches from thread to thread.
+    fn processor(&mut self, cpu: u32, turns: &[Turn]) -> Result<(), Error> {
+        let other = self.tracks.other;
+        let mut switches: Vec<Switch> = Vec::new();
+        for (at, turn) in turns.iter().enumerate() {
+            let before = at.checked_sub(1).and_then(|before| turns.get(before));
+            if before.is_none_or(|before| before.to_ns < turn.from_ns) {
+                switches.push(Switch {
+                    ns: turn.from_ns,
+                    from: (other, BLOCKED),
+                    to: turn.id,
+                });
+            }
+            let next = turns.get(at + 1).filter(|next| next.from_ns <= turn.to_ns);
+            switches.push(Switch {
+                ns: turn.to_ns,
+                from: (turn.id, turn.leaves),
+                to: next.map_or(other, |next| next.id),
+            });
+            if switches.len() >= BUNDLE {
+                self.switches(cpu, &std::mem::take(&mut switches))?;
+            }
+        }
+        self.switches(cpu, &switches)
+    }
+
+    fn switches(&mut self, cpu: u32, switches: &[Switch]) -> Result<(), Error> {
+        self.bundle(cpu, |bundle| {
+            for switch in switches {
+                bundle.message(field::FTRACE_EVENT, |event| {
+                    event.number(field::FTRACE_TIMESTAMP, switch.ns);
+                    event.number(field::FTRACE_PID, switch.from.0);
+                    event.message(field::SCHED_SWITCH, |message| {
+                        message.number(field::PREV_PID, switch.from.0);
+                        message.number(field::PREV_PRIO, 120);
+                        message.number(field::PREV_STATE, switch.from.1);
+                        message.number(field::NEXT_PID, switch.to);
+                        message.number(field::NEXT_PRIO, 120);
+                    });
+                });
+            }
+        })
+    }
+
+    fn bundle(&mut self, cpu: u32, fill: impl FnOnce(&mut Message)) -> Result<(), Error> {
+        self.packet(|packet| {
+            packet.message(field::FTRACE_EVENTS, |bundle| {
+                bundle.number(field::FTRACE_CPU, cpu.into());
+                fill(bundle);
+            });
+        })
+    }
+
+    fn findings(&mut self, waits: &[Vec<WaitSpan>]) -> Result<(), Error> {
+        for finding in &self.model.findings {
+            let (ns, thread) = tracks::time_of(self.model, waits, finding);
+            let thread = thread.and_then(|thread| self.tracks.threads.get(thread.0));
+            let mut facts = vec![
+                ("text", finding_text::text(self.model, finding)),
+                ("proved", finding.proved.to_string()),
+            ];
+            facts.extend(thread.map(|thread| ("thread", thread.name.clone())));
+            self.event(ns, INSTANT, FINDINGS, |event| {
+                event.text(field::CATEGORIES, "finding");
+                event.text(field::EVENT_NAME, finding.kind.as_str());
+                annotate(event, &facts);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A thread's time on a processor.
+struct Turn {
+    from_ns: u64,
+    to_ns: u64,
+    id: u64,
+    /// Its state afterwards.
+    leaves: u64,
+}
+
+struct Switch {
+    ns: u64,
+    /// The thread that leaves the processor, and its state.
+    from: (u64, u64),
+    to: u64,
+}
+
+/// The state in which a thread leaves its processor.
+fn leaves(turn: &Interval, next: Option<&Interval>, has_ended: bool) -> u64 {
+    match next
+        .filter(|next| next.from_ns == turn.to_ns)
+        .map(|next| next.state)
+    {
+        Some(RunState::Preempted) => STILL_RUNNABLE,
+        Some(_) => BLOCKED,
+        None if has_ended => ENDED,
+        None => STILL_RUNNABLE,
+    }
+}
+
+fn annotate(event: &mut Message, facts: &[(&'static str, String)]) {
+    for (name, value) in facts {
+        event.message(field::DEBUG_ANNOTATIONS, |annotation| {
+            annotation.text(field::ANNOTATION_NAME, name);
+            annotation.text(field::ANNOTATION_STRING, value);
+        });
+    }
+}
