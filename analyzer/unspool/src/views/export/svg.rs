@@ -45,14 +45,14 @@ fn draw(graph: &[u8]) -> Result<Vec<u8>, Error> {
                  write the graph with --format dot and draw it elsewhere"
                     .to_owned()
             }
-            _ => format!("cannot run Graphviz' program dot: {error}"),
+            _ => format!("cannot run Graphviz's program dot: {error}"),
         })
     })?;
     // It reads all before it writes, and its warnings are short: no pipe fills up meanwhile.
     let sent = child.stdin.take().map(|mut input| input.write_all(graph));
     let output = child
         .wait_with_output()
-        .map_err(|error| Error::Missing(format!("Graphviz' program dot went away: {error}")))?;
+        .map_err(|error| Error::Missing(format!("Graphviz's program dot ended early: {error}")))?;
     if !output.status.success() || output.stdout.is_empty() {
         let why = String::from_utf8_lossy(&output.stderr);
         let text = format!("Graphviz could not draw the graph: {}", why.trim());
