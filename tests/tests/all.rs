@@ -10,6 +10,7 @@ mod budget;
 mod callables;
 mod connections;
 mod creation;
+mod critical;
 mod findings;
 mod gdb_session;
 mod html;
@@ -47,6 +48,7 @@ fn main() {
         html::trials(),
         real::trials(),
         creation::trials(),
+        critical::trials(),
         connections::trials(),
         undisturbed::trials(),
     ]

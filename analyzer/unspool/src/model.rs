@@ -8,6 +8,7 @@
 
 mod backtrace;
 pub mod calls;
+pub mod critical_path;
 mod cxx;
 pub mod disassembly;
 mod finding;
@@ -30,6 +31,8 @@ mod wait_graph;
 
 pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
+pub use critical_path::CriticalPath;
+use critical_path::{Bottleneck, Functions, Item, Segment};
 pub use finding::{
     Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, ObjectName,
     Shows,
@@ -43,6 +46,8 @@ pub use schedule::Schedule;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
 pub use timeline::{Cell, Timeline, Window};
+
+use std::sync::Arc;
 
 use unspool_capture::{Capture, Source};
 
@@ -61,6 +66,8 @@ pub struct Model {
     pub schedule: Schedule,
     /// Synchronization objects, and what threads and functions did with their time.
     pub sync: sync::Sync,
+    /// The chain of intervals that determines the wall time, if it is known.
+    pub critical_path: Option<CriticalPath>,
     /// The threads' states in an inspection; empty for a recording.
     pub inspection: Inspection,
     /// The findings, the gravest first.
@@ -285,6 +292,7 @@ impl Model {
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
+        model.find_critical_path(capture, detail);
         if model.schedule.lost > 0 {
             let text = format!(
                 "{} records of the kernel's schedule were lost, so it is not known which threads \
@@ -296,6 +304,94 @@ impl Model {
         note::arrange(&mut model.notes);
         model.add_hangs(None);
         model
+    }
+
+    /// Computes the critical path, and drops what only it needs.
+    fn find_critical_path(&mut self, capture: &Capture, detail: Detail) {
+        let marks = std::mem::take(&mut self.sync.call_marks);
+        if capture.header.source() != Source::Inspected {
+            let functions = Functions::of(&self.threads, marks, &self.sync.paths);
+            let journal = self.sync.journal.as_ref();
+            let facts = critical_path::Facts {
+                threads: &self.threads,
+                schedule: &self.schedule,
+                waits: journal.map_or(&[], |journal| &journal.waits),
+                uses: &self.sync.uses,
+                objects: &self.sync.objects,
+                identity_of: &self.sync.identity_of,
+                duration_ns: self.recording.duration_ns,
+                launched: self.recording.source == Some(Source::Launched),
+            };
+            self.critical_path = CriticalPath::of(&facts, functions);
+            let bottleneck = self.critical_path.as_ref().and_then(|path| path.bottleneck);
+            self.findings
+                .extend(bottleneck.map(|limit| self.bottleneck(limit)));
+            finding::sort(&mut self.findings);
+        }
+        if !detail.journal {
+            self.sync.journal = None;
+        }
+    }
+
+    /// The finding about what limits the run, with the stacks of who waits and of who is waited for.
+    fn bottleneck(&self, limit: Bottleneck) -> Finding {
+        let stack = |path: calls::PathId| self.sync.paths.get(path.0).cloned();
+        let mut finding = Finding {
+            kind: FindingKind::Bottleneck,
+            proved: false,
+            threads: Vec::new(),
+            circle: false,
+            objects: Vec::new(),
+            facts: Facts::Bottleneck(limit),
+            evidence: Vec::new(),
+        };
+        let mut shows = |thread: ThreadIndex, clause: String, stack: Option<Arc<Backtrace>>| {
+            finding.threads.push(thread);
+            finding.evidence.push(Evidence {
+                thread,
+                shows: Shows::Clause(clause),
+                stack: stack.filter(|stack| !stack.frames.is_empty()),
+            });
+        };
+        let path = self.critical_path.as_ref();
+        let segments = path.map_or(&[][..], |path| &path.segments);
+        let is_own = |segment: &&Segment| match limit.item {
+            Item::Threads(identity) => {
+                self.sync.identity_of.get(segment.thread.0) == Some(&identity)
+            }
+            Item::Function(function) => segment.function == Some(function),
+            Item::Lock(_) | Item::Processors => false,
+        };
+        let longest = segments.iter().filter(is_own).max_by_key(|s| s.length_ns());
+        if let Some(longest) = longest {
+            let creation = self.thread(longest.thread).map(|thread| &thread.creation);
+            let (clause, stack) = match creation {
+                Some(Creation::Seen { stack, .. }) => ("was created here", Some(stack.clone())),
+                _ => ("has the longest part of the critical path", None),
+            };
+            shows(longest.thread, clause.to_owned(), stack);
+        }
+        if let Item::Lock(lock) = limit.item {
+            let object = self.sync.object(lock);
+            let name = ObjectName {
+                kind: object.kind,
+                address: object.address,
+                name: self.sync.name(object),
+            };
+            if let Some(worst) = object.contention.first() {
+                let (waiter, holder) = worst.longest;
+                let waited = stack(self.sync.used(worst.waiter).path);
+                shows(waiter, format!("waited for {name}"), waited);
+                let taken = worst.holder.map(|taken| self.sync.used(taken).path);
+                let clause = match taken {
+                    Some(_) => format!("took {name}"),
+                    None => format!("gave up {name}"),
+                };
+                shows(holder, clause, taken.or(worst.ended).and_then(stack));
+            }
+            finding.objects.push(name);
+        }
+        finding
     }
 
     /// Adds the wait graph's findings, from the recording and from an inspection if there was one.

@@ -117,6 +117,8 @@ enum View {
     Objects,
     /// Waits for what other threads held, with the stacks of both
     Contention,
+    /// What determined the length of the run, and what would shorten it
+    Critical,
     /// Recorded functions: calls, times, callers
     Functions,
     /// Lines of a source file, with what happened on them
@@ -192,6 +194,11 @@ impl Cmd {
             (ReportFormat::Text, View::Contention) => {
                 to_output(output, |out| {
                     views::text::contention::write(model, out, &style)
+                })?;
+            }
+            (ReportFormat::Text, View::Critical) => {
+                to_output(output, |out| {
+                    views::text::critical::write(model, out, &style)
                 })?;
             }
             (ReportFormat::Text, View::Functions) => {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::backtrace::Backtrace;
 use super::calls::PathId;
+use super::critical_path::Bottleneck;
 use super::thread::ThreadIndex;
 use crate::primitives::Kind;
 
@@ -30,6 +31,8 @@ pub enum FindingKind {
     Convoy,
     /// Threads wait for one object for a long time in total.
     Contention,
+    /// One lock, function or kind of thread limits the whole run.
+    Bottleneck,
     /// A condition is signalled without the mutex.
     UnlockedSignal,
     /// A mutex is released by a thread that does not hold it.
@@ -44,7 +47,7 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// All of them, the gravest first.
-    pub const ALL: [FindingKind; 13] = [
+    pub const ALL: [FindingKind; 14] = [
         FindingKind::Deadlock,
         FindingKind::SelfDeadlock,
         FindingKind::AbandonedLock,
@@ -55,6 +58,7 @@ impl FindingKind {
         FindingKind::Convoy,
         FindingKind::LongHold,
         FindingKind::Contention,
+        FindingKind::Bottleneck,
         FindingKind::UnlockedSignal,
         FindingKind::Unjoined,
         FindingKind::Churn,
@@ -71,6 +75,7 @@ impl FindingKind {
             FindingKind::LongHold => "long-hold",
             FindingKind::Convoy => "convoy",
             FindingKind::Contention => "contention",
+            FindingKind::Bottleneck => "bottleneck",
             FindingKind::UnlockedSignal => "unlocked-signal",
             FindingKind::WrongUnlock => "wrong-unlock",
             FindingKind::DestroyedHeld => "destroyed-held",
@@ -184,7 +189,7 @@ impl Finding {
     pub(crate) fn sentences(&self) -> &str {
         match &self.facts {
             Facts::Sentences(text) => text,
-            Facts::Hang(hang) => panic!("facts, no sentences: {hang:?}"),
+            other => panic!("facts, no sentences: {other:?}"),
         }
     }
 
@@ -192,7 +197,7 @@ impl Finding {
     pub(crate) fn hang(&self) -> &Hang {
         match &self.facts {
             Facts::Hang(hang) => hang,
-            Facts::Sentences(text) => panic!("no hang: {text}"),
+            other => panic!("no hang: {other:?}"),
         }
     }
 }
@@ -202,6 +207,8 @@ impl Finding {
 pub enum Facts {
     /// Threads that cannot continue.
     Hang(Hang),
+    /// What limits the run.
+    Bottleneck(Bottleneck),
     /// Whole sentences, of findings whose facts are not data yet.
     Sentences(String),
 }

@@ -534,6 +534,7 @@ impl<'a> History<'a> {
             threads: self.threads,
             schedule: Default::default(),
             sync: Default::default(),
+            critical_path: None,
             inspection: Default::default(),
             findings: Vec::new(),
             notes: self.notes,

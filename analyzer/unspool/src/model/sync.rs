@@ -54,6 +54,7 @@ use unspool_image::Arch;
 
 use super::backtrace::{Backtrace, Frames};
 use super::calls::Calls;
+use super::critical_path::CallMarks;
 use super::timeline::Window;
 use super::{Creation, Detail, Finding, Key, Model, Note, ThreadIndex, Topic};
 use kernel_waits::KernelWaits;
@@ -109,6 +110,8 @@ pub struct Sync {
     pub identity_of: Vec<usize>,
     /// Waits that had not ended when the recording did.
     pub(super) final_waits: Vec<final_waits::FinalWait>,
+    /// Beginnings and ends of all calls, until the critical path is known.
+    pub(super) call_marks: CallMarks,
 }
 
 impl Sync {
@@ -178,9 +181,11 @@ pub(super) fn analyse(
     let (stood_ns, late_ns) = (stalls.total(), stalls.late_ns());
     let (musl, layout) = (frames.is_musl(), frames.layout());
     let mut replay = Replay::new(model, &identity_of, slots, stalls, musl, layout);
-    replay.journal = detail.journal.then(Journal::default);
+    replay.journal = Some(Journal::default());
+    let mut call_marks = CallMarks::default();
     let mut calls = if records.iter().any(instruments) {
         Calls::interpret(capture, model, frames, &mut |calls, moment| {
+            call_marks.note(moment);
             replay.moment(calls, moment);
         })
     } else {
@@ -257,6 +262,7 @@ pub(super) fn analyse(
         concurrency,
         identities,
         final_waits,
+        call_marks,
         identity_of: Vec::new(),
     };
     drop(replay);

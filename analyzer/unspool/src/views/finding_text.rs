@@ -1,20 +1,26 @@
 //! Findings as sentences: the only place that expresses the model's facts about hangs in English.
 //! Text views use it, and JSON's `text` and `what`.
 
-use crate::model::sync::{caller, place as frame_place};
+use crate::model::critical_path::{Bottleneck, Item};
+use crate::model::sync::{caller, length, place as frame_place};
 use crate::model::{
     Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, Model,
     Shows, ThreadIndex,
 };
 use crate::primitives::Kind;
+use crate::views::{text, wording};
 
 /// Maximum number of names in one sentence. JSON has all threads.
 const MAX_NAMED: usize = 6;
+
+/// Columns for the name of what limits the run.
+const MAX_ITEM_NAME: usize = 80;
 
 /// The text of a finding, in whole sentences.
 pub(super) fn text(model: &Model, finding: &Finding) -> String {
     match &finding.facts {
         Facts::Sentences(text) => text.clone(),
+        Facts::Bottleneck(limit) => bottleneck(model, finding, limit),
         Facts::Hang(hang) => {
             let mut text = match &hang.reason {
                 HangReason::Circle => circle(model, hang),
@@ -306,6 +312,51 @@ fn pool(hang: &Hang, function: &str) -> String {
     format!(
         "{who}, from within tasks. If only threads that run this function run such tasks, no \
          thread is left to run the tasks that set the futures."
+    )
+}
+
+fn bottleneck(model: &Model, finding: &Finding, limit: &Bottleneck) -> String {
+    let percent = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / limit.run_ns.max(1) as f64);
+    let saved = format!("{} ({})", percent(limit.saved_ns), length(limit.saved_ns));
+    let used = format!(
+        "Meanwhile {:.1} threads ran or could have run on {}, on average.",
+        limit.runnable,
+        wording::count(limit.processors, "processor")
+    );
+    let what = match limit.item {
+        Item::Lock(_) => {
+            let object = finding
+                .objects
+                .first()
+                .map_or(String::new(), |o| o.to_string());
+            return format!(
+                "{} limits the run: if no thread had to wait for it, the run would be {saved} shorter. \
+                 Threads of the critical path held it, with others waiting, for {}. This is estimated \
+                 by a replay of what was recorded.",
+                capital(&object),
+                length(limit.path_ns)
+            );
+        }
+        Item::Threads(identity) => {
+            let name = wording::identity(model, identity, MAX_ITEM_NAME);
+            match model.sync.identities.get(identity) {
+                Some((_, _, 2..)) => format!("Threads {name} limit"),
+                _ => format!("Thread {name} limits"),
+            }
+        }
+        Item::Function(function) => {
+            let path = model.critical_path.as_ref();
+            let name = path.map_or(String::new(), |path| {
+                text::frames::function(path.functions.place(function), MAX_ITEM_NAME)
+            });
+            format!("Function {name} limits")
+        }
+        Item::Processors => "The number of processors limits".to_owned(),
+    };
+    format!(
+        "{what} the run: with half the processor time here, the run would be {saved} shorter. {} of the \
+         critical path belong to it. {used} This is estimated by a replay of what was recorded.",
+        length(limit.path_ns)
     )
 }
 

@@ -7,6 +7,7 @@
 mod data;
 mod encode;
 mod page;
+mod path;
 mod states;
 
 use std::collections::BTreeSet;

@@ -3,6 +3,7 @@
 //! The fields are in the order of the output. `docs/reference/report-json.md` documents every
 //! field.
 
+mod critical;
 pub mod inspection;
 pub mod report;
 mod sync;

@@ -2,6 +2,7 @@
 //! and shared parts.
 
 pub mod contention;
+pub mod critical;
 pub mod findings;
 pub mod functions;
 pub mod inspection;

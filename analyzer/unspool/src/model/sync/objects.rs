@@ -397,3 +397,34 @@ fn key(object: &Object, origin: Option<&Backtrace>) -> Key {
     }
     Key(hash.finish())
 }
+
+#[cfg(test)]
+impl Object {
+    /// An unnamed object with one use.
+    pub(in crate::model) fn for_test(kind: Kind, used: UseIndex) -> Object {
+        let mut objects = Objects::default();
+        objects.begin(kind, 0x1000, PathId(0), 0, false);
+        let mut object = objects.objects.remove(0);
+        object.uses.push(used);
+        object
+    }
+}
+
+#[cfg(test)]
+impl Use {
+    /// A use on an unknown path.
+    pub(in crate::model) fn for_test(
+        object: ObjectIndex,
+        operation: Operation,
+        waiting: Waiting,
+    ) -> Use {
+        let mut objects = Objects::default();
+        objects.begin(Kind::Mutex, 0x1000, PathId(0), 0, false);
+        objects.used(ObjectIndex(0), operation, PathId(0), ThreadIndex(0), 0);
+        Use {
+            object,
+            waiting,
+            ..objects.uses.remove(0)
+        }
+    }
+}

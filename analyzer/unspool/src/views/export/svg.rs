@@ -41,8 +41,8 @@ fn draw(graph: &[u8]) -> Result<Vec<u8>, Error> {
     let mut child = child.map_err(|error| {
         Error::Missing(match error.kind() {
             io::ErrorKind::NotFound => {
-                "--format svg needs Graphviz, whose program dot is not here; install graphviz, or \
-                 write the graph with --format dot and draw it elsewhere"
+                "--format svg needs Graphviz's program dot, which was not found; \
+                 install graphviz, or write the graph with --format dot and draw it elsewhere"
                     .to_owned()
             }
             _ => format!("cannot run Graphviz's program dot: {error}"),

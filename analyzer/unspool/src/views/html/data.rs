@@ -14,7 +14,7 @@ use std::io;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{SourceFile, encode, states};
+use super::{SourceFile, encode, path, states};
 use crate::model::Model;
 use crate::views::json;
 
@@ -25,6 +25,7 @@ const LAYOUT: u32 = 1;
 pub(super) fn compressed(model: &Model, sources: &[SourceFile]) -> io::Result<Vec<u8>> {
     let mut columns = states::columns(model);
     columns.extend(states::hold_columns(model));
+    columns.extend(path::columns(model));
     let index = index(model, sources, &columns)?;
     let index = serde_json::to_vec(&index)?;
     let length = u32::try_from(index.len())

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use unspool_capture::Source;
 
+use super::critical::CriticalPath;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
 use crate::model::{Creation, Model, Paused, ProgramEnd, StartedProcess, Thread, ThreadIndex};
@@ -49,6 +50,7 @@ pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
         functions: model.sync.functions.iter().map(Function::of).collect(),
         paths: sync::paths(&model.sync),
         concurrency: model.sync.recorded.then(|| Concurrency::of(&model.sync)),
+        critical_path: CriticalPath::of(model, waits),
         findings: (model.findings.iter())
             .map(|finding| JsonFinding::of(model, finding))
             .collect(),
@@ -70,6 +72,7 @@ struct Report<'a> {
     functions: Vec<Function<'a>>,
     paths: Vec<CallPath<'a>>,
     concurrency: Option<Concurrency>,
+    critical_path: Option<CriticalPath<'a>>,
     findings: Vec<JsonFinding<'a>>,
     errors: Vec<String>,
     notes: Vec<String>,

@@ -124,6 +124,7 @@ pub(in crate::views) fn title(kind: FindingKind) -> &'static str {
         FindingKind::LongHold => "Long hold",
         FindingKind::Convoy => "Convoy",
         FindingKind::Contention => "Contention",
+        FindingKind::Bottleneck => "Bottleneck",
         FindingKind::UnlockedSignal => "Signal without the mutex",
         FindingKind::WrongUnlock => "Unlock by another thread",
         FindingKind::DestroyedHeld => "Destroyed while held",

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::line::{Ink, Line, Page, clean, width};
 use super::{notes, tree};
 use crate::model::sync::{ObjectIndex, Waiting};
-use crate::model::{Cell, Creation, Model, Thread, Timeline, Topic, Window};
+use crate::model::{Cell, Creation, Model, Thread, ThreadIndex, Timeline, Topic, Window};
 use crate::primitives::Kind;
 use crate::views::groups::{Forest, Group};
 use crate::views::{Style, names, wording};
@@ -67,6 +67,12 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     )?;
     let marks = Marks::of(model, &timeline);
     marks.legend(page, model)?;
+    let path = model.critical_path.as_ref();
+    let path = path.map_or(Vec::new(), |path| path.columns(&window));
+    if path.iter().any(Option::is_some) {
+        let text = "━ the critical path, below the thread that has most of it";
+        page.line(&Line::new().with(Ink::Plain, text))?;
+    }
     page.blank()?;
     axis(page, gutter, &window)?;
     for level in levels.iter().flatten() {
@@ -89,6 +95,19 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
             _ => heights(&mut line, &marks, &cells, row.most),
         }
         page.line(&line)?;
+        let is_here = |thread: &Option<ThreadIndex>| {
+            thread.is_some_and(|thread| row.members.contains(&thread.0))
+        };
+        if path.iter().any(is_here) {
+            let marks = path
+                .iter()
+                .map(|thread| if is_here(thread) { '━' } else { ' ' });
+            let marks: String = marks.collect();
+            let mut line = Line::new();
+            line.pad(gutter);
+            line.push(Ink::Alarm, marks.trim_end());
+            page.line(&line)?;
+        }
     }
     notes::last(page, model, TOPICS)
 }

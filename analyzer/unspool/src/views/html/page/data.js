@@ -69,6 +69,20 @@ function readSpans(columns, name, threads, others) {
   return spans;
 }
 
+/** The segments as columns; those of an unknown path are none. */
+function readPath(rec, reader, total) {
+  const path = {total, thread: new Int32Array(total), from: new Float64Array(total + 1)};
+  const [thread, length, state] = ['thread', 'length', 'state'].map(reader);
+  path.state = new Uint8Array(total);
+  path.from[0] = rec.critical_path?.from_ns ?? 0;
+  for (let at = 0; at < total; at += 1) {
+    path.thread[at] = thread.next();
+    path.from[at + 1] = path.from[at] + length.next();
+    path.state[at] = state.next();
+  }
+  return path;
+}
+
 /** Decodes the recording in the page. */
 export async function readRecording(text) {
   const bytes = await inflate(fromBase64(text.trim()));
@@ -94,6 +108,8 @@ export async function readRecording(text) {
   Object.defineProperty(rec, 'holds', {
     get: () => (holds ??= readSpans(columns, 'hold', threads, [['use', Int32Array, 0]])),
   });
+  const segments = new ColumnReader(columns.get('path.count')).next();
+  rec.path = readPath(rec, (name) => new ColumnReader(columns.get(`path.${name}`)), segments);
   rec.stackOf = (stack) =>
     typeof stack === 'number' ? rec.stacks[stack].map((frame) => rec.frames[frame]) : [];
   rec.useOf = (use) => {

@@ -7,6 +7,7 @@ import {binTimes, firstSpan} from './range.js';
 import {objectName} from './links.js';
 import {RULER} from './lanes.js';
 import {paintOverview} from './paint.js';
+import {drawPath} from './path.js';
 
 const MAX_ARROWS = 300;
 
@@ -36,6 +37,7 @@ export function drawOver(timeline, context, visible) {
     if (lane.thread === null) continue;
     drawSpans(timeline, context, lane, y, perPixel, object, {ink, canvas, accent});
   }
+  if (timeline.path) drawPath(timeline, context);
   drawSelection(timeline, context, visible, accent);
   if (timeline.arrows) drawArrows(timeline, context, accent, ink);
   context.restore();

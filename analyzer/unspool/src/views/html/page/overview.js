@@ -6,6 +6,7 @@ import {linkTo} from './location.js';
 import {binTimes, groupTimes, objectWaits} from './range.js';
 import {objectLink} from './links.js';
 import {findingCard} from './findings.js';
+import {pathCard} from './path.js';
 
 const CHART_BINS = 300;
 
@@ -258,6 +259,6 @@ export function overview(rec) {
           )
         : null,
     ),
-    h('div', {class: 'cards'}, concurrencyChart(rec), topGroups(rec), topObjects(rec)),
+    h('div', {class: 'cards'}, pathCard(rec), concurrencyChart(rec), topGroups(rec), topObjects(rec)),
   );
 }

@@ -9,6 +9,7 @@ import {selectSpan, spanWords} from './details.js';
 import {RULER, foldedAtFirst, laneAt, laneStates, layOut} from './lanes.js';
 import {makeTiles, paintLane} from './paint.js';
 import {drawMinimap, drawOver} from './draw.js';
+import {pathWords} from './path.js';
 
 const MINIMAP = 44;
 const SHORTEST_NS = 20;
@@ -19,6 +20,7 @@ export class Timeline {
     this.folded = foldedAtFirst(rec);
     this.view = [0, rec.end];
     this.arrows = true;
+    this.path = true;
     this.cursor = null;
     this.frames = [];
     this.table = [];
@@ -65,6 +67,14 @@ export class Timeline {
         this.redraw();
       },
     });
+    const path = h('input', {
+      type: 'checkbox',
+      checked: true,
+      onchange: (event) => {
+        this.path = event.target.checked;
+        this.redraw();
+      },
+    });
     this.where = h('span', {class: 'quiet where'});
     this.element = h(
       'div',
@@ -81,6 +91,7 @@ export class Timeline {
         button('Unfold', 'Unfold all groups', () => this.foldAll(false)),
         this.filter,
         h('label', {}, arrows, ' Arrows'),
+        this.rec.path.total > 0 ? h('label', {}, path, ' Critical path') : null,
         this.where,
       ),
       this.minimap,
@@ -351,6 +362,7 @@ export class Timeline {
     }
     const words = this.laneWords(hit.lane, hit.ns);
     if (hit.span !== null) words.splice(1, 1, ...spanWords(this.rec, hit.span));
+    words.push(...[hit.lane.thread === null ? null : pathWords(this.rec, hit.lane.thread, hit.ns)].filter(Boolean));
     words.push(moment(hit.ns, (this.view[1] - this.view[0]) / 50));
     this.tooltip.replaceChildren(
       ...words.map((text, at) => h('div', {class: at === 0 ? 'first' : null}, text)),

@@ -1,0 +1,278 @@
+//! The critical path of a recording: the chain of intervals that determines the wall time, and what
+//! would shorten it.
+//!
+//! `steps` turns the schedule and the recorded waits into what each thread did, `walk` follows the
+//! path backwards from the last event, `functions` names the code between recorded calls, and
+//! `impact` replays the run with parts of it made faster. All are pure functions over the finished
+//! history and schedule.
+
+mod bottleneck;
+mod functions;
+mod impact;
+mod replay;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use bottleneck::Bottleneck;
+pub use functions::{Calls as CallMarks, FunctionIndex, Functions};
+pub use impact::{Impact, Item};
+
+use replay::{Change, Replay};
+
+use super::schedule::Schedule;
+use super::sync::{Object, Use, WaitSpan};
+use super::thread::{Thread, ThreadIndex};
+use super::timeline::Window;
+use crate::model::sync::ObjectIndex;
+use std::collections::BTreeMap;
+
+/// The critical path, from the first event of the program to the last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CriticalPath {
+    /// Its segments without gaps, the earliest first.
+    pub segments: Vec<Segment>,
+    /// Segments of the same identity, function, object and state together, the longest first.
+    pub groups: Vec<Group>,
+    /// What would shorten the run, the largest effect first.
+    pub impacts: Vec<Impact>,
+    /// Length of the run in the replay of what was recorded, without the recorder's stops,
+    /// nanoseconds.
+    pub replayed_ns: u64,
+    /// The number of processors in the replay.
+    pub processors: usize,
+    /// The functions that segments and impacts refer to.
+    pub functions: Functions,
+    /// The source of the wake-ups.
+    pub basis: Basis,
+    /// What limits the run, if that is worth a finding.
+    pub bottleneck: Option<Bottleneck>,
+}
+
+/// How wake-ups are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Basis {
+    /// By the kernel's schedule, with the waker of each thread.
+    #[default]
+    Wakers,
+    /// By the kernel's schedule and the recorded futex calls.
+    Futexes,
+    /// By the recorded calls alone.
+    Calls,
+}
+
+impl Basis {
+    /// `wakers`, `futexes` or `calls`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Basis::Wakers => "wakers",
+            Basis::Futexes => "futexes",
+            Basis::Calls => "calls",
+        }
+    }
+}
+
+/// A part of the path in which one thread did one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The thread.
+    pub thread: ThreadIndex,
+    /// Its beginning, nanoseconds since the recording began.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+    /// What the thread did.
+    pub state: PathState,
+    /// The function it was in, as far as known.
+    pub function: Option<FunctionIndex>,
+    /// The object for which the path's next thread waited meanwhile.
+    pub object: Option<ObjectIndex>,
+}
+
+impl Segment {
+    /// Its length in nanoseconds.
+    pub fn length_ns(&self) -> u64 {
+        self.to_ns.saturating_sub(self.from_ns)
+    }
+}
+
+/// What a thread did on the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PathState {
+    /// It ran.
+    Running,
+    /// It waited for a processor.
+    Runnable,
+    /// It waited for a device or a timer.
+    Blocked,
+    /// It waited until a thread of another process woke it.
+    Outside,
+    /// The recorder had stopped it.
+    Recorder,
+    /// It waited, and it is not known what ended the wait; or its state is not known.
+    Unknown,
+}
+
+impl PathState {
+    /// The word for it in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PathState::Running => "running",
+            PathState::Runnable => "runnable",
+            PathState::Blocked => "blocked",
+            PathState::Outside => "outside",
+            PathState::Recorder => "recorder",
+            PathState::Unknown => "unknown",
+        }
+    }
+}
+
+/// Segments of the same identity, function, object and state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The threads' identity, in [`Sync::identities`](super::sync::Sync::identities).
+    pub identity: usize,
+    /// The function.
+    pub function: Option<FunctionIndex>,
+    /// The object.
+    pub object: Option<ObjectIndex>,
+    /// What the threads did.
+    pub state: PathState,
+    /// Number of segments.
+    pub count: u64,
+    /// Their total length, nanoseconds.
+    pub total_ns: u64,
+}
+
+/// What the path is computed from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) threads: &'a [Thread],
+    pub(super) schedule: &'a Schedule,
+    /// Waits in any order; empty if synchronization was not recorded.
+    pub(super) waits: &'a [WaitSpan],
+    pub(super) uses: &'a [Use],
+    pub(super) objects: &'a [Object],
+    /// Per thread, its identity.
+    pub(super) identity_of: &'a [usize],
+    /// Length of the recording, nanoseconds.
+    pub(super) duration_ns: u64,
+    /// True if the recorder started the program, so that a stranger that wakes the first thread
+    /// first is the recorder.
+    pub(super) launched: bool,
+}
+
+impl Facts<'_> {
+    fn identity(&self, thread: ThreadIndex) -> usize {
+        self.identity_of.get(thread.0).copied().unwrap_or(0)
+    }
+
+    /// The object that a use waits for; none for a join, which waits for a thread.
+    fn object(&self, used: super::sync::UseIndex) -> Option<ObjectIndex> {
+        let object = self.uses.get(used.0)?.object;
+        let kind = self.objects.get(object.0)?.kind;
+        (kind != crate::primitives::Kind::Join).then_some(object)
+    }
+}
+
+impl CriticalPath {
+    /// Computes the path. Returns nothing if neither the schedule nor waits were recorded.
+    pub(super) fn of(facts: &Facts<'_>, functions: Functions) -> Option<CriticalPath> {
+        let steps = steps::Steps::of(facts)?;
+        let segments = walk::path(facts, &steps, &functions);
+        let groups = groups(facts, &segments);
+        let mut path = CriticalPath {
+            segments,
+            groups,
+            impacts: Vec::new(),
+            replayed_ns: 0,
+            processors: steps.processors,
+            functions,
+            basis: steps.basis,
+            bottleneck: None,
+        };
+        let last = path.segments.last()?.thread;
+        let replay = Replay::of(facts, &steps, &path.functions, last, path.span_ns());
+        path.replayed_ns = replay.length_ns(Change::Nothing);
+        let (identities, objects) = (facts.identity_of, facts.objects);
+        path.impacts = impact::ranked(&path, &replay, path.replayed_ns, identities, objects);
+        path.bottleneck = bottleneck::of(facts, &steps, &path, |impact| {
+            let change = match impact.item {
+                Item::Threads(identity) => Change::RunningOfThreads(identity),
+                Item::Function(function) => Change::RunningOfFunction(function),
+                Item::Lock(_) | Item::Processors => return impact.saved_ns,
+            };
+            path.replayed_ns.saturating_sub(replay.length_ns(change))
+        });
+        Some(path)
+    }
+
+    /// Start and end of the path, nanoseconds since the recording began.
+    pub fn span_ns(&self) -> (u64, u64) {
+        let from = self.segments.first().map_or(0, |first| first.from_ns);
+        let to = self.segments.last().map_or(from, |last| last.to_ns);
+        (from, to)
+    }
+
+    /// The part of the path in a state, nanoseconds.
+    pub fn time_in(&self, state: PathState) -> u64 {
+        let here = self.groups.iter().filter(|group| group.state == state);
+        here.map(|group| group.total_ns).sum()
+    }
+
+    /// The thread that has most of the path in each column of a window.
+    pub fn columns(&self, window: &Window) -> Vec<Option<ThreadIndex>> {
+        let mut columns: Vec<BTreeMap<ThreadIndex, u64>> = vec![BTreeMap::new(); window.columns];
+        let first = self.segments.partition_point(|s| s.to_ns <= window.from_ns);
+        for segment in &self.segments[first..] {
+            let Some(touched) = window.columns_of(segment.from_ns, segment.to_ns) else {
+                break;
+            };
+            for column in touched {
+                let from = window.column_ns(column).max(segment.from_ns);
+                let to = window.column_ns(column + 1).min(segment.to_ns);
+                if let Some(threads) = columns.get_mut(column) {
+                    *threads.entry(segment.thread).or_default() += to.saturating_sub(from);
+                }
+            }
+        }
+        let most = |threads: BTreeMap<ThreadIndex, u64>| {
+            let most = threads.into_iter().max_by_key(|(_, ns)| *ns)?;
+            Some(most.0)
+        };
+        columns.into_iter().map(most).collect()
+    }
+
+    /// Length of the path, nanoseconds.
+    pub fn length_ns(&self) -> u64 {
+        self.segments.iter().map(Segment::length_ns).sum()
+    }
+}
+
+fn groups(facts: &Facts<'_>, segments: &[Segment]) -> Vec<Group> {
+    type Key = (usize, Option<FunctionIndex>, Option<ObjectIndex>, PathState);
+    let mut known: foldhash::HashMap<Key, usize> = foldhash::HashMap::default();
+    let mut groups: Vec<Group> = Vec::new();
+    for segment in segments {
+        let identity = facts.identity(segment.thread);
+        let (function, object, state) = (segment.function, segment.object, segment.state);
+        let at = *known
+            .entry((identity, function, object, state))
+            .or_insert_with(|| {
+                groups.push(Group {
+                    identity,
+                    function,
+                    object,
+                    state,
+                    count: 0,
+                    total_ns: 0,
+                });
+                groups.len() - 1
+            });
+        groups[at].count += 1;
+        groups[at].total_ns += segment.length_ns();
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.total_ns));
+    groups
+}

@@ -1,0 +1,133 @@
+//! Ranks what would shorten the run: threads or functions that are twice as fast, locks that are
+//! never contended, more processors.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::functions::FunctionIndex;
+use super::replay::{Change, Replay};
+use super::{CriticalPath, PathState};
+use crate::model::sync::{Object, ObjectIndex};
+use crate::primitives::Kind;
+
+/// What could be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Threads of this identity, in [`Sync::identities`](crate::model::sync::Sync::identities),
+    /// twice as fast.
+    Threads(usize),
+    /// A function, twice as fast in all threads.
+    Function(FunctionIndex),
+    /// A lock, never contended.
+    Lock(ObjectIndex),
+    /// Twice as many processors.
+    Processors,
+}
+
+impl Item {
+    /// `threads`, `function`, `lock` or `processors`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Item::Threads(_) => "threads",
+            Item::Function(_) => "function",
+            Item::Lock(_) => "lock",
+            Item::Processors => "processors",
+        }
+    }
+}
+
+/// How much shorter the run would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Impact {
+    /// What is changed.
+    pub item: Item,
+    /// By how much the run would be shorter, nanoseconds.
+    pub saved_ns: u64,
+    /// The part of the path that belongs to it, nanoseconds.
+    pub path_ns: u64,
+}
+
+/// Of each kind, this many are replayed.
+const MAX_REPLAYS_OF_KIND: usize = 6;
+/// What has less than one part in this many of the path is not replayed.
+const MIN_SHARE_DIVISOR: u64 = 25;
+/// An effect below one part in this many of the run is not reported.
+const MIN_EFFECT_DIVISOR: u64 = 100;
+
+/// The items, the largest effect first.
+pub(super) fn ranked(
+    path: &CriticalPath,
+    replay: &Replay,
+    replayed_ns: u64,
+    identity_of: &[usize],
+    objects: &[Object],
+) -> Vec<Impact> {
+    let least = path.length_ns() / MIN_SHARE_DIVISOR;
+    let mut threads: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut functions: BTreeMap<FunctionIndex, u64> = BTreeMap::new();
+    let mut locks: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
+    let mut runnable = 0;
+    for segment in &path.segments {
+        let ns = segment.length_ns();
+        if let Some(lock) = segment.object.filter(|object| is_lock(objects, *object)) {
+            *locks.entry(lock).or_default() += ns;
+        }
+        match segment.state {
+            PathState::Running | PathState::Blocked | PathState::Outside => {
+                let identity = identity_of.get(segment.thread.0).copied().unwrap_or(0);
+                *threads.entry(identity).or_default() += ns;
+                if let Some(function) = segment.function {
+                    *functions.entry(function).or_default() += ns;
+                }
+            }
+            PathState::Runnable => runnable += ns,
+            PathState::Recorder | PathState::Unknown => {}
+        }
+    }
+    let mut items: Vec<(Item, Change, u64)> = Vec::new();
+    let mut add = |mut some: Vec<(Item, Change, u64)>| {
+        some.retain(|(_, _, ns)| *ns >= least.max(1));
+        some.sort_by_key(|(_, _, ns)| Reverse(*ns));
+        some.truncate(MAX_REPLAYS_OF_KIND);
+        items.extend(some);
+    };
+    let locks = locks.into_iter();
+    add(locks
+        .map(|(lock, ns)| (Item::Lock(lock), Change::Lock(lock), ns))
+        .collect());
+    let threads = threads.into_iter();
+    add(threads
+        .map(|(identity, ns)| (Item::Threads(identity), Change::Threads(identity), ns))
+        .collect());
+    let functions = functions.into_iter();
+    add(functions
+        .map(|(function, ns)| (Item::Function(function), Change::Function(function), ns))
+        .collect());
+    add(vec![(Item::Processors, Change::Processors(2), runnable)]);
+    let mut impacts: Vec<Impact> = items
+        .into_iter()
+        .map(|(item, change, path_ns)| Impact {
+            item,
+            saved_ns: replayed_ns.saturating_sub(replay.length_ns(change)),
+            path_ns,
+        })
+        .filter(|impact| impact.saved_ns >= (replayed_ns / MIN_EFFECT_DIVISOR).max(1))
+        .collect();
+    impacts.sort_by_key(|impact| (Reverse(weight(impact)), impact.item.as_str()));
+    impacts
+}
+
+/// The order of items. All work in half the time is more than a program can be asked for, so a lock
+/// or missing processors with nearly the same effect come first.
+fn weight(impact: &Impact) -> u64 {
+    match impact.item {
+        Item::Lock(_) | Item::Processors => impact.saved_ns.saturating_mul(3),
+        Item::Threads(_) | Item::Function(_) => impact.saved_ns.saturating_mul(2),
+    }
+}
+
+/// True for objects that a thread holds for itself, so that another one has to wait.
+fn is_lock(objects: &[Object], object: ObjectIndex) -> bool {
+    let object = objects.get(object.0);
+    object.is_some_and(|object| matches!(object.kind, Kind::Mutex | Kind::Rwlock))
+}

@@ -1,0 +1,472 @@
+//! Replays the recorded run with parts of it changed, to tell how long it would have taken.
+//!
+//! Each thread is a list of operations: to run, to wait for a signal that another thread gives when
+//! it reaches the recorded place, to wait for a device. The threads that can run share the
+//! processors evenly. A wake-up by a condition, semaphore or barrier happens only once the woken
+//! thread waits for it, because its own work may be the reason why the waker could wake it: this
+//! keeps a bounded queue bounded, and a barrier a barrier.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Facts;
+use super::functions::{FunctionIndex, Functions};
+use super::steps::{Doing, End, Step, Steps};
+use crate::model::sync::{ObjectIndex, Waiting};
+use crate::model::thread::ThreadIndex;
+
+const NO_FUNCTION: u32 = u32::MAX;
+const NO_OBJECT: u32 = u32::MAX;
+
+/// What a thread does next.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Run {
+        ns: u64,
+        function: u32,
+    },
+    /// Time without a processor. It is the thread's own if a faster thread would need less of it.
+    Delay {
+        ns: u64,
+        function: u32,
+        own: bool,
+    },
+    Wait(u32),
+    Give(u32),
+}
+
+/// A wake-up or a creation.
+#[derive(Clone, Copy, Debug)]
+struct Signal {
+    waiter: u32,
+    /// The lock that the waiter wanted.
+    lock: u32,
+    /// The thread that gives it waits until the waiter is there.
+    meets: bool,
+}
+
+/// What is different in a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Nothing,
+    /// Threads of this identity are twice as fast.
+    Threads(usize),
+    /// This function is twice as fast.
+    Function(FunctionIndex),
+    /// Threads of this identity need half the processor time.
+    RunningOfThreads(usize),
+    /// This function needs half the processor time.
+    RunningOfFunction(FunctionIndex),
+    /// This lock is never contended.
+    Lock(ObjectIndex),
+    /// There are this many times more processors.
+    Processors(usize),
+}
+
+/// A recording in a form that can be replayed.
+#[derive(Debug)]
+pub(super) struct Replay {
+    threads: Vec<Vec<Operation>>,
+    identities: Vec<usize>,
+    signals: Vec<Signal>,
+    processors: usize,
+    /// The thread with which the run ends.
+    last: ThreadIndex,
+}
+
+impl Replay {
+    pub(super) fn of(
+        facts: &Facts<'_>,
+        steps: &Steps,
+        functions: &Functions,
+        last: ThreadIndex,
+        span_ns: (u64, u64),
+    ) -> Replay {
+        let mut signals: Vec<Signal> = Vec::new();
+        // Per thread, when it gives which signal.
+        let mut gives: Vec<Vec<(u64, u32)>> = vec![Vec::new(); steps.threads.len()];
+        let mut give = |by: ThreadIndex, ns: u64, signal: Signal| -> Option<u32> {
+            let number = u32::try_from(signals.len()).ok()?;
+            gives.get_mut(by.0)?.push((ns, number));
+            signals.push(signal);
+            Some(number)
+        };
+        // Per thread, the signals that it waits for, in order.
+        let mut awaited: Vec<Vec<u32>> = vec![Vec::new(); steps.threads.len()];
+        let mut started: Vec<Option<u32>> = vec![None; steps.threads.len()];
+        for (index, mine) in steps.threads.iter().enumerate() {
+            let waiter = u32::try_from(index).unwrap_or(u32::MAX);
+            let first = mine.first().map(|step| step.from_ns);
+            if let (Some(creator), Some(first)) = (steps.creators[index], first)
+                && creator.0 != index
+                && first > span_ns.0
+            {
+                let signal = Signal {
+                    waiter,
+                    lock: NO_OBJECT,
+                    meets: false,
+                };
+                started[index] = give(creator, first, signal);
+            }
+            for step in mine {
+                let Doing::Blocked {
+                    end: End::By(waker),
+                    used,
+                } = step.doing
+                else {
+                    continue;
+                };
+                let waiting = used
+                    .and_then(|used| facts.uses.get(used.0))
+                    .map(|u| u.waiting);
+                let object = used.and_then(|used| facts.object(used));
+                let lock = object.filter(|_| waiting == Some(Waiting::Held));
+                let signal = Signal {
+                    waiter,
+                    lock: lock.map_or(NO_OBJECT, |object| object.0 as u32),
+                    meets: object.is_some() && lock.is_none(),
+                };
+                let number = give(waker, step.to_ns, signal);
+                awaited[index].push(number.unwrap_or(u32::MAX));
+            }
+        }
+        for mine in &mut gives {
+            mine.sort_unstable();
+        }
+        let shared = Crowding::of(steps);
+        let mut threads = Vec::with_capacity(steps.threads.len());
+        for (index, mine) in steps.threads.iter().enumerate() {
+            let mut list = List {
+                operations: Vec::with_capacity(mine.len() + gives[index].len()),
+                gives: &gives[index],
+                given: 0,
+            };
+            match (started[index], mine.first()) {
+                (Some(signal), _) => list.operations.push(Operation::Wait(signal)),
+                (None, Some(first)) if first.from_ns > span_ns.0 => {
+                    list.delay(first.from_ns - span_ns.0, None, false);
+                }
+                _ => {}
+            }
+            let mut next = awaited[index].iter();
+            for step in mine {
+                let thread = ThreadIndex(index);
+                list.step(step, thread, functions, &shared, span_ns, || {
+                    next.next().copied()
+                });
+            }
+            list.give_until(u64::MAX);
+            threads.push(list.operations);
+        }
+        Replay {
+            threads,
+            identities: facts.identity_of.to_vec(),
+            signals,
+            processors: steps.processors,
+            last,
+        }
+    }
+
+    /// The length of the run, nanoseconds.
+    pub(super) fn length_ns(&self, change: Change) -> u64 {
+        let processors = match change {
+            Change::Processors(times) => self.processors * times,
+            _ => self.processors,
+        };
+        let mut run = Run {
+            replay: self,
+            change,
+            processors: processors as f64,
+            next: vec![0; self.threads.len()],
+            given: vec![false; self.signals.len()],
+            there: vec![false; self.signals.len()],
+            giver: foldhash::HashMap::default(),
+            now: 0.0,
+            service: 0.0,
+            running: BinaryHeap::new(),
+            delayed: BinaryHeap::new(),
+            ready: (0..self.threads.len() as u32).rev().collect(),
+            end: 0.0,
+        };
+        run.to_the_end();
+        run.end as u64
+    }
+}
+
+/// The operations of a thread while they are collected.
+struct List<'a> {
+    operations: Vec<Operation>,
+    gives: &'a [(u64, u32)],
+    given: usize,
+}
+
+impl List<'_> {
+    fn step(
+        &mut self,
+        step: &Step,
+        thread: ThreadIndex,
+        functions: &Functions,
+        crowding: &Crowding,
+        (begin_ns, end_ns): (u64, u64),
+        mut awaited: impl FnMut() -> Option<u32>,
+    ) {
+        let (from_ns, to_ns) = (step.from_ns.max(begin_ns), step.to_ns.min(end_ns));
+        let length_ns = to_ns.saturating_sub(from_ns);
+        self.give_until(from_ns.saturating_add(1));
+        let function = || functions.at(thread, from_ns);
+        match step.doing {
+            Doing::Running => {
+                for (from, to, function) in functions.parts(thread, from_ns, to_ns) {
+                    let mut now = from;
+                    while let Some((ns, _)) = self.gives.get(self.given).filter(|(ns, _)| *ns < to)
+                    {
+                        self.run(ns.saturating_sub(now), function);
+                        now = now.max(*ns);
+                        self.give_until(ns + 1);
+                    }
+                    self.run(to - now, function);
+                }
+            }
+            Doing::Runnable { preempted } => {
+                let ns = crowding.free_ns(from_ns, to_ns);
+                self.delay(ns, function(), preempted);
+            }
+            Doing::Blocked { end, .. } => match end {
+                End::By(_) => {
+                    if let Some(signal) = awaited().filter(|signal| *signal != u32::MAX) {
+                        self.operations.push(Operation::Wait(signal));
+                    }
+                }
+                End::Device | End::Outside => self.delay(length_ns, function(), true),
+                End::Recorder => {}
+                End::NotKnown => self.delay(length_ns, None, false),
+            },
+            Doing::Unknown => self.delay(length_ns, None, false),
+        }
+    }
+
+    /// Gives the signals that were given before a moment.
+    fn give_until(&mut self, ns: u64) {
+        while let Some((_, signal)) = self.gives.get(self.given).filter(|(at, _)| *at < ns) {
+            self.operations.push(Operation::Give(*signal));
+            self.given += 1;
+        }
+    }
+
+    fn run(&mut self, ns: u64, function: Option<FunctionIndex>) {
+        let function = function.map_or(NO_FUNCTION, |function| function.0 as u32);
+        match self.operations.last_mut() {
+            _ if ns == 0 => {}
+            Some(Operation::Run {
+                ns: before,
+                function: same,
+            }) if *same == function => *before += ns,
+            _ => self.operations.push(Operation::Run { ns, function }),
+        }
+    }
+
+    fn delay(&mut self, ns: u64, function: Option<FunctionIndex>, own: bool) {
+        if ns > 0 {
+            let function = function.map_or(NO_FUNCTION, |function| function.0 as u32);
+            self.operations.push(Operation::Delay { ns, function, own });
+        }
+    }
+}
+
+/// When the program's own threads had all its processors.
+struct Crowding {
+    /// Times, and how long a processor was free until then.
+    free: Vec<(u64, u64)>,
+}
+
+impl Crowding {
+    fn of(steps: &Steps) -> Crowding {
+        // An even number is a beginning, an odd one an end.
+        let mut changes: Vec<u64> = Vec::new();
+        for step in steps.threads.iter().flatten() {
+            if step.doing == Doing::Running {
+                changes.push(step.from_ns << 1 | 1);
+                changes.push(step.to_ns << 1);
+            }
+        }
+        changes.sort_unstable();
+        let mut free: Vec<(u64, u64)> = Vec::new();
+        let (mut running, mut total, mut last) = (0_usize, 0, 0);
+        for change in changes {
+            let ns = change >> 1;
+            let was_free = running < steps.processors;
+            if was_free {
+                total += ns - last;
+            }
+            last = ns;
+            match change & 1 {
+                1 => running += 1,
+                _ => running = running.saturating_sub(1),
+            }
+            if was_free != (running < steps.processors) {
+                free.push((ns, total));
+            }
+        }
+        free.push((last, total));
+        Crowding { free }
+    }
+
+    /// How long a processor was free between two moments. A thread that could have run then had to
+    /// wait for something else: another process, or the kernel's own work.
+    fn free_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        self.until(to_ns).saturating_sub(self.until(from_ns))
+    }
+
+    fn until(&self, ns: u64) -> u64 {
+        let at = self.free.partition_point(|(time, _)| *time <= ns);
+        let (time, total) = at.checked_sub(1).map_or((0, 0), |at| self.free[at]);
+        let next = self.free.get(at).map_or(u64::MAX, |(_, total)| *total);
+        // Between two entries a processor is free all the time, or never.
+        if next == total {
+            total
+        } else {
+            total + (ns - time)
+        }
+    }
+}
+
+/// A replay under way. Times are nanoseconds.
+struct Run<'a> {
+    replay: &'a Replay,
+    change: Change,
+    processors: f64,
+    next: Vec<usize>,
+    given: Vec<bool>,
+    there: Vec<bool>,
+    /// Threads that wait to give a signal.
+    giver: foldhash::HashMap<u32, u32>,
+    now: f64,
+    /// Time that each thread which could always run has had of a processor.
+    service: f64,
+    /// Threads that can run, by the service at which they have finished. Positive numbers are
+    /// ordered like their bits.
+    running: BinaryHeap<Reverse<(u64, u32)>>,
+    delayed: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Threads that go on at this moment.
+    ready: Vec<u32>,
+    end: f64,
+}
+
+impl Run<'_> {
+    fn to_the_end(&mut self) {
+        loop {
+            while let Some(thread) = self.ready.pop() {
+                if self.go_on(thread) && thread as usize == self.replay.last.0 {
+                    self.end = self.now;
+                    return;
+                }
+            }
+            let rate = (self.processors / self.running.len().max(1) as f64).min(1.0);
+            let ran = self.running.peek().map(|Reverse((at, _))| {
+                self.now + (f64::from_bits(*at) - self.service).max(0.0) / rate
+            });
+            let waited = self
+                .delayed
+                .peek()
+                .map(|Reverse((at, _))| f64::from_bits(*at));
+            let runs_first = match (ran, waited) {
+                (Some(ran), Some(waited)) => ran <= waited,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                // The rest waits for what does not come any more.
+                (None, None) => {
+                    self.end = self.now;
+                    return;
+                }
+            };
+            let then = if runs_first { ran } else { waited };
+            let then = then.unwrap_or(self.now).max(self.now);
+            if !self.running.is_empty() {
+                self.service += (then - self.now) * rate;
+            }
+            self.now = then;
+            let heap = if runs_first {
+                &mut self.running
+            } else {
+                &mut self.delayed
+            };
+            if let Some(Reverse((at, thread))) = heap.pop() {
+                if runs_first {
+                    self.service = self.service.max(f64::from_bits(at));
+                }
+                self.ready.push(thread);
+            }
+        }
+    }
+
+    /// Executes a thread's operations until it has to wait. Returns true if none is left.
+    fn go_on(&mut self, thread: u32) -> bool {
+        let replay = self.replay;
+        let operations = &replay.threads[thread as usize];
+        while let Some(operation) = operations.get(self.next[thread as usize]) {
+            match *operation {
+                Operation::Run { ns, function } => {
+                    self.next[thread as usize] += 1;
+                    let until = self.service + ns as f64 * self.factor(thread, function, true);
+                    self.running.push(Reverse((until.to_bits(), thread)));
+                    return false;
+                }
+                Operation::Delay { ns, function, own } => {
+                    self.next[thread as usize] += 1;
+                    let factor = match own {
+                        true => self.factor(thread, function, false),
+                        false => 1.0,
+                    };
+                    let until = self.now + ns as f64 * factor;
+                    self.delayed.push(Reverse((until.to_bits(), thread)));
+                    return false;
+                }
+                Operation::Wait(number) => {
+                    let (at, signal) = (number as usize, replay.signals[number as usize]);
+                    if !self.there[at] {
+                        self.there[at] = true;
+                        if let Some(giver) = self.giver.remove(&number) {
+                            self.ready.push(giver);
+                        }
+                    }
+                    if !self.given[at] && !self.is_free(signal) {
+                        return false;
+                    }
+                    self.next[thread as usize] += 1;
+                }
+                Operation::Give(number) => {
+                    let (at, signal) = (number as usize, replay.signals[number as usize]);
+                    if signal.meets && !self.there[at] {
+                        self.giver.insert(number, thread);
+                        return false;
+                    }
+                    self.next[thread as usize] += 1;
+                    self.given[at] = true;
+                    if self.there[at] && !self.is_free(signal) {
+                        self.ready.push(signal.waiter);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// True if no thread waits for the signal in this replay.
+    fn is_free(&self, signal: Signal) -> bool {
+        matches!(self.change, Change::Lock(lock) if signal.lock == lock.0 as u32)
+    }
+
+    fn factor(&self, thread: u32, function: u32, runs: bool) -> f64 {
+        let is_of = |identity: usize| {
+            self.replay.identities.get(thread as usize).copied() == Some(identity)
+        };
+        let faster = match self.change {
+            Change::Threads(identity) => is_of(identity),
+            Change::RunningOfThreads(identity) => runs && is_of(identity),
+            Change::Function(changed) => changed.0 as u32 == function,
+            Change::RunningOfFunction(changed) => runs && changed.0 as u32 == function,
+            Change::Nothing | Change::Lock(_) | Change::Processors(_) => false,
+        };
+        if faster { 0.5 } else { 1.0 }
+    }
+}

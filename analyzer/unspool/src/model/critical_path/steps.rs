@@ -1,0 +1,254 @@
+//! What each thread did, step by step: from the kernel's schedule, or else from the recorded waits.
+
+use foldhash::HashMap;
+
+use super::{Basis, Facts};
+use crate::model::schedule::{Interval, RunState};
+use crate::model::sync::{UseIndex, WaitSpan};
+use crate::model::thread::{Creation, Thread, ThreadIndex};
+
+/// The steps of all threads.
+#[derive(Debug)]
+pub(super) struct Steps {
+    /// Per thread, in order and without gaps.
+    pub(super) threads: Vec<Vec<Step>>,
+    /// Per thread, the thread that created it.
+    pub(super) creators: Vec<Option<ThreadIndex>>,
+    pub(super) basis: Basis,
+    /// Number of processors that the program ran on; not less than one.
+    pub(super) processors: usize,
+}
+
+/// A time in which a thread did one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    pub(super) doing: Doing,
+}
+
+/// What a thread did in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    Running,
+    /// It waited for a processor, because another thread had taken its own if `preempted`.
+    Runnable {
+        preempted: bool,
+    },
+    Blocked {
+        /// What ended it.
+        end: End,
+        /// The recorded call that it waited in.
+        used: Option<UseIndex>,
+    },
+    Unknown,
+}
+
+/// What ended a blocked time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// A wake-up by a thread of the program.
+    By(ThreadIndex),
+    /// A device or a timer.
+    Device,
+    /// A wake-up by a thread of another process.
+    Outside,
+    /// The recorder let the thread run on.
+    Recorder,
+    /// That is not known, or it had not ended.
+    NotKnown,
+}
+
+impl Steps {
+    /// Returns nothing if what threads did is not known at all.
+    pub(super) fn of(facts: &Facts<'_>) -> Option<Steps> {
+        let mut waits: Vec<Vec<&WaitSpan>> = vec![Vec::new(); facts.threads.len()];
+        for wait in facts.waits {
+            if let Some(mine) = waits.get_mut(wait.thread.0) {
+                mine.push(wait);
+            }
+        }
+        for mine in &mut waits {
+            mine.sort_by_key(|wait| (wait.from_ns, wait.to_ns));
+        }
+        let known: HashMap<u64, Vec<ThreadIndex>> = by_tid(facts.threads);
+        let basis = match (facts.schedule.is_known(), facts.schedule.has_wakers) {
+            (true, true) => Basis::Wakers,
+            (true, false) => Basis::Futexes,
+            (false, _) if facts.waits.is_empty() => return None,
+            (false, _) => Basis::Calls,
+        };
+        let mut steps = Steps {
+            threads: vec![Vec::new(); facts.threads.len()],
+            creators: facts.threads.iter().map(Thread::creator).collect(),
+            basis,
+            processors: facts.threads.len().max(1),
+        };
+        if basis == Basis::Calls {
+            for (index, thread) in facts.threads.iter().enumerate() {
+                steps.threads[index] = from_waits(facts, thread, &waits[index]);
+            }
+            return Some(steps);
+        }
+        let mut cpus: Vec<u32> = Vec::new();
+        let resolve = Resolve {
+            facts,
+            known,
+            recorder: recorder(facts),
+        };
+        for (index, intervals) in facts.schedule.threads.iter().enumerate() {
+            for interval in intervals {
+                if let RunState::Running { cpu } = interval.state
+                    && !cpus.contains(&cpu)
+                {
+                    cpus.push(cpu);
+                }
+            }
+            steps.threads[index] = resolve.steps(intervals, &waits[index]);
+            // A thread whose creation was not recorded was woken by its creator.
+            if let Some(first) = intervals.first()
+                && let RunState::Woken { waker: Some(tid) } = first.state
+                && steps.creators[index].is_none()
+            {
+                steps.creators[index] = resolve.thread(tid, first.from_ns);
+            }
+        }
+        steps.processors = cpus.len().max(1);
+        Some(steps)
+    }
+}
+
+/// The schedule's threads by their ids.
+struct Resolve<'a> {
+    facts: &'a Facts<'a>,
+    known: HashMap<u64, Vec<ThreadIndex>>,
+    recorder: Option<u64>,
+}
+
+impl Resolve<'_> {
+    /// The program's thread that had an id at a moment.
+    fn thread(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
+        let all = self.known.get(&tid)?;
+        let there = all.iter().rev().find(|index| {
+            let first = self.facts.threads[index.0].first_ns();
+            first.is_none_or(|first| first <= ns)
+        });
+        there.or(all.first()).copied()
+    }
+
+    fn steps(&self, intervals: &[Interval], waits: &[&WaitSpan]) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(intervals.len());
+        let mut next_wait = 0;
+        for (at, interval) in intervals.iter().enumerate() {
+            let doing = match interval.state {
+                RunState::Running { .. } => Doing::Running,
+                RunState::Preempted => Doing::Runnable { preempted: true },
+                RunState::Woken { .. } => Doing::Runnable { preempted: false },
+                RunState::Unknown => Doing::Unknown,
+                RunState::Blocked => {
+                    while waits
+                        .get(next_wait)
+                        .is_some_and(|wait| wait.to_ns <= interval.from_ns)
+                    {
+                        next_wait += 1;
+                    }
+                    let wait = waits.get(next_wait);
+                    let wait = wait.filter(|wait| covers(wait, interval));
+                    Doing::Blocked {
+                        end: self.end(intervals.get(at + 1), interval, wait.copied()),
+                        used: wait.map(|wait| wait.used),
+                    }
+                }
+            };
+            steps.push(Step {
+                from_ns: interval.from_ns,
+                to_ns: interval.to_ns,
+                doing,
+            });
+        }
+        steps
+    }
+
+    fn end(&self, next: Option<&Interval>, blocked: &Interval, wait: Option<&WaitSpan>) -> End {
+        let by_call = || match wait {
+            Some(wait) => wait.waker.map_or(End::NotKnown, End::By),
+            None => End::Device,
+        };
+        let Some(next) = next else {
+            return End::NotKnown;
+        };
+        match next.state {
+            RunState::Woken { waker: None } => End::Device,
+            RunState::Woken { waker: Some(tid) } => match self.thread(tid, blocked.to_ns) {
+                Some(waker) => End::By(waker),
+                None if self.recorder == Some(tid) => End::Recorder,
+                None => End::Outside,
+            },
+            _ if self.facts.schedule.has_wakers => End::NotKnown,
+            _ => by_call(),
+        }
+    }
+}
+
+/// True if a thread was blocked in a call, and not elsewhere.
+fn covers(wait: &WaitSpan, blocked: &Interval) -> bool {
+    let common = wait.to_ns.min(blocked.to_ns);
+    let common = common.saturating_sub(wait.from_ns.max(blocked.from_ns));
+    common > 0 && common >= blocked.length_ns() / 2
+}
+
+fn by_tid(threads: &[Thread]) -> HashMap<u64, Vec<ThreadIndex>> {
+    let mut known: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();
+    for (index, thread) in threads.iter().enumerate() {
+        if let Some(tid) = thread.tid {
+            known.entry(tid).or_default().push(ThreadIndex(index));
+        }
+    }
+    known
+}
+
+/// The thread of the recorder that lets a started program run.
+fn recorder(facts: &Facts<'_>) -> Option<u64> {
+    let main = facts
+        .threads
+        .iter()
+        .position(|t| t.creation == Creation::Main)?;
+    let own = |tid: u64| facts.threads.iter().any(|thread| thread.tid == Some(tid));
+    let first = facts.schedule.threads.get(main)?.iter();
+    let mut wakers = first.filter_map(|interval| match interval.state {
+        RunState::Woken { waker } => Some(waker),
+        _ => None,
+    });
+    wakers.next()?.filter(|tid| facts.launched && !own(*tid))
+}
+
+/// The steps of a thread of which only waits are known: otherwise it ran.
+fn from_waits(facts: &Facts<'_>, thread: &Thread, waits: &[&WaitSpan]) -> Vec<Step> {
+    let Some(from_ns) = thread.started_ns.or(thread.created_ns) else {
+        return Vec::new();
+    };
+    let end_ns = thread.ended_ns.unwrap_or(facts.duration_ns).max(from_ns);
+    let mut steps = Vec::with_capacity(2 * waits.len() + 1);
+    let mut now = from_ns;
+    let mut add = |now: &mut u64, to_ns: u64, doing: Doing| {
+        let to_ns = to_ns.min(end_ns);
+        if to_ns > *now {
+            steps.push(Step {
+                from_ns: *now,
+                to_ns,
+                doing,
+            });
+            *now = to_ns;
+        }
+    };
+    for wait in waits {
+        add(&mut now, wait.from_ns, Doing::Running);
+        let doing = Doing::Blocked {
+            end: wait.waker.map_or(End::NotKnown, End::By),
+            used: Some(wait.used),
+        };
+        add(&mut now, wait.to_ns, doing);
+    }
+    add(&mut now, end_ns, Doing::Running);
+    steps
+}

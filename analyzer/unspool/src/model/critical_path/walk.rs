@@ -1,0 +1,198 @@
+//! Follows the critical path backwards from the last event.
+//!
+//! The time that a thread ran or waited for a processor is on the path. A blocked time ended by a
+//! wake-up is not: the path goes on in the waker. A thread's beginning leads to its creator.
+
+use super::functions::Functions;
+use super::steps::{Doing, End, Step, Steps};
+use super::{Facts, PathState, Segment};
+use crate::model::sync::ObjectIndex;
+use crate::model::thread::{Creation, ThreadIndex};
+
+/// The main thread ends the path if it ran within one part in this many of the end.
+const NEAR_END_DIVISOR: u64 = 100;
+
+/// The path's segments, the earliest first.
+pub(super) fn path(facts: &Facts<'_>, steps: &Steps, functions: &Functions) -> Vec<Segment> {
+    let Some((begin_ns, end_ns)) = steps.span_ns() else {
+        return Vec::new();
+    };
+    let Some((thread, end_ns)) = last(facts, steps, begin_ns, end_ns) else {
+        return Vec::new();
+    };
+    let mut walk = Walk {
+        facts,
+        steps,
+        functions,
+        begin_ns,
+        waited: Vec::new(),
+        segments: Vec::new(),
+    };
+    walk.follow(thread, end_ns);
+    walk.segments.reverse();
+    walk.segments
+}
+
+impl Steps {
+    /// The first and the last moment in which a thread ran.
+    pub(super) fn span_ns(&self) -> Option<(u64, u64)> {
+        let runs = |step: &&Step| step.doing == Doing::Running;
+        let first = |steps: &Vec<Step>| steps.iter().find(runs).map(|step| step.from_ns);
+        let last = |steps: &Vec<Step>| steps.iter().rfind(runs).map(|step| step.to_ns);
+        let begin = self.threads.iter().filter_map(first).min()?;
+        Some((begin, self.threads.iter().filter_map(last).max()?))
+    }
+
+    /// The step of a thread that ends at a moment or contains it.
+    fn before(&self, thread: ThreadIndex, ns: u64) -> Option<usize> {
+        let steps = self.threads.get(thread.0)?;
+        let at = steps.partition_point(|step| step.from_ns < ns);
+        at.checked_sub(1)
+    }
+}
+
+/// The thread of the last event, and its time.
+fn last(
+    facts: &Facts<'_>,
+    steps: &Steps,
+    begin_ns: u64,
+    end_ns: u64,
+) -> Option<(ThreadIndex, u64)> {
+    let near = (end_ns - begin_ns) / NEAR_END_DIVISOR;
+    let ran = |steps: &Vec<Step>| {
+        let step = steps.iter().rfind(|step| step.doing == Doing::Running)?;
+        Some(step.to_ns)
+    };
+    let all = steps.threads.iter().enumerate();
+    let all = all.filter_map(|(index, steps)| Some((ThreadIndex(index), ran(steps)?)));
+    let is_main = |index: ThreadIndex| facts.threads[index.0].creation == Creation::Main;
+    all.max_by_key(|(index, ns)| {
+        let ends = is_main(*index) && ns + near >= end_ns;
+        (ends, *ns, std::cmp::Reverse(*index))
+    })
+}
+
+struct Walk<'a> {
+    facts: &'a Facts<'a>,
+    steps: &'a Steps,
+    functions: &'a Functions,
+    begin_ns: u64,
+    /// Objects for which the path's later threads waited, each with the wait's beginning.
+    waited: Vec<(ObjectIndex, u64)>,
+    segments: Vec<Segment>,
+}
+
+impl Walk<'_> {
+    fn follow(&mut self, mut thread: ThreadIndex, mut now: u64) {
+        // Changes of the thread without progress; clocks of processors may differ slightly.
+        let mut jumps = 0;
+        while now > self.begin_ns {
+            let steps = self.steps;
+            let Some(at) = steps.before(thread, now) else {
+                let creator = steps.creators.get(thread.0).copied().flatten();
+                match creator.filter(|creator| jumps <= steps.threads.len() && *creator != thread) {
+                    Some(creator) => (thread, jumps) = (creator, jumps + 1),
+                    None => {
+                        self.add(thread, self.begin_ns, now, PathState::Unknown);
+                        return;
+                    }
+                }
+                continue;
+            };
+            let step = &steps.threads[thread.0][at];
+            // The thread had ended, or is not known to have done anything until now.
+            if step.to_ns < now {
+                self.add(
+                    thread,
+                    step.to_ns.max(self.begin_ns),
+                    now,
+                    PathState::Unknown,
+                );
+                (now, jumps) = (step.to_ns, 0);
+                continue;
+            }
+            let from_ns = step.from_ns.max(self.begin_ns);
+            let state = match step.doing {
+                Doing::Running => PathState::Running,
+                Doing::Runnable { .. } => PathState::Runnable,
+                Doing::Unknown => PathState::Unknown,
+                Doing::Blocked { end, used } => match end {
+                    // A wake-up later than now cannot be what the path waited for.
+                    End::By(waker) if step.to_ns == now && jumps <= steps.threads.len() => {
+                        let object = used.and_then(|used| self.facts.object(used));
+                        if let Some(object) = object {
+                            self.waited.push((object, step.from_ns));
+                        }
+                        (thread, jumps) = (waker, jumps + 1);
+                        continue;
+                    }
+                    End::Device => PathState::Blocked,
+                    End::Outside => PathState::Outside,
+                    End::Recorder => PathState::Recorder,
+                    End::By(_) | End::NotKnown => PathState::Unknown,
+                },
+            };
+            self.add(thread, from_ns, now, state);
+            (now, jumps) = (from_ns, 0);
+        }
+    }
+
+    /// Adds a part of the path, divided where the function or the object changes.
+    fn add(&mut self, thread: ThreadIndex, from_ns: u64, to_ns: u64, state: PathState) {
+        let first = self.segments.len();
+        for (from, to, function) in self.functions.parts(thread, from_ns, to_ns) {
+            self.segments.push(Segment {
+                thread,
+                from_ns: from,
+                to_ns: to,
+                state,
+                function,
+                object: None,
+            });
+        }
+        self.segments[first..].reverse();
+        let mut at = first;
+        while at < self.segments.len() {
+            let segment = self.segments[at];
+            self.waited.retain(|(_, since)| *since < segment.to_ns);
+            let (object, since) = match self.waited.last() {
+                Some((object, since)) => (Some(*object), *since),
+                None => (None, 0),
+            };
+            self.segments[at].object = object;
+            if since > segment.from_ns {
+                self.segments[at].from_ns = since;
+                let rest = Segment {
+                    to_ns: since,
+                    ..segment
+                };
+                self.segments.insert(at + 1, rest);
+            }
+            at += 1;
+        }
+        self.merge(first.max(1));
+    }
+
+    /// Joins neighbours that are alike, from this segment on.
+    fn merge(&mut self, first: usize) {
+        let mut kept = first;
+        for at in first..self.segments.len() {
+            let segment = self.segments[at];
+            let last = &mut self.segments[kept - 1];
+            let alike = (last.thread, last.state, last.function, last.object)
+                == (
+                    segment.thread,
+                    segment.state,
+                    segment.function,
+                    segment.object,
+                );
+            if alike && last.from_ns == segment.to_ns {
+                last.from_ns = segment.from_ns;
+            } else {
+                self.segments[kept] = segment;
+                kept += 1;
+            }
+        }
+        self.segments.truncate(kept);
+    }
+}

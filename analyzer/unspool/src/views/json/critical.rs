@@ -1,0 +1,152 @@
+//! The critical path in the report's JSON.
+//!
+//! Field order here is the order in the output; `docs/reference/report-json.md` documents every field.
+
+use serde::Serialize;
+
+use super::FunctionPlace;
+use crate::model::critical_path::{Group, Impact, Item, Segment};
+use crate::model::{CriticalPath as Path, Model};
+
+#[derive(Serialize)]
+pub(in crate::views) struct CriticalPath<'a> {
+    from_ns: u64,
+    to_ns: u64,
+    wakeups: &'static str,
+    processors: usize,
+    replayed_ns: u64,
+    functions: Vec<PathFunction<'a>>,
+    groups: Vec<PathGroup>,
+    impacts: Vec<PathImpact>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<Vec<PathSegment>>,
+}
+
+#[derive(Serialize)]
+struct PathFunction<'a> {
+    name: Option<&'a str>,
+    place: FunctionPlace<'a>,
+}
+
+#[derive(Serialize)]
+struct PathGroup {
+    key: String,
+    function: Option<usize>,
+    object: Option<usize>,
+    state: &'static str,
+    count: u64,
+    total_ns: u64,
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct PathImpact {
+    kind: &'static str,
+    key: Option<String>,
+    function: Option<usize>,
+    object: Option<usize>,
+    saved_ns: u64,
+    share: f64,
+    path_ns: u64,
+}
+
+#[derive(Serialize)]
+struct PathSegment {
+    thread: usize,
+    from_ns: u64,
+    to_ns: u64,
+    state: &'static str,
+    function: Option<usize>,
+    object: Option<usize>,
+}
+
+impl<'a> CriticalPath<'a> {
+    /// Nothing if the path is not known.
+    pub(in crate::views) fn of(model: &'a Model, segments: bool) -> Option<CriticalPath<'a>> {
+        let path = model.critical_path.as_ref()?;
+        let (from_ns, to_ns) = path.span_ns();
+        Some(CriticalPath {
+            from_ns,
+            to_ns,
+            wakeups: path.basis.as_str(),
+            processors: path.processors,
+            replayed_ns: path.replayed_ns,
+            functions: path
+                .functions
+                .places()
+                .map(|place| PathFunction {
+                    name: place.function.as_deref(),
+                    place: place.into(),
+                })
+                .collect(),
+            groups: path
+                .groups
+                .iter()
+                .map(|group| PathGroup::of(model, path, group))
+                .collect(),
+            impacts: path
+                .impacts
+                .iter()
+                .map(|impact| PathImpact::of(model, path, impact))
+                .collect(),
+            segments: segments.then(|| path.segments.iter().map(PathSegment::of).collect()),
+        })
+    }
+}
+
+fn key(model: &Model, identity: usize) -> String {
+    let key = model.sync.identities.get(identity).map(|(key, ..)| *key);
+    key.unwrap_or_default().to_string()
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    (1000.0 * part as f64 / whole.max(1) as f64).round() / 1000.0
+}
+
+impl PathGroup {
+    fn of(model: &Model, path: &Path, group: &Group) -> PathGroup {
+        PathGroup {
+            key: key(model, group.identity),
+            function: group.function.map(|function| function.0),
+            object: group.object.map(|object| object.0),
+            state: group.state.as_str(),
+            count: group.count,
+            total_ns: group.total_ns,
+            share: share(group.total_ns, path.length_ns()),
+        }
+    }
+}
+
+impl PathImpact {
+    fn of(model: &Model, path: &Path, impact: &Impact) -> PathImpact {
+        let mut described = PathImpact {
+            kind: impact.item.as_str(),
+            key: None,
+            function: None,
+            object: None,
+            saved_ns: impact.saved_ns,
+            share: share(impact.saved_ns, path.replayed_ns),
+            path_ns: impact.path_ns,
+        };
+        match impact.item {
+            Item::Threads(identity) => described.key = Some(key(model, identity)),
+            Item::Function(function) => described.function = Some(function.0),
+            Item::Lock(object) => described.object = Some(object.0),
+            Item::Processors => {}
+        }
+        described
+    }
+}
+
+impl PathSegment {
+    fn of(segment: &Segment) -> PathSegment {
+        PathSegment {
+            thread: segment.thread.0,
+            from_ns: segment.from_ns,
+            to_ns: segment.to_ns,
+            state: segment.state.as_str(),
+            function: segment.function.map(|function| function.0),
+            object: segment.object.map(|object| object.0),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The critical path: what would shorten the run, and where its time went.
+
+use std::io::{self, Write};
+
+use super::line::{Ink, Line, Page};
+use super::{frames, notes, tree};
+use crate::model::critical_path::{Basis, CriticalPath, Group, Impact, Item, PathState};
+use crate::model::{Model, Topic};
+use crate::views::{Style, wording};
+
+/// Topics of the notes that this view shows.
+const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
+
+/// Items whose effect is shown.
+const MAX_IMPACTS: usize = 8;
+/// Groups of segments that are shown.
+const MAX_GROUPS: usize = 20;
+
+/// Writes the critical path as text.
+pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let mut page = Page::new(out, style);
+    let page = &mut page;
+    notes::first(page, model)?;
+    let about = tree::about(model);
+    let lead = Line::new();
+    let path = model.critical_path.as_ref();
+    let Some(path) = path.filter(|path| !path.segments.is_empty()) else {
+        let text = format!(
+            "{about}the critical path is not known, because neither the kernel's schedule nor waits were \
+             recorded: `unspool record --sync` does."
+        );
+        page.paragraph(&lead, &lead, Ink::Plain, &text)?;
+        return notes::last(page, model, TOPICS);
+    };
+    page.paragraph(&lead, &lead, Ink::Plain, &summary(model, path))?;
+    if let Some(text) = unknown(path.basis) {
+        page.paragraph(&lead, &lead, Ink::Plain, text)?;
+    }
+    impacts(page, model, path)?;
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Strong, "Where the time went"))?;
+    for group in path.groups.iter().take(MAX_GROUPS) {
+        let line = group_line(page.width, model, path, group);
+        page.line(&line)?;
+    }
+    if let Some(rest) = path
+        .groups
+        .get(MAX_GROUPS..)
+        .filter(|rest| !rest.is_empty())
+    {
+        let total = rest.iter().map(|group| group.total_ns).sum();
+        let text = format!(
+            "  {} {:>8}  in {} more ways",
+            percent(total, path.length_ns()),
+            wording::duration(total),
+            rest.len()
+        );
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    notes::last(page, model, TOPICS)
+}
+
+fn summary(model: &Model, path: &CriticalPath) -> String {
+    let (from_ns, to_ns) = path.span_ns();
+    let mut threads: Vec<usize> = path.segments.iter().map(|s| s.thread.0).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let states = [
+        (PathState::Running, "running"),
+        (PathState::Runnable, "waiting for a processor"),
+        (PathState::Blocked, "waiting for devices and timers"),
+        (PathState::Outside, "waiting for other processes"),
+        (PathState::Recorder, "stopped by the recorder"),
+        (PathState::Unknown, "not known"),
+    ];
+    let parts = states.iter().filter_map(|(state, words)| {
+        let here = path.groups.iter().filter(|group| group.state == *state);
+        let ns: u64 = here.map(|group| group.total_ns).sum();
+        (ns > 0).then(|| format!("{} {words}", percent(ns, path.length_ns()).trim()))
+    });
+    format!(
+        "{}the critical path takes {}, from {} to {}, through {} of {}: {}.",
+        tree::about(model),
+        wording::duration(path.length_ns()),
+        wording::moment(from_ns),
+        wording::moment(to_ns),
+        threads.len(),
+        wording::count(model.threads.len(), "thread"),
+        parts.collect::<Vec<String>>().join(", "),
+    )
+}
+
+/// What is not known without the kernel's wake-ups.
+pub(in crate::views) fn unknown(basis: Basis) -> Option<&'static str> {
+    match basis {
+        Basis::Wakers => None,
+        Basis::Futexes => Some(
+            "The kernel did not tell who woke whom, so waits that are no recorded calls count as waits for a \
+             device, and waits for a processor after a wake-up count as blocked.",
+        ),
+        Basis::Calls => Some(
+            "The kernel's schedule was not recorded, so threads count as running except in recorded waits.",
+        ),
+    }
+}
+
+fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Result<()> {
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Strong, "What would shorten the run"))?;
+    if path.impacts.is_empty() {
+        let text = "  No thread, function or lock alone would make it 1 % shorter.";
+        return page.line(&Line::new().with(Ink::Plain, text));
+    }
+    for impact in path.impacts.iter().take(MAX_IMPACTS) {
+        let mut line = Line::new().with(
+            Ink::Plain,
+            format!(
+                "  {} {:>8}  ",
+                percent(impact.saved_ns, path.replayed_ns),
+                wording::duration(impact.saved_ns)
+            ),
+        );
+        let room = page.width.saturating_sub(line.width() + 24);
+        line.push(Ink::Plain, item(model, path, impact, room));
+        page.line(&line)?;
+    }
+    let text = format!(
+        "Each alone, replayed with {} from what was recorded.",
+        wording::count(path.processors, "processor")
+    );
+    page.paragraph(
+        &Line::new().with(Ink::Plain, "  "),
+        &Line::new().with(Ink::Plain, "  "),
+        Ink::Faint,
+        &text,
+    )
+}
+
+/// `if threads parse were twice as fast`
+fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> String {
+    match impact.item {
+        Item::Threads(identity) => {
+            let one = model
+                .sync
+                .identities
+                .get(identity)
+                .is_some_and(|i| i.2 == 1);
+            let (noun, verb) = match one {
+                true => ("thread", "was"),
+                false => ("threads", "were"),
+            };
+            let name = wording::identity(model, identity, room);
+            format!("if {noun} {name} {verb} twice as fast")
+        }
+        Item::Function(function) => {
+            let name = frames::function(path.functions.place(function), room);
+            format!("if function {name} was twice as fast")
+        }
+        Item::Lock(object) => {
+            let name = wording::object(&model.sync, object, room);
+            format!("if {name} was never contended")
+        }
+        Item::Processors => format!("with {} processors", 2 * path.processors),
+    }
+}
+
+fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) -> Line {
+    let mut line = Line::new().with(
+        Ink::Plain,
+        format!(
+            "  {} {:>8} {:<12} ",
+            percent(group.total_ns, path.length_ns()),
+            wording::duration(group.total_ns),
+            wording::times(group.count),
+        ),
+    );
+    let words = match group.state {
+        PathState::Running => "ran",
+        PathState::Runnable => "waited for a processor",
+        PathState::Blocked => "waited for a device or timer",
+        PathState::Outside => "waited for another process",
+        PathState::Recorder => "stopped by the recorder",
+        PathState::Unknown => "not known",
+    };
+    line.push(
+        Ink::Plain,
+        wording::identity(model, group.identity, room / 4),
+    );
+    line.push(Ink::Faint, format!(" {words}"));
+    if let Some(function) = group.function {
+        let left = room.saturating_sub(line.width() + 4);
+        line.push(Ink::Faint, " in ");
+        let name = frames::function(path.functions.place(function), left);
+        line.push(Ink::Function, name);
+    }
+    if let Some(object) = group.object {
+        let left = room.saturating_sub(line.width() + 2);
+        let text = wording::object(&model.sync, object, left.saturating_sub(15));
+        if left > 30 {
+            line.push(Ink::Faint, ", others at ");
+            line.push(Ink::Name, text);
+        }
+    }
+    line
+}
+
+/// A share with one decimal, in a column of its own.
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:>5.1} %", 100.0 * part as f64 / whole.max(1) as f64)
+}
