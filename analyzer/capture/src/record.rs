@@ -200,6 +200,9 @@ pub struct Target {
     /// The server reported every new thread and its creator ([`ThreadSeen::creator_tid`]).
     #[prost(bool, tag = "8")]
     pub tells_creators: bool,
+    /// Number of processors that the program could use; 0 = unknown.
+    #[prost(uint32, tag = "9")]
+    pub processors: u32,
 }
 
 /// One document of a target description.

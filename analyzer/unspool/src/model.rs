@@ -98,6 +98,8 @@ pub struct Target {
     pub name: String,
     /// Process id; 0 if not known.
     pub pid: u64,
+    /// Number of processors that the program could use, if known.
+    pub processors: Option<usize>,
 }
 
 /// Circumstances and length of a recording.
@@ -320,6 +322,7 @@ impl Model {
                 objects: &self.sync.objects,
                 identity_of: &self.sync.identity_of,
                 duration_ns: self.recording.duration_ns,
+                processors: self.target.processors,
                 launched: self.recording.source == Some(Source::Launched),
             };
             self.critical_path = CriticalPath::of(&facts, functions);

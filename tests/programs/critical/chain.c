@@ -2,22 +2,22 @@
  * is held for long. Repaired: the long holder has a lock of its own. */
 #include "work.h"
 
-#define ROUNDS 60
+#define ROUNDS 100
+#define SAVES 12
 
 static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t second = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t third = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t other = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t *saved = &third;
-static int is_over;
 
 static void *save(void *argument)
 {
-    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) {
+    for (int round = 0; round < SAVES; round++) {
         pthread_mutex_lock(saved);
-        device(4000);
+        device(15000);
         pthread_mutex_unlock(saved);
-        device(500);
+        device(1000);
     }
     return argument;
 }
@@ -63,11 +63,9 @@ int main(int count, char **words)
 {
     if (is_repaired(count, words))
         saved = &other;
-    pthread_t saver = start(save, NULL);
-    pthread_t threads[] = {start(list, NULL), start(look_up, NULL), start(ask, NULL)};
-    for (int n = 0; n < 3; n++)
+    pthread_t threads[] = {start(save, NULL), start(list, NULL), start(look_up, NULL),
+                           start(ask, NULL)};
+    for (int n = 0; n < 4; n++)
         pthread_join(threads[n], NULL);
-    __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
-    pthread_join(saver, NULL);
     return 0;
 }

@@ -3,16 +3,16 @@
 #include "work.h"
 
 #define READERS 4
-#define ROUNDS 100
+#define ROUNDS 250
+#define WRITES 60
 
 static pthread_rwlock_t map = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_rwlock_t copy = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_rwlock_t *written = &map;
-static int is_over;
 
 static void *refresh(void *argument)
 {
-    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) {
+    for (int round = 0; round < WRITES; round++) {
         pthread_rwlock_wrlock(written);
         device(2500);
         pthread_rwlock_unlock(written);
@@ -41,7 +41,6 @@ int main(int count, char **words)
         readers[n] = start(find, NULL);
     for (int n = 0; n < READERS; n++)
         pthread_join(readers[n], NULL);
-    __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
     pthread_join(writer, NULL);
     return 0;
 }

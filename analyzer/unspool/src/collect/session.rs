@@ -214,6 +214,12 @@ impl Session {
             executable,
             local: self.local,
             tells_creators: self.tells_creators,
+            processors: match self.local {
+                true => {
+                    std::thread::available_parallelism().map_or(0, |number| small(number.get()))
+                }
+                false => 0,
+            },
         }
     }
 

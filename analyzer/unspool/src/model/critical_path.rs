@@ -158,6 +158,8 @@ pub(super) struct Facts<'a> {
     pub(super) identity_of: &'a [usize],
     /// Length of the recording, nanoseconds.
     pub(super) duration_ns: u64,
+    /// Number of processors that the program could use, if known.
+    pub(super) processors: Option<usize>,
     /// True if the recorder started the program, so that a stranger that wakes the first thread
     /// first is the recorder.
     pub(super) launched: bool,
@@ -195,8 +197,7 @@ impl CriticalPath {
         let last = path.segments.last()?.thread;
         let replay = Replay::of(facts, &steps, &path.functions, last, path.span_ns());
         path.replayed_ns = replay.length_ns(Change::Nothing);
-        let (identities, objects) = (facts.identity_of, facts.objects);
-        path.impacts = impact::ranked(&path, &replay, path.replayed_ns, identities, objects);
+        path.impacts = impact::ranked(&path, &replay, path.replayed_ns, facts, &steps);
         path.bottleneck = bottleneck::of(facts, &steps, &path, |impact| {
             let change = match impact.item {
                 Item::Threads(identity) => Change::RunningOfThreads(identity),

@@ -528,6 +528,9 @@ impl<'a> History<'a> {
                 name: program_name(&self.started_as, &self.executable),
                 executable: self.executable,
                 pid: target.pid,
+                processors: usize::try_from(target.processors)
+                    .ok()
+                    .filter(|number| *number > 0),
             },
             recording: self.recording,
             modules: Vec::new(),

@@ -20,21 +20,30 @@ pub struct FunctionIndex(pub usize);
 /// The beginnings and ends of recorded calls, by thread and in order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
-    threads: Vec<Vec<(u64, PathId)>>,
+    threads: Vec<Vec<Mark>>,
+}
+
+/// The beginning or the end of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Mark {
+    ns: u64,
+    path: PathId,
+    ends: bool,
 }
 
 impl Calls {
     pub(in crate::model) fn note(&mut self, moment: Moment<'_>) {
-        let (call, ns): (&Call, u64) = match moment {
-            Moment::Entered(call) => (call, call.entered_ns),
-            Moment::Left(call) => (call, call.left_ns.unwrap_or(call.entered_ns)),
+        let (call, ns, ends): (&Call, u64, bool) = match moment {
+            Moment::Entered(call) => (call, call.entered_ns, false),
+            Moment::Left(call) => (call, call.left_ns.unwrap_or(call.entered_ns), true),
             _ => return,
         };
         let index = call.thread.0;
         if self.threads.len() <= index {
             self.threads.resize(index + 1, Vec::new());
         }
-        self.threads[index].push((ns, call.path));
+        let path = call.path;
+        self.threads[index].push(Mark { ns, path, ends });
     }
 }
 
@@ -59,40 +68,40 @@ impl Functions {
             .iter()
             .map(|thread| interned.place(thread.function.as_ref()?))
             .collect();
-        let stacks: Vec<Vec<FunctionIndex>> =
+        let stacks: Vec<Vec<(FunctionIndex, u64)>> =
             paths.iter().map(|path| interned.stack(path)).collect();
-        let mut common: HashMap<(PathId, PathId), Option<FunctionIndex>> = HashMap::default();
+        let mut common: HashMap<(PathId, PathId, bool), Option<FunctionIndex>> = HashMap::default();
         let mut functions = Functions {
             of_thread: outermost,
             ..Functions::default()
         };
         for (index, mut marks) in calls.threads.into_iter().enumerate() {
-            marks.sort_by_key(|(ns, _)| *ns);
+            marks.sort_by_key(|mark| mark.ns);
             if let Some(outermost) = functions.of_thread.get_mut(index)
                 && outermost.is_none()
                 && threads[index].creation == Creation::Main
             {
                 *outermost = marks
                     .iter()
-                    .find_map(|(_, path)| stacks.get(path.0)?.first().copied());
+                    .find_map(|mark| Some(stacks.get(mark.path.0)?.first()?.0));
             }
             let outermost = functions.of_thread.get(index).copied().flatten();
             let mut from: Vec<(u64, Option<FunctionIndex>)> = Vec::new();
-            for (at, (ns, path)) in marks.iter().enumerate() {
+            for (at, mark) in marks.iter().enumerate() {
                 let function = match marks.get(at + 1) {
-                    Some((_, next)) => {
-                        let key = (*path.min(next), *path.max(next));
+                    Some(next) => {
+                        let inside = !mark.ends && next.ends && mark.path == next.path;
+                        let key = (mark.path, next.path, inside);
                         let shared = common.entry(key).or_insert_with(|| {
-                            let (one, other) = (stacks.get(path.0)?, stacks.get(next.0)?);
-                            let both = one.iter().zip(other).take_while(|(a, b)| a == b);
-                            both.last().map(|(function, _)| *function)
+                            let (one, other) = (stacks.get(mark.path.0)?, stacks.get(next.path.0)?);
+                            shared(one, other, inside)
                         });
                         shared.or(outermost)
                     }
                     None => outermost,
                 };
                 if from.last().is_none_or(|(_, last)| *last != function) {
-                    from.push((*ns, function));
+                    from.push((mark.ns, function));
                 }
             }
             if functions.from.len() <= index {
@@ -152,6 +161,31 @@ impl Functions {
     }
 }
 
+/// The innermost function that a thread did not leave between two calls, by their stacks from the
+/// outermost frame on: functions, and where they called the next one. `inside` is true between the
+/// beginning and the end of the same call.
+fn shared(
+    one: &[(FunctionIndex, u64)],
+    other: &[(FunctionIndex, u64)],
+    inside: bool,
+) -> Option<FunctionIndex> {
+    let mut last = None;
+    for (depth, ((function, from), (next, to))) in one.iter().zip(other).enumerate() {
+        if function != next {
+            break;
+        }
+        last = Some(depth);
+        if from != to {
+            break;
+        }
+    }
+    let depth = last?;
+    // A call that does not come later in the function is made in its next call, or in a loop.
+    let again = !inside && other[depth].1 <= one[depth].1;
+    one.get(depth.saturating_sub(usize::from(again)))
+        .map(|(function, _)| *function)
+}
+
 /// Functions without their addresses and lines.
 #[derive(Default)]
 struct Interned {
@@ -179,7 +213,7 @@ impl Interned {
     }
 
     /// The named functions of a call path outside its primitive, the outermost first.
-    fn stack(&mut self, path: &Backtrace) -> Vec<FunctionIndex> {
+    fn stack(&mut self, path: &Backtrace) -> Vec<(FunctionIndex, u64)> {
         let Some(inner) = caller(path) else {
             return Vec::new();
         };
@@ -187,6 +221,7 @@ impl Interned {
         let outer = path.frames.len().saturating_sub(start_code(path));
         let own = path.frames.get(inner.unwrap_or(0)..outer).unwrap_or(&[]);
         let own = own.iter().rev();
-        own.map_while(|frame| self.place(&frame.place)).collect()
+        own.map_while(|frame| Some((self.place(&frame.place)?, frame.place.avma)))
+            .collect()
     }
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use super::functions::FunctionIndex;
 use super::replay::{Change, Replay};
-use super::{CriticalPath, PathState};
+use super::steps::{Doing, End, Steps};
+use super::{CriticalPath, Facts, PathState};
 use crate::model::sync::{Object, ObjectIndex};
 use crate::primitives::Kind;
 
@@ -25,6 +26,16 @@ pub enum Item {
 }
 
 impl Item {
+    /// The order of items with the same effect.
+    fn order(self) -> usize {
+        match self {
+            Item::Lock(_) => 0,
+            Item::Processors => 1,
+            Item::Threads(_) => 2,
+            Item::Function(_) => 3,
+        }
+    }
+
     /// `threads`, `function`, `lock` or `processors`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,8 +70,8 @@ pub(super) fn ranked(
     path: &CriticalPath,
     replay: &Replay,
     replayed_ns: u64,
-    identity_of: &[usize],
-    objects: &[Object],
+    facts: &Facts<'_>,
+    steps: &Steps,
 ) -> Vec<Impact> {
     let least = path.length_ns() / MIN_SHARE_DIVISOR;
     let mut threads: BTreeMap<usize, u64> = BTreeMap::new();
@@ -69,12 +80,15 @@ pub(super) fn ranked(
     let mut runnable = 0;
     for segment in &path.segments {
         let ns = segment.length_ns();
-        if let Some(lock) = segment.object.filter(|object| is_lock(objects, *object)) {
+        if let Some(lock) = segment
+            .object
+            .filter(|object| is_lock(facts.objects, *object))
+        {
             *locks.entry(lock).or_default() += ns;
         }
         match segment.state {
             PathState::Running | PathState::Blocked | PathState::Outside => {
-                let identity = identity_of.get(segment.thread.0).copied().unwrap_or(0);
+                let identity = facts.identity(segment.thread);
                 *threads.entry(identity).or_default() += ns;
                 if let Some(function) = segment.function {
                     *functions.entry(function).or_default() += ns;
@@ -85,16 +99,34 @@ pub(super) fn ranked(
         }
     }
     let mut items: Vec<(Item, Change, u64)> = Vec::new();
+    // The path goes on in the thread that held a lock, so a lock may have a short part of it and yet
+    // put one thread's work behind another's.
+    let mut waits: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
+    for step in steps.threads.iter().flatten() {
+        if let Doing::Blocked {
+            end: End::By(_),
+            used: Some(used),
+            ..
+        } = step.doing
+            && let Some(lock) = facts
+                .object(used)
+                .filter(|lock| is_lock(facts.objects, *lock))
+        {
+            *waits.entry(lock).or_default() += step.to_ns.saturating_sub(step.from_ns);
+        }
+    }
+    let path_ns = |lock: &ObjectIndex| locks.get(lock).copied().unwrap_or(0);
+    let mut waits: Vec<(ObjectIndex, u64)> = waits.into_iter().collect();
+    waits.retain(|(_, ns)| *ns >= least.max(1));
+    waits.sort_by_key(|(_, ns)| Reverse(*ns));
+    let waits = waits.iter().take(MAX_REPLAYS_OF_KIND);
+    items.extend(waits.map(|(lock, _)| (Item::Lock(*lock), Change::Lock(*lock), path_ns(lock))));
     let mut add = |mut some: Vec<(Item, Change, u64)>| {
         some.retain(|(_, _, ns)| *ns >= least.max(1));
         some.sort_by_key(|(_, _, ns)| Reverse(*ns));
         some.truncate(MAX_REPLAYS_OF_KIND);
         items.extend(some);
     };
-    let locks = locks.into_iter();
-    add(locks
-        .map(|(lock, ns)| (Item::Lock(lock), Change::Lock(lock), ns))
-        .collect());
     let threads = threads.into_iter();
     add(threads
         .map(|(identity, ns)| (Item::Threads(identity), Change::Threads(identity), ns))
@@ -113,16 +145,17 @@ pub(super) fn ranked(
         })
         .filter(|impact| impact.saved_ns >= (replayed_ns / MIN_EFFECT_DIVISOR).max(1))
         .collect();
-    impacts.sort_by_key(|impact| (Reverse(weight(impact)), impact.item.as_str()));
+    let percent = |impact: &Impact| 100 * weight(impact) / replayed_ns.max(1);
+    impacts.sort_by_key(|impact| (Reverse(percent(impact)), impact.item.order()));
     impacts
 }
 
-/// The order of items. All work in half the time is more than a program can be asked for, so a lock
-/// or missing processors with nearly the same effect come first.
+/// What items are ordered by. All work in half the time is more than a program can be asked for, so
+/// a lock or missing processors with nearly the same effect come first.
 fn weight(impact: &Impact) -> u64 {
     match impact.item {
-        Item::Lock(_) | Item::Processors => impact.saved_ns.saturating_mul(3),
-        Item::Threads(_) | Item::Function(_) => impact.saved_ns.saturating_mul(2),
+        Item::Lock(_) | Item::Processors => impact.saved_ns.saturating_mul(3) / 2,
+        Item::Threads(_) | Item::Function(_) => impact.saved_ns,
     }
 }
 

@@ -25,14 +25,25 @@ enum Operation {
         ns: u64,
         function: u32,
     },
-    /// Time without a processor. It is the thread's own if a faster thread would need less of it.
+    /// Time without a processor.
     Delay {
         ns: u64,
         function: u32,
-        own: bool,
+        kind: Delay,
     },
     Wait(u32),
     Give(u32),
+}
+
+/// Why a thread is delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delay {
+    /// By a device, a timer or another process. A thread that is faster needs less of it.
+    Device,
+    /// Another process had the processor. A thread that needs less of one is delayed less.
+    Preempted,
+    /// By something that does not change.
+    Fixed,
 }
 
 /// A wake-up or a creation.
@@ -112,6 +123,7 @@ impl Replay {
                 let Doing::Blocked {
                     end: End::By(waker),
                     used,
+                    ..
                 } = step.doing
                 else {
                     continue;
@@ -144,7 +156,7 @@ impl Replay {
             match (started[index], mine.first()) {
                 (Some(signal), _) => list.operations.push(Operation::Wait(signal)),
                 (None, Some(first)) if first.from_ns > span_ns.0 => {
-                    list.delay(first.from_ns - span_ns.0, None, false);
+                    list.delay(first.from_ns - span_ns.0, None, Delay::Fixed);
                 }
                 _ => {}
             }
@@ -228,20 +240,32 @@ impl List<'_> {
                 }
             }
             Doing::Runnable { preempted } => {
-                let ns = crowding.free_ns(from_ns, to_ns);
-                self.delay(ns, function(), preempted);
+                let (alone, shared) = crowding.taken_ns(from_ns, to_ns);
+                let kind = match preempted {
+                    true => Delay::Preempted,
+                    false => Delay::Fixed,
+                };
+                self.delay(alone, function(), kind);
+                // The other process takes a processor from all of the program's threads.
+                self.run(shared, function());
             }
+            // The thread went back to the same wait.
+            Doing::Blocked {
+                end: End::Device | End::Outside | End::Recorder,
+                goes_on: true,
+                ..
+            } => {}
             Doing::Blocked { end, .. } => match end {
                 End::By(_) => {
                     if let Some(signal) = awaited().filter(|signal| *signal != u32::MAX) {
                         self.operations.push(Operation::Wait(signal));
                     }
                 }
-                End::Device | End::Outside => self.delay(length_ns, function(), true),
+                End::Device | End::Outside => self.delay(length_ns, function(), Delay::Device),
                 End::Recorder => {}
-                End::NotKnown => self.delay(length_ns, None, false),
+                End::NotKnown => self.delay(length_ns, None, Delay::Fixed),
             },
-            Doing::Unknown => self.delay(length_ns, None, false),
+            Doing::Unknown => self.delay(length_ns, None, Delay::Fixed),
         }
     }
 
@@ -265,67 +289,91 @@ impl List<'_> {
         }
     }
 
-    fn delay(&mut self, ns: u64, function: Option<FunctionIndex>, own: bool) {
+    fn delay(&mut self, ns: u64, function: Option<FunctionIndex>, kind: Delay) {
         if ns > 0 {
             let function = function.map_or(NO_FUNCTION, |function| function.0 as u32);
-            self.operations.push(Operation::Delay { ns, function, own });
+            self.operations
+                .push(Operation::Delay { ns, function, kind });
         }
     }
+}
+
+/// The time taken from a thread that can run, since the beginning.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    ns: u64,
+    /// Until then, while a processor was free for each such thread.
+    alone: f64,
+    /// Until then, as its part while there were more such threads.
+    shared: f64,
+    /// The part of the time from then on.
+    part: f64,
 }
 
 /// When the program's own threads had all its processors.
 struct Crowding {
-    /// Times, and how long a processor was free until then.
-    free: Vec<(u64, u64)>,
+    taken: Vec<Taken>,
 }
 
 impl Crowding {
     fn of(steps: &Steps) -> Crowding {
-        // An even number is a beginning, an odd one an end.
-        let mut changes: Vec<u64> = Vec::new();
+        let mut changes: Vec<(u64, i32, i32)> = Vec::new();
         for step in steps.threads.iter().flatten() {
-            if step.doing == Doing::Running {
-                changes.push(step.from_ns << 1 | 1);
-                changes.push(step.to_ns << 1);
-            }
+            let (running, runnable) = match step.doing {
+                Doing::Running => (1, 0),
+                Doing::Runnable { .. } => (0, 1),
+                _ => continue,
+            };
+            changes.push((step.from_ns, running, runnable));
+            changes.push((step.to_ns, -running, -runnable));
         }
         changes.sort_unstable();
-        let mut free: Vec<(u64, u64)> = Vec::new();
-        let (mut running, mut total, mut last) = (0_usize, 0, 0);
-        for change in changes {
-            let ns = change >> 1;
-            let was_free = running < steps.processors;
-            if was_free {
-                total += ns - last;
-            }
-            last = ns;
-            match change & 1 {
-                1 => running += 1,
-                _ => running = running.saturating_sub(1),
-            }
-            if was_free != (running < steps.processors) {
-                free.push((ns, total));
+        let mut taken: Vec<Taken> = Vec::with_capacity(changes.len());
+        let (mut running, mut runnable) = (0, 0);
+        let mut now = Taken::default();
+        for (ns, more_running, more_runnable) in changes {
+            now = now.at(ns);
+            running += more_running;
+            runnable += more_runnable;
+            let free = (steps.processors as i32 - running).max(0);
+            now.part = (f64::from(free) / f64::from(runnable.max(1))).min(1.0);
+            match taken.last_mut() {
+                Some(entry) if entry.ns == ns => *entry = now,
+                _ => taken.push(now),
             }
         }
-        free.push((last, total));
-        Crowding { free }
+        Crowding { taken }
     }
 
-    /// How long a processor was free between two moments. A thread that could have run then had to
-    /// wait for something else: another process, or the kernel's own work.
-    fn free_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
-        self.until(to_ns).saturating_sub(self.until(from_ns))
+    /// How long a thread that could have run between two moments had to wait for something else
+    /// than the program's own threads: another process, or the kernel's own work. The second number
+    /// is its part of the time in which several threads waited for too few free processors.
+    fn taken_ns(&self, from_ns: u64, to_ns: u64) -> (u64, u64) {
+        let (from, to) = (self.until(from_ns), self.until(to_ns));
+        let alone = (to.alone - from.alone).max(0.0);
+        (alone as u64, (to.shared - from.shared).max(0.0) as u64)
     }
 
-    fn until(&self, ns: u64) -> u64 {
-        let at = self.free.partition_point(|(time, _)| *time <= ns);
-        let (time, total) = at.checked_sub(1).map_or((0, 0), |at| self.free[at]);
-        let next = self.free.get(at).map_or(u64::MAX, |(_, total)| *total);
-        // Between two entries a processor is free all the time, or never.
-        if next == total {
-            total
-        } else {
-            total + (ns - time)
+    fn until(&self, ns: u64) -> Taken {
+        let at = self.taken.partition_point(|taken| taken.ns <= ns);
+        let before = at.checked_sub(1).map(|at| self.taken[at]);
+        before.unwrap_or_default().at(ns)
+    }
+}
+
+impl Taken {
+    /// The same at a later moment, if nothing changes.
+    fn at(self, ns: u64) -> Taken {
+        let length = ns.saturating_sub(self.ns) as f64 * self.part;
+        let (alone, shared) = match self.part < 1.0 {
+            true => (0.0, length),
+            false => (length, 0.0),
+        };
+        Taken {
+            ns,
+            alone: self.alone + alone,
+            shared: self.shared + shared,
+            part: self.part,
         }
     }
 }
@@ -411,11 +459,12 @@ impl Run<'_> {
                     self.running.push(Reverse((until.to_bits(), thread)));
                     return false;
                 }
-                Operation::Delay { ns, function, own } => {
+                Operation::Delay { ns, function, kind } => {
                     self.next[thread as usize] += 1;
-                    let factor = match own {
-                        true => self.factor(thread, function, false),
-                        false => 1.0,
+                    let factor = match kind {
+                        Delay::Fixed => 1.0,
+                        Delay::Device => self.factor(thread, function, false),
+                        Delay::Preempted => self.factor(thread, function, true),
                     };
                     let until = self.now + ns as f64 * factor;
                     self.delayed.push(Reverse((until.to_bits(), thread)));

@@ -40,6 +40,8 @@ pub(super) enum Doing {
         end: End,
         /// The recorded call that it waited in.
         used: Option<UseIndex>,
+        /// It blocked again in the same call.
+        goes_on: bool,
     },
     Unknown,
 }
@@ -114,7 +116,32 @@ impl Steps {
             }
         }
         steps.processors = cpus.len().max(1);
+        if !steps.is_crowded() {
+            steps.processors = steps.processors.max(facts.processors.unwrap_or(2));
+        }
         Some(steps)
+    }
+
+    /// True if for half of the run more threads could run than the processors that were seen. Then
+    /// the program was not allowed to use others.
+    fn is_crowded(&self) -> bool {
+        let mut ends: Vec<(u64, i32)> = Vec::new();
+        for step in self.threads.iter().flatten() {
+            if matches!(step.doing, Doing::Running | Doing::Runnable { .. }) {
+                ends.extend([(step.from_ns, 1), (step.to_ns, -1)]);
+            }
+        }
+        ends.sort_unstable();
+        let (mut runnable, mut crowded_ns, mut last_ns) = (0, 0, None);
+        let first_ns = ends.first().map_or(0, |(ns, _)| *ns);
+        for (ns, change) in ends {
+            if runnable > self.processors as i32 {
+                crowded_ns += ns - last_ns.unwrap_or(ns);
+            }
+            runnable += change;
+            last_ns = Some(ns);
+        }
+        crowded_ns > last_ns.unwrap_or(first_ns).saturating_sub(first_ns) / 2
     }
 }
 
@@ -157,6 +184,11 @@ impl Resolve<'_> {
                     Doing::Blocked {
                         end: self.end(intervals.get(at + 1), interval, wait.copied()),
                         used: wait.map(|wait| wait.used),
+                        goes_on: wait.is_some_and(|wait| {
+                            let later = intervals[at + 1..].iter();
+                            let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
+                            later.any(|it| it.state == RunState::Blocked && covers(wait, it))
+                        }),
                     }
                 }
             };
@@ -246,6 +278,7 @@ fn from_waits(facts: &Facts<'_>, thread: &Thread, waits: &[&WaitSpan]) -> Vec<St
         let doing = Doing::Blocked {
             end: wait.waker.map_or(End::NotKnown, End::By),
             used: Some(wait.used),
+            goes_on: false,
         };
         add(&mut now, wait.to_ns, doing);
     }

@@ -113,6 +113,7 @@ impl Built {
             objects: &self.objects,
             identity_of,
             duration_ns: self.schedule.span_ns.map_or(0, |(_, to)| to),
+            processors: None,
             launched: true,
         }
     }

@@ -116,7 +116,7 @@ impl Walk<'_> {
                 Doing::Running => PathState::Running,
                 Doing::Runnable { .. } => PathState::Runnable,
                 Doing::Unknown => PathState::Unknown,
-                Doing::Blocked { end, used } => match end {
+                Doing::Blocked { end, used, .. } => match end {
                     // A wake-up later than now cannot be what the path waited for.
                     End::By(waker) if step.to_ns == now && jumps <= steps.threads.len() => {
                         let object = used.and_then(|used| self.facts.object(used));
