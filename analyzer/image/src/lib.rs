@@ -19,6 +19,8 @@
 
 mod arch;
 #[cfg(feature = "std")]
+mod binutils;
+#[cfg(feature = "std")]
 mod build_id;
 #[cfg(feature = "std")]
 mod demangle;
@@ -40,6 +42,8 @@ mod pointers;
 mod symbols;
 
 pub use arch::Arch;
+#[cfg(feature = "std")]
+pub use binutils::{BinutilsFile, BinutilsFrame, BinutilsLocator};
 #[cfg(feature = "std")]
 pub use build_id::{BuildId, ParseBuildIdError};
 #[cfg(feature = "std")]

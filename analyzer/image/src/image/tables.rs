@@ -15,6 +15,7 @@ pub(crate) struct RawSymbol {
     pub(crate) size: u64,
     pub(crate) kind: u8,
     pub(crate) binding: u8,
+    pub(crate) visibility: u8,
     pub(crate) section: u16,
 }
 
@@ -36,6 +37,7 @@ pub(crate) fn symbols(
                 size: symbol.st_size(endian).into(),
                 kind: symbol.st_type().0,
                 binding: symbol.st_bind().0,
+                visibility: symbol.st_visibility().0,
                 section: symbol.st_shndx(endian).0,
             })
     }
