@@ -135,6 +135,11 @@ pub struct Recording {
     pub processes: Vec<StartedProcess>,
     /// True if threads killed with the program can be distinguished from threads that ended before.
     pub kills_are_told: bool,
+    /// True if the program may have waited for its recorder (`record --lossless`). Durations then
+    /// do not describe the program alone.
+    pub waits_for_recorder: bool,
+    /// True if functions were to be recorded by name (`record --trace`).
+    pub traces_functions: bool,
 }
 
 impl Recording {
@@ -196,24 +201,6 @@ impl Recording {
     pub fn is_complete(&self) -> bool {
         let lost = |paused: &Paused| paused.missed > 0 || !paused.exact;
         !self.cut && self.dropped == 0 && !self.paused.iter().any(lost)
-    }
-
-    /// True if the program may have waited for its recorder (`record --lossless`). Durations then
-    /// do not describe the program alone.
-    fn is_waited_for(&self) -> bool {
-        self.options().any(|word| word == "--lossless")
-    }
-
-    /// True if functions were to be recorded by name (`record --trace`).
-    pub(crate) fn traces_functions(&self) -> bool {
-        let trace = |word: &str| word == "--trace" || word.starts_with("--trace=");
-        self.options().any(trace)
-    }
-
-    /// The recorder's own options.
-    fn options(&self) -> impl Iterator<Item = &str> {
-        let words = self.command.iter().map(String::as_str);
-        words.take_while(|word| *word != "--")
     }
 
     /// True if observations between gaps are certain.

@@ -192,6 +192,7 @@ impl Cmd {
                 functions: self.trace.clone(),
             },
             budget: self.budget(&source),
+            lossless: self.lossless,
             source,
             wanted: Some(Box::new(wanted::ask(symbolizer))),
             stop: Some(interrupts.requests()?),

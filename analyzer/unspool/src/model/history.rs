@@ -130,6 +130,9 @@ impl<'a> History<'a> {
             source => Some(source),
         };
         let musl = frames.is_musl();
+        let asked = |header: Option<bool>, option| {
+            header.unwrap_or_else(|| has_option(&capture.header.command, option))
+        };
         History {
             capture,
             frames,
@@ -154,6 +157,8 @@ impl<'a> History<'a> {
                 source,
                 start_unix_ns: capture.header.start_unix_ns,
                 cut: capture.cut.is_some(),
+                waits_for_recorder: asked(capture.header.waits_for_recorder, "--lossless"),
+                traces_functions: asked(capture.header.traces_functions, "--trace"),
                 ..Recording::default()
             },
             notes: Vec::new(),
@@ -543,6 +548,12 @@ impl<'a> History<'a> {
             notes: self.notes,
         }
     }
+}
+
+/// True if a recorder's command line has an option. Headers before 1.13 say no more.
+fn has_option(command: &[String], option: &str) -> bool {
+    let mut own = command.iter().take_while(|word| *word != "--");
+    own.any(|word| word.split('=').next() == Some(option))
 }
 
 /// The kernel's name for a process: the path it was started by, which may be a link or a script. A

@@ -23,7 +23,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     let calls: u64 = functions.iter().map(|function| function.calls).sum();
     let about = tree::about(model);
     let summary = match functions.len() {
-        0 if model.recording.traces_functions() => {
+        0 if model.recording.traces_functions => {
             format!("{about}no function that `--trace` names was called.")
         }
         0 if model.sync.recorded => format!(

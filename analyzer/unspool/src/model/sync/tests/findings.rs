@@ -1,6 +1,6 @@
 //! Tests of the findings, and of programs without any.
 
-use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, Stood, ThreadExited};
+use unspool_capture::{Dropped, Gap, GapKind, Header, ProcessEnded, Stood, ThreadExited};
 
 use super::*;
 use crate::model::{Doubt, Finding, FindingKind, Model};
@@ -492,10 +492,10 @@ fn everybody_waits() {
 }
 
 /// One thread holds a lock for 50 ms, and another waits for it.
-fn long_hold(lossless: bool) -> Model {
+fn long_hold(change: fn(&mut Header)) -> Model {
     let mut acting = two_threads();
-    if lossless && let Some(Record::Header(header)) = acting.stage.records.first_mut() {
-        header.command.insert(2, "--lossless".into());
+    if let Some(Record::Header(header)) = acting.stage.records.first_mut() {
+        change(header);
     }
     acting
         .lock(ONE, 2000, A)
@@ -510,8 +510,19 @@ fn long_hold(lossless: bool) -> Model {
 
 #[test]
 fn durations_of_a_lossless_recording_prove_nothing() {
-    for lossless in [false, true] {
-        let model = long_hold(lossless);
+    let cases: [(bool, fn(&mut Header)); 5] = [
+        (false, |_| ()),
+        (true, |header| header.waits_for_recorder = Some(true)),
+        // Headers before 1.13 have the command line alone.
+        (true, |header| header.command.insert(2, "--lossless".into())),
+        (false, |header| header.command.push("--lossless".into())),
+        (false, |header| {
+            header.command.insert(2, "--lossless".into());
+            header.waits_for_recorder = Some(false);
+        }),
+    ];
+    for (lossless, change) in cases {
+        let model = long_hold(change);
         let proved = !lossless;
         assert_eq!(
             kinds(&model),
@@ -526,7 +537,7 @@ fn durations_of_a_lossless_recording_prove_nothing() {
 
 #[test]
 fn contention_long_holds_and_convoys() {
-    let model = long_hold(false);
+    let model = long_hold(|_| ());
     assert!(
         model.findings[0].sentences().contains("50.0 ms"),
         "{}",
