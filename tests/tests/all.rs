@@ -10,7 +10,7 @@ mod budget;
 mod callables;
 mod connections;
 mod creation;
-mod critical;
+mod export;
 mod findings;
 mod gdb_session;
 mod html;
@@ -20,6 +20,7 @@ mod looks;
 mod real;
 mod record;
 mod saved;
+mod schedule;
 mod tidy;
 mod undisturbed;
 mod waits;
@@ -40,6 +41,7 @@ fn main() {
         callables::trials(),
         record::trials(),
         saved::trials(),
+        schedule::trials(),
         identity::trials(),
         inspect::trials(),
         looks::trials(),
@@ -48,7 +50,7 @@ fn main() {
         html::trials(),
         real::trials(),
         creation::trials(),
-        critical::trials(),
+        export::trials(),
         connections::trials(),
         undisturbed::trials(),
     ]

@@ -1,0 +1,149 @@
+"""Reads a trace back and prints its totals as JSON: `read_trace.py perfetto|chrome FILE`.
+
+Knows nothing of Unspool. Perfetto's traces are decoded by the schema of Perfetto's own package, and
+thread states follow the rules of its trace processor. Chrome's traces are read by the JSON decoder.
+A trace that breaks a rule of its format ends this with an error.
+"""
+
+import collections
+import json
+import sys
+
+
+def new_thread():
+    return {"name": None, "waits": collections.Counter(), "states": collections.Counter()}
+
+
+def perfetto(path):
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
+
+    trace = schema.Trace()
+    with open(path, "rb") as file:
+        trace.ParseFromString(file.read())
+    threads = collections.defaultdict(new_thread)
+    tracks, counters, findings = {}, [], []
+    events, ftrace = [], []
+    for packet in trace.packet:
+        unknown = packet.UnknownFields() if hasattr(packet, "UnknownFields") else ()
+        assert not len(unknown), "a field that the schema does not have"
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            assert track.uuid not in tracks, "two tracks have one id"
+            tracks[track.uuid] = track
+            if track.HasField("thread"):
+                threads[track.thread.tid]["name"] = track.thread.thread_name
+        elif packet.HasField("track_event"):
+            assert packet.trusted_packet_sequence_id, "an event outside a sequence"
+            events.append((packet.timestamp, packet.track_event))
+        elif packet.HasField("ftrace_events"):
+            for event in packet.ftrace_events.event:
+                ftrace.append((event.timestamp, packet.ftrace_events.cpu, event))
+    starts, flows = {}, []
+    stacks = collections.defaultdict(list)
+    kinds = schema.TrackEvent
+    for now, event in sorted(events, key=lambda event: event[0]):
+        track = tracks[event.track_uuid]
+        tid = track.thread.tid
+        stack = stacks[event.track_uuid]
+        if event.type == kinds.TYPE_SLICE_BEGIN:
+            arguments = {one.name: one.string_value for one in event.debug_annotations}
+            stack.append((now, event.name, arguments))
+        elif event.type == kinds.TYPE_SLICE_END:
+            began, _, arguments = stack.pop()
+            threads[tid]["waits"][arguments["waiting_for"]] += now - began
+        elif event.type == kinds.TYPE_COUNTER:
+            counters.append(event.double_counter_value)
+        elif event.type == kinds.TYPE_INSTANT and track.name == "findings":
+            findings.append(event.name)
+        for flow in event.flow_ids:
+            assert flow not in starts, "a flow begins twice"
+            starts[flow] = tid
+        for flow in event.terminating_flow_ids:
+            flows.append([starts.pop(flow), tid])
+    assert not starts, "a flow ends nowhere"
+    assert not any(stacks.values()), "a slice does not end"
+    states(threads, ftrace)
+    return threads, flows, counters, findings
+
+
+def states(threads, ftrace):
+    """Thread states as the trace processor computes them from switches and wake-ups."""
+    state, on_processor = {}, {}
+
+    def change(tid, now, new):
+        if tid in state:
+            since, old = state[tid]
+            threads[tid]["states"][old] += now - since
+        state[tid] = (now, new)
+
+    # A switch away from a thread comes before a wake-up at the same time.
+    for now, cpu, event in sorted(ftrace, key=lambda one: (one[0], one[2].HasField("sched_waking"))):
+        if event.HasField("sched_waking"):
+            tid = event.sched_waking.pid
+            if tid not in state or state[tid][1] == "blocked":
+                change(tid, now, "runnable")
+            continue
+        switch = event.sched_switch
+        if cpu in on_processor:
+            assert on_processor[cpu] == switch.prev_pid, f"another thread ran on processor {cpu}"
+        on_processor[cpu] = switch.next_pid
+        left = {0: "runnable", 1: "blocked"}.get(switch.prev_state, "ended")
+        change(switch.prev_pid, now, left)
+        change(switch.next_pid, now, "running")
+
+
+def chrome(path):
+    with open(path, encoding="utf-8") as file:
+        trace = json.load(file)
+    threads = collections.defaultdict(new_thread)
+    counters, findings, starts, ends = [], [], {}, {}
+    slices = collections.defaultdict(list)
+    for event in trace["traceEvents"]:
+        tid, phase = event["tid"], event["ph"]
+        # The format counts microseconds.
+        now = round(event["ts"] * 1000)
+        if phase == "M" and event["name"] == "thread_name":
+            threads[tid]["name"] = event["args"]["name"]
+        elif phase == "X":
+            length = round(event["dur"] * 1000)
+            slices[tid].append((now, -length))
+            if event["cat"] == "wait":
+                threads[tid]["waits"][event["args"]["waiting_for"]] += length
+            else:
+                threads[tid]["states"][event["name"]] += length
+        elif phase == "C":
+            counters.append(event["args"]["running"])
+        elif phase == "i":
+            findings.append(event["name"])
+        elif phase in "sf":
+            side = starts if phase == "s" else ends
+            assert event["id"] not in side, "a flow has two ends"
+            side[event["id"]] = tid
+        else:
+            assert phase == "M", f"an unknown phase {phase}"
+    assert starts.keys() == ends.keys(), "a flow has one end"
+    for mine in slices.values():
+        stack = []
+        for began, length in sorted(mine):
+            while stack and stack[-1] <= began:
+                stack.pop()
+            assert not stack or began - length <= stack[-1], "slices overlap and do not nest"
+            stack.append(began - length)
+    return threads, [[starts[one], ends[one]] for one in starts], counters, findings
+
+
+def main():
+    kind, path = sys.argv[1:]
+    threads, flows, counters, findings = {"perfetto": perfetto, "chrome": chrome}[kind](path)
+    json.dump(
+        {
+            "threads": {str(tid): thread for tid, thread in threads.items()},
+            "flows": flows,
+            "counters": counters,
+            "findings": findings,
+        },
+        sys.stdout,
+    )
+
+
+main()

@@ -1,0 +1,255 @@
+//! Tests the files that `unspool export` writes for other programs: an independent reader opens each,
+//! and its totals per thread equal the JSON report's.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use unspool_tests::memo::Memo;
+use unspool_tests::{process, report, waiting, workspace};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        ("folded", folded as fn() -> Result<()>),
+        ("perfetto", perfetto),
+        ("chrome", chrome),
+        ("options", options),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("export::{name}"), check))
+    .collect()
+}
+
+/// A recording of `programs/page.c`: a pool, a contended mutex, a barrier, threads of threads.
+struct Recorded {
+    folder: TempDir,
+    capture: PathBuf,
+    json: Value,
+}
+
+fn recorded() -> Result<Recorded> {
+    let (folder, program) = waiting::compile_in(".", "page.c", &["gcc", "-g", "-O1", "-pthread"])?;
+    let capture = folder.path().join("page.unspool");
+    let program = program.to_str().context("a path in UTF-8")?;
+    report::record(&capture, &["-q", "--sync=all"], &[program])?.success()?;
+    let json = report::json(&capture, &[])?;
+    Ok(Recorded {
+        folder,
+        capture,
+        json,
+    })
+}
+
+/// All trials look at one recording.
+static RECORDED: Memo<(), Recorded> = Memo::new();
+
+fn export(capture: &Path, format: &str, output: &Path, more: &[&str]) -> Result<process::Run> {
+    let mut command = report::unspool()?;
+    command.args(["export", "--format", format, "-o"]);
+    command.arg(output).args(more).arg(capture);
+    process::run(&mut command, LIMIT)
+}
+
+/// A flame graph tool draws each file, with our totals.
+fn folded() -> Result<()> {
+    let recorded = RECORDED.get((), recorded)?;
+    let threads = recorded.json["threads"].as_array().context("threads")?;
+    let waited = threads.iter().map(|thread| {
+        let times = ["held_ns", "others_ns", "idle_ns"].map(|name| &thread["times"][name]);
+        times.iter().filter_map(|ns| ns.as_u64()).sum::<u64>()
+    });
+    let created = threads.iter().filter(|thread| {
+        thread["creation"]
+            .as_array()
+            .is_some_and(|stack| !stack.is_empty())
+    });
+    for (stacks, total) in [
+        ("waits", waited.sum::<u64>()),
+        ("creations", created.count() as u64),
+    ] {
+        let file = recorded.folder.path().join(format!("{stacks}.folded"));
+        export(&recorded.capture, "folded", &file, &["--stacks", stacks])?.success()?;
+        let mut sum = 0;
+        for line in std::fs::read_to_string(&file)?.lines() {
+            let (stack, number) = line.rsplit_once(' ').context(line.to_owned())?;
+            ensure!(stack.split(';').all(|frame| !frame.is_empty()), "{line}");
+            sum += number.parse::<u64>().context(line.to_owned())?;
+        }
+        ensure!(total > 0 && sum == total, "{stacks}: {sum}, not {total}");
+        let mut draw = Command::new("perl");
+        draw.arg("/usr/share/perl5/Devel/NYTProf/flamegraph.pl")
+            .arg(&file);
+        let picture = process::run(&mut draw, LIMIT)?.success()?.text();
+        // Its outermost frame has the sum, written with commas.
+        let all = picture.lines().find(|line| line.contains(">all ("));
+        let digits: String = all
+            .and_then(|line| line.split(">all (").nth(1))
+            .and_then(|rest| rest.split(' ').next())
+            .with_context(|| format!("{stacks}: no outermost frame"))?
+            .replace(',', "");
+        ensure!(digits == total.to_string(), "{stacks}: drawn as {digits}");
+        ensure!(stacks == "creations" || picture.contains("mutex door"));
+    }
+    Ok(())
+}
+
+/// Perfetto's own schema decodes the trace. States by its switches, waits, flows and findings are ours.
+fn perfetto() -> Result<()> {
+    let recorded = RECORDED.get((), recorded)?;
+    let file = recorded.folder.path().join("trace.pftrace");
+    export(&recorded.capture, "perfetto", &file, &[])?.success()?;
+    let read = read(&python()?, "perfetto", &file)?;
+    compare(&recorded.json, &read)?;
+    ensure!(recorded.json["recording"]["schedule"]["lost"] == 0);
+    let mut compared = 0;
+    for thread in recorded.json["threads"].as_array().context("threads")? {
+        let tid = thread["tid"].as_u64().context("tid")?;
+        let states = &read["threads"][tid.to_string()]["states"];
+        for (name, state) in [("running_ns", "running"), ("runnable_ns", "runnable")] {
+            let ours = thread["schedule"][name].as_u64();
+            let ours = ours.with_context(|| format!("{tid}: no {name}"))?;
+            let theirs = states[state].as_u64().unwrap_or(0);
+            ensure!(ours == theirs, "{tid}: {name} is {ours}, read {theirs}");
+            compared += ours;
+        }
+    }
+    ensure!(compared > 0, "no time in any state");
+    Ok(())
+}
+
+/// Each event is one of the format's, slices nest, and waits, flows and findings are ours.
+fn chrome() -> Result<()> {
+    let recorded = RECORDED.get((), recorded)?;
+    let file = recorded.folder.path().join("trace.json");
+    export(&recorded.capture, "chrome", &file, &[])?.success()?;
+    compare(
+        &recorded.json,
+        &read(Path::new("python3"), "chrome", &file)?,
+    )
+}
+
+/// Threads, waiting times, wake-ups and findings of a trace equal the report's.
+fn compare(json: &Value, read: &Value) -> Result<()> {
+    let threads = json["threads"].as_array().context("threads")?;
+    let mut waited = 0;
+    for thread in threads {
+        let tid = thread["tid"].as_u64().context("tid")?.to_string();
+        let seen = &read["threads"][&tid];
+        ensure!(seen["name"].is_string(), "thread {tid} has no name");
+        for waiting_for in ["held", "others", "idle"] {
+            let ours = thread["times"][format!("{waiting_for}_ns")].as_u64();
+            let theirs = seen["waits"][waiting_for].as_u64().unwrap_or(0);
+            ensure!(
+                ours == Some(theirs),
+                "{tid}: {waiting_for} {ours:?}, read {theirs}"
+            );
+            waited += theirs;
+        }
+    }
+    ensure!(waited > 0, "no waits");
+    let tids: Vec<u64> = threads
+        .iter()
+        .filter_map(|thread| thread["tid"].as_u64())
+        .collect();
+    let flows = read["flows"].as_array().context("flows")?;
+    for flow in flows {
+        let known = |end: &Value| end.as_u64().is_some_and(|tid| tids.contains(&tid));
+        ensure!(known(&flow[0]) && known(&flow[1]), "a flow {flow}");
+    }
+    ensure!(
+        flows.iter().any(|flow| flow[0] != flow[1]),
+        "no thread woke another"
+    );
+    let count = |names: &mut dyn Iterator<Item = &Value>| {
+        let mut counts = BTreeMap::new();
+        for name in names {
+            *counts.entry(name.to_string()).or_insert(0) += 1;
+        }
+        counts
+    };
+    let findings = json["findings"].as_array().context("findings")?;
+    let ours = count(&mut findings.iter().map(|finding| &finding["kind"]));
+    let theirs = count(&mut read["findings"].as_array().context("findings")?.iter());
+    ensure!(ours == theirs, "findings {ours:?}, read {theirs:?}");
+    let running = read["counters"].as_array().context("counters")?;
+    let most = running.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
+    ensure!(most >= 1.0, "at most {most} threads ran");
+    ensure!(most <= threads.len() as f64, "{most} threads ran");
+    Ok(())
+}
+
+/// An option that a format does not take, and an unknown format, are refused and leave no file.
+fn options() -> Result<()> {
+    let recorded = RECORDED.get((), recorded)?;
+    let file = recorded.folder.path().join("refused");
+    for (format, more, says) in [
+        (
+            "folded",
+            &["--graph", "sync"][..],
+            "--graph cannot be used with --format folded",
+        ),
+        (
+            "perfetto",
+            &["--stacks", "waits"],
+            "--stacks cannot be used with",
+        ),
+        (
+            "gif",
+            &[],
+            "possible values: dot, svg, folded, perfetto, chrome",
+        ),
+    ] {
+        let run = export(&recorded.capture, format, &file, more)?;
+        let error = run.stderr.clone();
+        ensure!(
+            run.code()? != 0 && error.contains(says),
+            "{format}: {error}"
+        );
+        ensure!(!file.exists(), "{format} left a file");
+    }
+    Ok(())
+}
+
+fn read(python: &Path, kind: &str, file: &Path) -> Result<Value> {
+    let mut reader = Command::new(python);
+    reader.arg(workspace::file("consumers/read_trace.py"));
+    let run = process::run(reader.arg(kind).arg(file), LIMIT)?.success()?;
+    Ok(serde_json::from_str(&run.text())?)
+}
+
+/// A Python that has Perfetto's schema, in the target directory.
+fn python() -> Result<PathBuf> {
+    static INSTALLED: Memo<(), PathBuf> = Memo::new();
+    let installed = INSTALLED.get((), || {
+        let folder = workspace::target_directory().join("consumers");
+        let python = folder.join("bin/python");
+        let has_schema = |python: &Path| {
+            let mut import = Command::new(python);
+            import.args([
+                "-c",
+                "import perfetto.protos.perfetto.trace.perfetto_trace_pb2",
+            ]);
+            process::run(&mut import, LIMIT).is_ok_and(|run| run.success().is_ok())
+        };
+        if !has_schema(&python) {
+            let mut venv = Command::new("python3");
+            process::run(venv.args(["-m", "venv"]).arg(&folder), LIMIT)?.success()?;
+            let mut pip = Command::new(folder.join("bin/pip"));
+            pip.args(["install", "--quiet", "perfetto==0.59.1"]);
+            process::run(&mut pip, LIMIT)?.success()?;
+        }
+        if !has_schema(&python) {
+            bail!("no Perfetto schema in {}", folder.display());
+        }
+        Ok(python)
+    })?;
+    Ok(installed.as_ref().clone())
+}
