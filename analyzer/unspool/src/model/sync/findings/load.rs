@@ -151,7 +151,7 @@ fn in_kernel(words: &Words<'_>, blocking: &Blocking) -> String {
 /// Says why durations do not describe the program for certain; empty if they do.
 fn doubt(words: &Words<'_>) -> &'static str {
     if words.model.recording.waits_for_recorder {
-        " Recorded with --lossless, the program may have waited for its recorder meanwhile."
+        " With '--budget none' the program may have waited for the recorder meanwhile."
     } else if words.is_overloaded {
         " The recorder delayed threads much of the time. On such a busy machine, threads also \
          hold locks while they wait for a processor."
