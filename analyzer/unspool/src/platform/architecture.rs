@@ -1,10 +1,9 @@
 //! An architecture as a table: its registers by their roles, its calling conventions, its numbers.
 //!
-//! One static table per architecture, in a file of its own; every field stands in each of them.
+//! One static table per architecture, in a file of its own beside this one; every field stands in
+//! each of them.
 
 use unspool_image::Arch;
-
-use super::{aarch64, arm, x86_64};
 
 /// What the rest of the analyzer asks of an architecture. Registers have gdb's names.
 #[derive(Debug)]
@@ -80,28 +79,6 @@ pub(crate) enum Stop {
 }
 
 impl Architecture {
-    /// All architectures that have a table.
-    pub const ALL: [&'static Architecture; 3] = [
-        &x86_64::ARCHITECTURE,
-        &aarch64::ARCHITECTURE,
-        &arm::ARCHITECTURE,
-    ];
-
-    /// The table of an architecture.
-    pub fn of(arch: Arch) -> Option<&'static Architecture> {
-        Self::ALL.into_iter().find(|one| one.arch == arch)
-    }
-
-    /// The table of an architecture by gdb's name.
-    pub fn by_gdb_name(name: &str) -> Option<&'static Architecture> {
-        Self::of(Arch::from_gdb_name(name)?)
-    }
-
-    /// The table of the architecture that has this register and no other has.
-    pub(crate) fn by_register(has: impl Fn(&str) -> bool) -> Option<&'static Architecture> {
-        Self::ALL.into_iter().find(|one| has(one.own_register))
-    }
-
     /// Addresses wrap at their size.
     pub fn address_mask(&self) -> u64 {
         match self.arch.address_size() {
@@ -135,40 +112,5 @@ pub fn machine_name(machine: u16) -> String {
         183 => "AArch64".to_owned(),
         243 => "RISC-V".to_owned(),
         other => format!("ELF machine {other}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_architecture_has_a_table() {
-        for arch in Arch::ALL {
-            let table = Architecture::of(arch).expect("a table");
-            let by_register = Architecture::by_register(|name| name == table.own_register);
-            assert_eq!(by_register.map(|found| found.arch), Some(arch));
-        }
-    }
-
-    #[test]
-    fn numbers_are_the_kernels() {
-        for table in Architecture::ALL {
-            let calls = &table.system_call;
-            let named = |number: &u64| (calls.name)(*number as usize).unwrap_or("none");
-            assert_eq!(named(&calls.restart), "restart_syscall");
-            assert!(
-                calls
-                    .futexes
-                    .iter()
-                    .all(|one| named(one).starts_with("futex"))
-            );
-            assert!(
-                calls
-                    .sleeps
-                    .iter()
-                    .all(|one| named(one).contains("nanosleep"))
-            );
-        }
     }
 }

@@ -6,8 +6,8 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
+use super::exporter::{Error, Exporter, Options};
 use super::tracks::{self, Tracks};
-use super::{Error, Exporter, Options};
 use crate::model::sync::{UseIndex, WaitSpan};
 use crate::model::{Detail, Model, ThreadIndex};
 use crate::views::finding_text;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Choice, Error, Exporter, Options};
+use super::exporter::{Choice, Error, Exporter, Options};
 use crate::model::Model;
 
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::exporter::{Choice, Error, Exporter, Options, Stacks};
 use super::tracks;
-use super::{Choice, Error, Exporter, Options, Stacks};
 use crate::model::{Backtrace, Model};
 use crate::views::text::line::clean;
 use crate::views::wording;

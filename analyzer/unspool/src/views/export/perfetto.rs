@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use self::proto::{Message, field};
+use super::exporter::{Error, Exporter, Options};
 use super::tracks::{self, Tracks};
-use super::{Error, Exporter, Options};
 use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::WaitSpan;
 use crate::model::{Detail, Model, ThreadIndex};

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-use super::{Choice, Error, Exporter, Options};
+use super::exporter::{Choice, Error, Exporter, Options};
 use crate::model::Model;
 
 #[derive(Debug)]
