@@ -10,10 +10,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
 
+mod languages;
 mod table;
 
+use languages::{PATHS, WAITERS};
 pub use table::PRIMITIVES;
-use table::{PATHS, WAITERS};
 
 /// The kind of object at which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +68,16 @@ impl Kind {
             Kind::Join => "thread",
             Kind::Future => "future",
             Kind::Futex => "futex",
+        }
+    }
+}
+
+impl Kind {
+    /// The preposition of a wait: `for` a mutex, `at` a barrier.
+    pub fn preposition(self) -> &'static str {
+        match self {
+            Kind::Cond | Kind::Barrier | Kind::Futex => "at",
+            _ => "for",
         }
     }
 }

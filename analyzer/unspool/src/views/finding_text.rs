@@ -64,7 +64,7 @@ pub(super) fn evidence(evidence: &Evidence) -> String {
 fn clause(holds: &[Awaited], awaited: &Awaited) -> String {
     let waits = format!(
         "waits {} {}",
-        preposition(awaited.object.kind),
+        awaited.object.kind.preposition(),
         what(awaited)
     );
     match holds {
@@ -102,13 +102,6 @@ pub(super) fn what(awaited: &Awaited) -> String {
     });
     let article = if named_by_place { "the " } else { "" };
     format!("{article}{flavor}{}", awaited.object)
-}
-
-fn preposition(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Cond | Kind::Barrier | Kind::Futex => "at",
-        _ => "for",
-    }
 }
 
 /// The place of a call, ` in push (queue.c:31)`. Empty if the call was not recorded.
@@ -175,7 +168,7 @@ fn waits(model: &Model, wait: &HangWait) -> String {
     format!(
         "waits{} {} {}",
         place(model, wait.path),
-        preposition(wait.awaited.object.kind),
+        wait.awaited.object.kind.preposition(),
         what(&wait.awaited)
     )
 }

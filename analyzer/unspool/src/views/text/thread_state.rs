@@ -217,16 +217,12 @@ fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String>
             } else {
                 ""
             };
-            format!("waiting{timed} {} {what}{mutex}", preposition(wait))
+            format!(
+                "waiting{timed} {} {what}{mutex}",
+                wait.object.kind.preposition()
+            )
         }
     })
-}
-
-fn preposition(wait: &Wait) -> &'static str {
-    match wait.object.kind {
-        Kind::Mutex | Kind::Rwlock | Kind::Join | Kind::Sem | Kind::Once | Kind::Future => "for",
-        Kind::Cond | Kind::Barrier | Kind::Futex => "at",
-    }
 }
 
 fn unknown(wait: &Wait) -> Option<String> {
