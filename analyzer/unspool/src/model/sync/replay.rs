@@ -6,11 +6,11 @@
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::contention::{ContendedWait, ContentionSums};
+use super::contention::ContentionSums;
 use super::gaps::Gaps;
 use super::histogram::Histogram;
 use super::holds::{Held, Holds};
-use super::journal::{Journal, WaitSpan};
+use super::journal::Journal;
 use super::meaning::returns_errors;
 use super::misuse::{MistakeKind, Misuse};
 use super::objects::{ObjectIndex, Objects};
@@ -18,13 +18,13 @@ use super::order::Order;
 use super::queues::Queues;
 use super::recorder_stalls::RecorderStalls;
 use super::slots::Slots;
-use super::stale_wake::{StaleWaits, UnexplainedWait};
+use super::stale_wake::StaleWaits;
 use super::tenures::Tenures;
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
-use super::wakes::{Ended, Ender, Wakes};
+use super::wakes::{Ended, Wakes};
 use crate::model::calls::{Call, Calls, FunctionId, Moment, futex};
-use crate::model::{Creation, Model, ThreadIndex};
+use crate::model::{Model, ThreadIndex};
 use crate::platform::layouts::Layout;
 use crate::primitives::{self, Kind, Operation, Primitive};
 use refusals::Refused;
@@ -33,6 +33,7 @@ use words::{ByCaller, WaitedAt};
 mod ending;
 mod holding;
 mod refusals;
+mod waited;
 mod waking;
 mod words;
 
@@ -553,79 +554,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn has_waited(&self, pending: &Pending, ns: u64) -> bool {
-        match pending.primitive.operation {
-            Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
-                pending.slept || pending.holder.is_some()
-            }
-            // These may return at once: a free semaphore, or the last arrival at a barrier.
-            _ if self.futexes => pending.slept,
-            _ => ns >= WAITED_NS,
-        }
-    }
-
     fn identity(&self, thread: ThreadIndex) -> usize {
         self.identities.get(thread.0).copied().unwrap_or(0)
-    }
-
-    fn waited(&mut self, pending: &Pending, to_ns: u64) {
-        let ns = to_ns.saturating_sub(pending.entered_ns);
-        let identity = self.identity(pending.thread);
-        let used = &mut self.objects.uses[pending.used.0];
-        used.waits.add(ns);
-        used.share(identity).waited_ns += ns;
-        used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
-        let object = &mut self.objects.objects[pending.object.0];
-        object.waits.add(ns);
-        object.stood_ns += self.stalls.within(pending.entered_ns, to_ns);
-        object.queued += u64::from(pending.place.is_some_and(|place| place.behind));
-        self.usage.waited(pending.thread, pending.used, ns);
-        self.slots
-            .waited(pending.thread, pending.used, pending.entered_ns, to_ns);
-        if let Some(hold) = &mut object.longest_hold {
-            hold.add_wait(pending.used, pending.thread, pending.entered_ns, to_ns);
-        }
-        let tenure = self.tenure(pending, to_ns);
-        let ender = match tenure {
-            Some(tenure) => Some(Ender {
-                thread: tenure.thread,
-                path: Some(tenure.given_up),
-            }),
-            None => pending.ended,
-        };
-        // No thread makes itself wait.
-        let ender = ender.filter(|ender| ender.thread != pending.thread);
-        // The thread that released it held it to the end; the holder at the wait's beginning may
-        // not have.
-        let ended = ender.map(|ended| (ended.thread, None));
-        let taken = pending.holder.filter(|(_, taken)| taken.is_some());
-        if let Some(journal) = &mut self.journal {
-            journal.waits.push(WaitSpan {
-                thread: pending.thread,
-                used: pending.used,
-                from_ns: pending.entered_ns,
-                to_ns,
-                holder: pending.holder.map(|(holder, _)| holder),
-                waker: ender.map(|ender| ender.thread),
-            });
-        }
-        let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
-            if let Some((word, number)) = pending.stale {
-                let used = pending.used;
-                let wait = UnexplainedWait { used, identity, ns };
-                self.stale_waits.over(word, number, wait);
-            }
-            return;
-        };
-        let ended = ender.filter(|_| taken.is_none());
-        self.contention.add(&ContendedWait {
-            waiter: pending.used,
-            holder: taken,
-            ended: ended.and_then(|ended| ended.path),
-            identities: (identity, self.identity(holder)),
-            threads: (pending.thread, holder),
-            ns,
-        });
     }
 
     /// The owner of a mutex by its memory, if the C library stores it. For a join, the thread to be

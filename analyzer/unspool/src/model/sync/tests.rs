@@ -11,6 +11,7 @@ use crate::primitives::Kind;
 
 mod findings;
 mod holders;
+mod load;
 mod processors;
 mod words;
 

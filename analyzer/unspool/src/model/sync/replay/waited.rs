@@ -1,0 +1,84 @@
+//! Counts waits that have ended, and attributes each to the thread that held the object or ended it.
+
+use super::{Replay, WAITED_NS};
+use crate::model::Creation;
+use crate::model::sync::contention::ContendedWait;
+use crate::model::sync::journal::WaitSpan;
+use crate::model::sync::stale_wake::UnexplainedWait;
+use crate::model::sync::under_way::Pending;
+use crate::model::sync::wakes::Ender;
+use crate::primitives::Operation;
+
+impl Replay<'_> {
+    pub(super) fn has_waited(&self, pending: &Pending, ns: u64) -> bool {
+        match pending.primitive.operation {
+            Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
+                pending.slept || pending.holder.is_some()
+            }
+            // These may return at once: a free semaphore, or the last arrival at a barrier.
+            _ if self.futexes => pending.slept,
+            _ => ns >= WAITED_NS,
+        }
+    }
+
+    /// Counts a wait, and names the thread that it was for.
+    pub(super) fn waited(&mut self, pending: &Pending, to_ns: u64) {
+        let ns = to_ns.saturating_sub(pending.entered_ns);
+        let identity = self.identity(pending.thread);
+        let used = &mut self.objects.uses[pending.used.0];
+        used.waits.add(ns);
+        used.share(identity).waited_ns += ns;
+        used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
+        let object = &mut self.objects.objects[pending.object.0];
+        object.waits.add(ns);
+        object.stood_ns += self.stalls.within(pending.entered_ns, to_ns);
+        object.queued += u64::from(pending.place.is_some_and(|place| place.behind));
+        self.usage.waited(pending.thread, pending.used, ns);
+        self.slots
+            .waited(pending.thread, pending.used, pending.entered_ns, to_ns);
+        if let Some(hold) = &mut object.longest_hold {
+            hold.add_wait(pending.used, pending.thread, pending.entered_ns, to_ns);
+        }
+        let tenure = self.tenure(pending, to_ns);
+        let ender = match tenure {
+            Some(tenure) => Some(Ender {
+                thread: tenure.thread,
+                path: Some(tenure.given_up),
+            }),
+            None => pending.ended,
+        };
+        // No thread makes itself wait.
+        let ender = ender.filter(|ender| ender.thread != pending.thread);
+        // The thread that released it held it to the end; the holder at the wait's beginning may
+        // not have.
+        let ended = ender.map(|ended| (ended.thread, None));
+        let taken = pending.holder.filter(|(_, taken)| taken.is_some());
+        if let Some(journal) = &mut self.journal {
+            journal.waits.push(WaitSpan {
+                thread: pending.thread,
+                used: pending.used,
+                from_ns: pending.entered_ns,
+                to_ns,
+                holder: pending.holder.map(|(holder, _)| holder),
+                waker: ender.map(|ender| ender.thread),
+            });
+        }
+        let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
+            if let Some((word, number)) = pending.stale {
+                let used = pending.used;
+                let wait = UnexplainedWait { used, identity, ns };
+                self.stale_waits.over(word, number, wait);
+            }
+            return;
+        };
+        let ended = ender.filter(|_| taken.is_none());
+        self.contention.add(&ContendedWait {
+            waiter: pending.used,
+            holder: taken,
+            ended: ended.and_then(|ended| ended.path),
+            identities: (identity, self.identity(holder)),
+            threads: (pending.thread, holder),
+            ns,
+        });
+    }
+}

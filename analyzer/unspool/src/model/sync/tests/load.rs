@@ -1,0 +1,138 @@
+//! Tests of long holds, contention and convoys, and of the recorder's own delays in them.
+
+use unspool_capture::{Header, Stood};
+
+use super::*;
+
+/// One thread holds a lock for 50 ms, and another waits for it.
+fn long_hold(change: fn(&mut Header)) -> Model {
+    let mut acting = two_threads();
+    if let Some(Record::Header(header)) = acting.stage.records.first_mut() {
+        change(header);
+    }
+    acting
+        .lock(ONE, 2000, A)
+        .enter(TWO, 2100, "pthread_mutex_lock", &[A])
+        .unlock(ONE, 52_000, A)
+        .leave(TWO, 52_010, "pthread_mutex_lock", 0)
+        .unlock(TWO, 52_020, A)
+        .stage
+        .end(100);
+    acting.stage.model()
+}
+
+#[test]
+fn durations_of_a_lossless_recording_prove_nothing() {
+    let cases: [(bool, fn(&mut Header)); 5] = [
+        (false, |_| ()),
+        (true, |header| header.waits_for_recorder = Some(true)),
+        // Headers before 1.13 have the command line alone.
+        (true, |header| header.command.insert(2, "--lossless".into())),
+        (false, |header| header.command.push("--lossless".into())),
+        (false, |header| {
+            header.command.insert(2, "--lossless".into());
+            header.waits_for_recorder = Some(false);
+        }),
+    ];
+    for (lossless, change) in cases {
+        let model = long_hold(change);
+        let proved = !lossless;
+        assert_eq!(
+            kinds(&model),
+            [("long-hold", proved), ("contention", proved)]
+        );
+        for finding in &model.findings {
+            let warns = finding.sentences().contains("--budget none");
+            assert_eq!(warns, lossless, "{}", finding.sentences());
+        }
+    }
+}
+
+#[test]
+fn contention_long_holds_and_convoys() {
+    let model = long_hold(|_| ());
+    assert!(
+        model.findings[0].sentences().contains("50.0 ms"),
+        "{}",
+        model.findings[0].sentences()
+    );
+    assert!(
+        model.findings[1].sentences().contains("one (TID 11)"),
+        "{}",
+        model.findings[1].sentences()
+    );
+
+    let mut acting = Acting::new();
+    let main = ["orders!main@orders.c:9"];
+    for tid in 11..15 {
+        acting
+            .stage
+            .spawn(PID, tid, 0, "orders!one@orders.c:20", &main);
+        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
+    }
+    acting.lock(11, 1000, A);
+    // Each waits for the three others.
+    let mut us = 1000;
+    for tid in [12, 13, 14] {
+        acting.enter(tid, us + 10 + tid, "pthread_mutex_lock", &[A]);
+    }
+    for round in 0..40 {
+        let holder = 11 + round % 4;
+        us += 1000;
+        acting.unlock(holder, us, A);
+        acting.leave(11 + (round + 1) % 4, us + 5, "pthread_mutex_lock", 0);
+        acting.enter(holder, us + 20, "pthread_mutex_lock", &[A]);
+    }
+    acting.stage.end(50);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("convoy", true)]);
+    assert!(
+        model.findings[0].sentences().contains("up to 3 at a time"),
+        "{}",
+        model.findings[0].sentences()
+    );
+}
+
+/// A hold and a wait of 100 ms, in part of which the recorder may have stopped threads. The finding
+/// states that part.
+#[test]
+fn recorder_delays_are_not_the_programs() {
+    let found_in = |end_ms: u64, stood_us: std::ops::Range<u64>| {
+        let mut acting = two_threads();
+        acting
+            .lock(ONE, 2000, A)
+            .enter(TWO, 2100, "pthread_mutex_lock", &[A])
+            .unlock(ONE, 102_000, A)
+            .leave(TWO, 102_010, "pthread_mutex_lock", 0);
+        acting.stage.add(Stood {
+            cause: 0,
+            from_ns: stood_us.start * 1000,
+            to_ns: stood_us.end * 1000,
+        });
+        acting.stage.end(end_ms);
+        acting.stage.model()
+    };
+    let found = |stood_us| found_in(700, stood_us);
+    let both = |proved| [("long-hold", proved), ("contention", proved)];
+    assert_eq!(
+        kinds(&found(110_000..160_000)),
+        both(true),
+        "at other times"
+    );
+    assert_eq!(kinds(&found(90_000..110_000)), both(true));
+    let model = found(40_000..100_000);
+    assert_eq!(kinds(&model), both(false));
+    for finding in &model.findings {
+        let text = finding.sentences();
+        assert!(text.contains("for up to 60.0 ms of that"), "{text}");
+    }
+    assert_eq!(model.sync.stood_ns, 60_000_000);
+    let said = |note: &crate::model::Note| note.text.contains("by up to 60.0 ms in total");
+    assert!(model.notes.iter().any(said), "{:?}", model.notes);
+    assert_eq!(kinds(&found(3000..90_000)), []);
+    // Another thread waits for a processor as well.
+    let model = found_in(1900, 110_000..710_000);
+    assert_eq!(kinds(&model), both(false));
+    let text = model.findings[0].sentences();
+    assert!(text.contains("On such a busy machine"), "{text}");
+}
