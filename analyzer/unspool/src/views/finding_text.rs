@@ -312,8 +312,8 @@ fn bottleneck(model: &Model, finding: &Finding, limit: &Bottleneck) -> String {
     let percent = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / limit.run_ns.max(1) as f64);
     let saved = format!("{} ({})", percent(limit.saved_ns), length(limit.saved_ns));
     let used = format!(
-        "Meanwhile {:.1} threads ran or could have run on {}, on average.",
-        limit.runnable,
+        "Meanwhile the program could use {:.1} of {} on average.",
+        limit.usable,
         wording::count(limit.processors, "processor")
     );
     let what = match limit.item {

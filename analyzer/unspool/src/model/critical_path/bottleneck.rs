@@ -21,8 +21,9 @@ pub struct Bottleneck {
     pub path_ns: u64,
     /// The number of processors.
     pub processors: usize,
-    /// The number of threads that ran or could have run in that part of the path, on average.
-    pub runnable: f64,
+    /// The number of processors that the program used or could have used in that part of the path,
+    /// on average.
+    pub usable: f64,
 }
 
 /// A bottleneck makes the run longer by at least one part in this many.
@@ -30,7 +31,7 @@ const MIN_SAVED_DIVISOR: u64 = 5;
 /// What would save less time is no finding, nanoseconds.
 const MIN_SAVED_NS: u64 = 50_000_000;
 /// Threads limit a run only if they leave this share of the processors free.
-const MIN_FREE: f64 = 0.25;
+const MIN_FREE: f64 = 0.15;
 /// There is no finding if more than one part in this many of the path is not known.
 const MAX_UNKNOWN_DIVISOR: u64 = 5;
 
@@ -62,13 +63,13 @@ pub(super) fn of(
             busy += crowding.between(segment.from_ns, segment.to_ns);
             whole += segment.length_ns();
         }
-        let runnable = busy as f64 / whole.max(1) as f64;
+        let usable = busy as f64 / whole.max(1) as f64;
         let saved_ns = match impact.item {
             Item::Processors => return None,
             Item::Lock(_) => impact.saved_ns,
             Item::Threads(_) | Item::Function(_) => {
                 let most = path.processors as f64 * (1.0 - MIN_FREE);
-                if facts.threads.len() < 2 || runnable > most {
+                if facts.threads.len() < 2 || usable > most {
                     return None;
                 }
                 saved_by_running_ns(impact)
@@ -80,12 +81,12 @@ pub(super) fn of(
             run_ns: path.replayed_ns,
             path_ns: impact.path_ns,
             processors: path.processors,
-            runnable,
+            usable,
         })
     })
 }
 
-/// How many threads ran or could have run, summed up over time.
+/// How many threads ran or could have run, at most one for each processor, summed up over time.
 struct Busy {
     /// Times, the number of threads from then on, and the sum until then.
     changes: Vec<(u64, u64, u64)>,
@@ -101,15 +102,16 @@ impl Busy {
         }
         ends.sort_unstable();
         let (mut count, mut sum, mut last) = (0_u64, 0_u64, 0);
+        let most = steps.processors as u64;
         let mut changes = Vec::new();
         for (ns, begins) in ends {
-            sum += count * (ns - last);
+            sum += count.min(most) * (ns - last);
             last = ns;
             count = match begins {
                 true => count + 1,
                 false => count.saturating_sub(1),
             };
-            changes.push((ns, count, sum));
+            changes.push((ns, count.min(most), sum));
         }
         Busy { changes }
     }

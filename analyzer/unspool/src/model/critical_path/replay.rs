@@ -94,11 +94,12 @@ impl Replay {
         span_ns: (u64, u64),
     ) -> Replay {
         let mut signals: Vec<Signal> = Vec::new();
-        // Per thread, when it gives which signal.
-        let mut gives: Vec<Vec<(u64, u32)>> = vec![Vec::new(); steps.threads.len()];
+        // Per thread, when it gives which signal, or checks for one.
+        let mut moments: Vec<Vec<(u64, Operation)>> = vec![Vec::new(); steps.threads.len()];
         let mut give = |by: ThreadIndex, ns: u64, signal: Signal| -> Option<u32> {
             let number = u32::try_from(signals.len()).ok()?;
-            gives.get_mut(by.0)?.push((ns, number));
+            let mine = moments.get_mut(by.0)?;
+            mine.push((ns, Operation::Give(number)));
             signals.push(signal);
             Some(number)
         };
@@ -142,16 +143,38 @@ impl Replay {
                 awaited[index].push(number.unwrap_or(u32::MAX));
             }
         }
-        for mine in &mut gives {
-            mine.sort_unstable();
+        // A thread that was joined after its end did not make the other one wait.
+        let mut joins: Vec<(ThreadIndex, u64, u32)> = Vec::new();
+        for (index, thread) in facts.threads.iter().enumerate() {
+            let end_ns = steps.threads[index].last().map(|step| step.to_ns);
+            if let (Some(joiner), Some(joined_ns), Some(end_ns)) =
+                (thread.joiner, thread.joined_ns, end_ns)
+                && end_ns <= joined_ns
+            {
+                let signal = Signal {
+                    waiter: u32::try_from(joiner.0).unwrap_or(u32::MAX),
+                    lock: NO_OBJECT,
+                    meets: false,
+                };
+                let number = give(ThreadIndex(index), end_ns, signal);
+                joins.extend(number.map(|number| (joiner, joined_ns, number)));
+            }
+        }
+        for (joiner, joined_ns, number) in joins {
+            if let Some(mine) = moments.get_mut(joiner.0) {
+                mine.push((joined_ns, Operation::Wait(number)));
+            }
+        }
+        for mine in &mut moments {
+            mine.sort_by_key(|(ns, _)| *ns);
         }
         let shared = Crowding::of(steps);
         let mut threads = Vec::with_capacity(steps.threads.len());
         for (index, mine) in steps.threads.iter().enumerate() {
             let mut list = List {
-                operations: Vec::with_capacity(mine.len() + gives[index].len()),
-                gives: &gives[index],
-                given: 0,
+                operations: Vec::with_capacity(mine.len() + moments[index].len()),
+                moments: &moments[index],
+                passed: 0,
             };
             match (started[index], mine.first()) {
                 (Some(signal), _) => list.operations.push(Operation::Wait(signal)),
@@ -167,7 +190,7 @@ impl Replay {
                     next.next().copied()
                 });
             }
-            list.give_until(u64::MAX);
+            list.pass_until(u64::MAX);
             threads.push(list.operations);
         }
         Replay {
@@ -208,8 +231,8 @@ impl Replay {
 /// The operations of a thread while they are collected.
 struct List<'a> {
     operations: Vec<Operation>,
-    gives: &'a [(u64, u32)],
-    given: usize,
+    moments: &'a [(u64, Operation)],
+    passed: usize,
 }
 
 impl List<'_> {
@@ -224,17 +247,18 @@ impl List<'_> {
     ) {
         let (from_ns, to_ns) = (step.from_ns.max(begin_ns), step.to_ns.min(end_ns));
         let length_ns = to_ns.saturating_sub(from_ns);
-        self.give_until(from_ns.saturating_add(1));
+        self.pass_until(from_ns.saturating_add(1));
         let function = || functions.at(thread, from_ns);
         match step.doing {
             Doing::Running => {
                 for (from, to, function) in functions.parts(thread, from_ns, to_ns) {
                     let mut now = from;
-                    while let Some((ns, _)) = self.gives.get(self.given).filter(|(ns, _)| *ns < to)
+                    while let Some((ns, _)) =
+                        self.moments.get(self.passed).filter(|(ns, _)| *ns < to)
                     {
                         self.run(ns.saturating_sub(now), function);
                         now = now.max(*ns);
-                        self.give_until(ns + 1);
+                        self.pass_until(ns + 1);
                     }
                     self.run(to - now, function);
                 }
@@ -269,11 +293,11 @@ impl List<'_> {
         }
     }
 
-    /// Gives the signals that were given before a moment.
-    fn give_until(&mut self, ns: u64) {
-        while let Some((_, signal)) = self.gives.get(self.given).filter(|(at, _)| *at < ns) {
-            self.operations.push(Operation::Give(*signal));
-            self.given += 1;
+    /// Does what the thread did before a moment.
+    fn pass_until(&mut self, ns: u64) {
+        while let Some((_, operation)) = self.moments.get(self.passed).filter(|(at, _)| *at < ns) {
+            self.operations.push(*operation);
+            self.passed += 1;
         }
     }
 

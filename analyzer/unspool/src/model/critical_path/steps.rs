@@ -7,6 +7,9 @@ use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::{UseIndex, WaitSpan};
 use crate::model::thread::{Creation, Thread, ThreadIndex};
 
+/// A processor counts if it had more than one part in this many of the program's running time.
+const MIN_USED_DIVISOR: u64 = 50;
+
 /// The steps of all threads.
 #[derive(Debug)]
 pub(super) struct Steps {
@@ -92,7 +95,7 @@ impl Steps {
             }
             return Some(steps);
         }
-        let mut cpus: Vec<u32> = Vec::new();
+        let mut cpus: HashMap<u32, u64> = HashMap::default();
         let resolve = Resolve {
             facts,
             known,
@@ -100,10 +103,8 @@ impl Steps {
         };
         for (index, intervals) in facts.schedule.threads.iter().enumerate() {
             for interval in intervals {
-                if let RunState::Running { cpu } = interval.state
-                    && !cpus.contains(&cpu)
-                {
-                    cpus.push(cpu);
+                if let RunState::Running { cpu } = interval.state {
+                    *cpus.entry(cpu).or_default() += interval.length_ns();
                 }
             }
             steps.threads[index] = resolve.steps(intervals, &waits[index]);
@@ -115,7 +116,10 @@ impl Steps {
                 steps.creators[index] = resolve.thread(tid, first.from_ns);
             }
         }
-        steps.processors = cpus.len().max(1);
+        // A program that binds itself to processors has run on others before.
+        let all_ns: u64 = cpus.values().sum();
+        let used = cpus.values().filter(|ns| **ns > all_ns / MIN_USED_DIVISOR);
+        steps.processors = used.count().max(1);
         if !steps.is_crowded() {
             steps.processors = steps.processors.max(facts.processors.unwrap_or(2));
         }

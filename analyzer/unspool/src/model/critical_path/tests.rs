@@ -4,10 +4,9 @@
 use super::replay::{Change, Replay};
 use super::steps::Steps;
 use super::*;
-use crate::model::calls::PathId;
 use crate::model::identity::Key;
 use crate::model::schedule::{Interval, RunState};
-use crate::model::sync::{Histogram, UseIndex, Waiting};
+use crate::model::sync::{UseIndex, Waiting};
 use crate::model::thread::{Creation, Ending};
 use crate::primitives::{Kind, Operation};
 use std::sync::Arc;
@@ -186,7 +185,7 @@ fn a_timer_is_on_the_path_and_a_wait_for_a_thread_is_not() {
     let main = [
         (10, ran(0)),
         (700, RunState::Blocked),
-        (700, woken(101)),
+        (701, woken(101)),
         (710, ran(0)),
     ];
     built.thread(None, 0, &main);
@@ -198,20 +197,13 @@ fn a_timer_is_on_the_path_and_a_wait_for_a_thread_is_not() {
     ];
     built.thread(Some(0), 10, &worker);
     // It waits for most of the time, and nothing waits for it.
-    built.thread(Some(0), 10, &[(20, ran(0)), (690, RunState::Blocked)]);
-    built.schedule.threads[0].retain(|interval| interval.length_ns() > 0);
-    let path = built.walked();
-    // A wake-up that took no time leaves no interval, so who woke the thread is not known.
-    assert_eq!(path.last(), Some(&(0, 700, Running)));
-    built.schedule.threads[0].insert(
-        2,
-        Interval {
-            from_ns: 700 * US,
-            to_ns: 701 * US,
-            state: woken(101),
-        },
-    );
-    built.schedule.threads[0][3].from_ns = 701 * US;
+    let other = [
+        (20, ran(0)),
+        (690, RunState::Blocked),
+        (691, TIMER),
+        (695, ran(0)),
+    ];
+    built.thread(Some(0), 10, &other);
     assert_eq!(
         built.walked(),
         [
@@ -255,7 +247,12 @@ fn without_wakers_the_recorded_wakes_serve() {
     built.schedule = Schedule::default();
     assert_eq!(
         built.walked(),
-        [(0, 0, Running), (1, 80, Running), (0, 505, Running)]
+        [
+            (0, 0, Running),
+            (1, 80, Running),
+            (1, 505, Unknown),
+            (0, 510, Running)
+        ]
     );
     assert_eq!(built.path().basis, Basis::Calls);
 }
