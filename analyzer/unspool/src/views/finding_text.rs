@@ -317,17 +317,15 @@ fn bottleneck(model: &Model, finding: &Finding, limit: &Bottleneck) -> String {
         wording::count(limit.processors, "processor")
     );
     let what = match limit.item {
-        Item::Lock(_) => {
-            let object = finding
-                .objects
-                .first()
-                .map_or(String::new(), |o| o.to_string());
+        Item::Lock(lock) => {
+            let object = finding.objects.first();
+            let object = object.map_or(String::new(), |object| object.to_string());
+            let waits = &model.sync.object(lock).waits;
             return format!(
                 "{} limits the run: if no thread had to wait for it, the run would be {saved} shorter. \
-                 Threads of the critical path held it, with others waiting, for {}. This is estimated \
-                 by a replay of what was recorded.",
+                 All waits for it add up to {}. This is estimated by a replay of what was recorded.",
                 capital(&object),
-                length(limit.path_ns)
+                length(waits.total_ns)
             );
         }
         Item::Threads(identity) => {

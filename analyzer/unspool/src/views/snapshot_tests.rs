@@ -14,7 +14,8 @@ use crate::model::fixture::sync::Acting;
 use crate::model::fixture::{Function, PID, Stage};
 use crate::model::{Listing, Model};
 use crate::views::text::{
-    contention, findings, functions, inspection, line, objects, source, timeline, tree, waits,
+    contention, critical, findings, functions, inspection, line, objects, source, timeline, tree,
+    waits,
 };
 use crate::views::{Style, graph, json};
 
@@ -294,11 +295,12 @@ fn broken() -> Model {
 }
 
 /// All text views.
-const VIEWS: [View; 10] = [
+const VIEWS: [View; 11] = [
     tree::write,
     findings::write,
     waits::write,
     contention::write,
+    critical::write,
     objects::write,
     functions::write,
     inspection::write,
@@ -441,6 +443,7 @@ fn synchronization_matches_its_snapshots() {
         ("findings", findings::write as View),
         ("waits", waits::write),
         ("contention", contention::write),
+        ("critical", critical::write),
         ("objects", objects::write),
         ("functions", functions::write),
         ("timeline", whole_timeline),

@@ -184,22 +184,24 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
     };
     line.push(
         Ink::Plain,
-        wording::identity(model, group.identity, room / 4),
+        wording::identity(model, group.identity, room / 5),
     );
     line.push(Ink::Faint, format!(" {words}"));
     if let Some(function) = group.function {
         let left = room.saturating_sub(line.width() + 4);
+        let own = match group.object {
+            Some(_) => (left / 2).max(12),
+            None => left,
+        };
         line.push(Ink::Faint, " in ");
-        let name = frames::function(path.functions.place(function), left);
+        let name = frames::function(path.functions.place(function), own);
         line.push(Ink::Function, name);
     }
     if let Some(object) = group.object {
-        let left = room.saturating_sub(line.width() + 2);
-        let text = wording::object(&model.sync, object, left.saturating_sub(15));
-        if left > 30 {
-            line.push(Ink::Faint, ", others at ");
-            line.push(Ink::Name, text);
-        }
+        let words = ", others at ";
+        let left = room.saturating_sub(line.width() + words.len());
+        line.push(Ink::Faint, words);
+        line.push(Ink::Name, wording::object(&model.sync, object, left));
     }
     line
 }
