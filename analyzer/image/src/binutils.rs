@@ -37,6 +37,9 @@ pub struct BinutilsFile {
     supplementary: Option<gimli::DwarfSections<SharedBytes>>,
     symbols: symbols::Tables,
     separate_symbols: symbols::Tables,
+    /// The file in `.gnu_debugdata`, if it is the only source of local symbols. binutils does not
+    /// read it.
+    mini: Option<(Image, symbols::Tables)>,
 }
 
 /// Looks up addresses in one [`BinutilsFile`]. The answers can depend on earlier lookups, as those
@@ -86,12 +89,15 @@ impl BinutilsFile {
         let with_dwarf = separate.unwrap_or(image);
         let has_dwarf = with_dwarf.own_shared_section(".debug_info").is_some();
         let supplementary = image.supplementary_image();
+        let stripped = separate.is_none() && image.own_shared_section(".symtab").is_none();
+        let mini = image.mini_debug_image().filter(|_| stripped);
         BinutilsFile {
             dwarf: has_dwarf.then(|| sections(with_dwarf)),
             supplementary: supplementary.filter(|_| has_dwarf).map(sections),
             symbols: symbols::Tables::read(image),
             separate_symbols: separate.map(symbols::Tables::read).unwrap_or_default(),
             separate: separate.cloned(),
+            mini: mini.map(|mini| (mini.clone(), symbols::Tables::read(mini))),
             image: image.clone(),
         }
     }
@@ -132,13 +138,27 @@ impl BinutilsFile {
             })
             .collect();
         let arch = self.image.arch();
+        let same = |number: u16| Some(number);
+        let mini = self.mini.as_ref();
+        let named = |number: u16| {
+            let name = &mini?.0.layout().sections.get(usize::from(number))?.name;
+            let same = headers.iter().position(|other| other.name == *name)?;
+            u16::try_from(same).ok()
+        };
+        let mut symbols: Vec<(&symbols::Tables, &[_], &dyn Fn(u16) -> Option<u16>)> =
+            vec![(&self.symbols, headers, &same)];
+        if let Some((image, tables)) = mini {
+            symbols.push((tables, &image.layout().sections, &named));
+        }
         BinutilsLocator {
             file: self,
             sections,
             units,
-            symbols: SymbolTable::new(&self.symbols, headers, arch),
+            symbols: SymbolTable::new(&symbols, arch),
             separate_symbols: match separate {
-                Some(headers) => SymbolTable::new(&self.separate_symbols, headers, arch),
+                Some(headers) => {
+                    SymbolTable::new(&[(&self.separate_symbols, headers, &same)], arch)
+                }
                 None => SymbolTable::default(),
             },
             nearest: None,

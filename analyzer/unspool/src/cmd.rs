@@ -4,6 +4,8 @@
 //! failed, 2 wrong command line, 3 a finding of `--fail-on` exists, 4 too little was seen to know.
 //! `record` passes on the program's exit code.
 
+mod addr2line;
+mod addresses;
 mod demo;
 mod export;
 mod fail_on;
@@ -17,6 +19,7 @@ mod recording;
 mod report;
 mod rsp;
 mod stub;
+mod symbolize;
 mod symbols;
 mod table;
 mod target;
@@ -60,6 +63,8 @@ enum Command {
     Export(export::Cmd),
     Inspect(inspect::Cmd),
     Demo(demo::Cmd),
+    Addr2line(addr2line::Cmd),
+    Symbolize(symbolize::Cmd),
     Table(table::Cmd),
     Rsp(rsp::Cmd),
     Stub(stub::Cmd),
@@ -67,7 +72,7 @@ enum Command {
 
 /// Runs the command line `args` (the program's name first) and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(addr2line::expanded(args)) {
         Ok(cli) => cli,
         // `--help` and `--version` arrive here too; clap prints them and knows the exit code.
         Err(error) => {
@@ -82,6 +87,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Export(cmd) => cmd.run(),
         Command::Inspect(cmd) => cmd.run(),
         Command::Demo(cmd) => cmd.run(),
+        Command::Addr2line(cmd) => cmd.run(),
+        Command::Symbolize(cmd) => cmd.run(),
         Command::Table(cmd) => cmd.run(),
         Command::Rsp(cmd) => cmd.run(),
         Command::Stub(cmd) => cmd.run(),

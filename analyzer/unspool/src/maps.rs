@@ -6,6 +6,8 @@ use std::ops::Range;
 /// 1234   /bin/sh`.
 pub(crate) struct FileMapping<'l> {
     pub(crate) range: Range<u64>,
+    /// Offset in the file of the first byte.
+    pub(crate) offset: u64,
     pub(crate) executable: bool,
     pub(crate) path: &'l str,
 }
@@ -18,6 +20,7 @@ pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
         let address = |text| u64::from_str_radix(text, 16).ok();
         Some(FileMapping {
             range: address(start)?..address(end)?,
+            offset: address(rest.split(' ').nth(1)?)?,
             executable: rest.as_bytes().get(2) == Some(&b'x'),
             path: &rest[rest.find('/')?..],
         })

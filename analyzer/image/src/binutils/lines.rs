@@ -8,6 +8,8 @@ use super::Reader;
 #[derive(Default)]
 pub(super) struct Lines {
     rows: Vec<Row>,
+    /// The address ranges of the sequences.
+    pub(super) ranges: Vec<(u64, u64)>,
 }
 
 /// A row of the line table.
@@ -105,6 +107,10 @@ impl Lines {
 
     /// Sorts the sequences. Where they overlap, the one that begins first counts.
     fn merge(mut sequences: Vec<Sequence>) -> Lines {
+        let ranges = sequences
+            .iter()
+            .map(|sequence| (sequence.low, sequence.high))
+            .collect();
         sequences.sort_by_key(|sequence| (sequence.low, !sequence.high));
         let count = sequences.iter().map(|sequence| sequence.rows.len()).sum();
         let mut all: Vec<Row> = Vec::with_capacity(count);
@@ -122,7 +128,7 @@ impl Lines {
             }
             high = sequence.high;
         }
-        Lines { rows: all }
+        Lines { rows: all, ranges }
     }
 
     pub(super) fn is_empty(&self) -> bool {

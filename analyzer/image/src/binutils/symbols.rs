@@ -99,12 +99,29 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> SymbolTable<'a> {
+    /// Sorts the symbols of several tables into one. Each comes with the headers of its file, and
+    /// with the number in the first file for each of its sections.
     pub(super) fn new(
-        tables: &'a Tables,
-        headers: &[layout::Header],
+        tables: &[(&'a Tables, &[layout::Header], &dyn Fn(u16) -> Option<u16>)],
         arch: Arch,
     ) -> SymbolTable<'a> {
         let mut table = SymbolTable::default();
+        for (tables, headers, number) in tables {
+            table.add(tables, headers, number, arch);
+        }
+        for candidates in table.sections.values_mut() {
+            candidates.sort_by_key(|candidate| candidate.offset);
+        }
+        table
+    }
+
+    fn add(
+        &mut self,
+        tables: &'a Tables,
+        headers: &[layout::Header],
+        number: &dyn Fn(u16) -> Option<u16>,
+        arch: Arch,
+    ) {
         let mut global = HashMap::new();
         // binutils trusts file symbols for global symbols only if all came before other symbols.
         let (mut file, mut seen, mut file_after_symbol) = (None, false, false);
@@ -118,9 +135,9 @@ impl<'a> SymbolTable<'a> {
             let Some(header) = headers.get(usize::from(symbol.section)) else {
                 continue;
             };
-            if symbol.section == 0 {
+            let Some(section) = number(symbol.section).filter(|_| symbol.section != 0) else {
                 continue;
-            }
+            };
             let is_function = symbol.kind == STT_FUNC || symbol.kind == STT_ARM_TFUNC;
             let is_thumb = arch == Arch::Arm
                 && (is_function || symbol.kind == STT_GNU_IFUNC)
@@ -131,9 +148,9 @@ impl<'a> SymbolTable<'a> {
             let is_code = header.flags & layout::SHF_EXECINSTR != 0;
             if !is_code && symbol.kind != STT_SECTION {
                 // The last local symbol counts, unless there is a global one.
-                let key = (symbol.section, value);
+                let key = (section, value);
                 if !global.contains_key(&key) {
-                    table.data.insert(key, name);
+                    self.data.insert(key, name);
                 }
                 if symbol.binding == STB_GLOBAL {
                     global.insert(key, ());
@@ -152,7 +169,7 @@ impl<'a> SymbolTable<'a> {
             if excluded {
                 continue;
             }
-            let here = table.sections.entry(symbol.section).or_default();
+            let here = self.sections.entry(section).or_default();
             here.push(Candidate {
                 offset: value.wrapping_sub(header.svma),
                 size: symbol.size.max(1),
@@ -163,10 +180,6 @@ impl<'a> SymbolTable<'a> {
                 file: file.filter(|_| is_local || !file_after_symbol),
             });
         }
-        for candidates in table.sections.values_mut() {
-            candidates.sort_by_key(|candidate| candidate.offset);
-        }
-        table
     }
 
     /// The name of the data symbol at exactly this address.

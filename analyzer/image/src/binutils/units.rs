@@ -15,6 +15,11 @@ pub(super) struct Units<'a> {
     units: Vec<State<'a>>,
     /// Sorted by start.
     ranges: Vec<UnitRange>,
+    /// Ranges of line tables that exceed those of their unit. binutils knows them once it has read
+    /// the table, so that the padding after a function has no line at first. Sorted by start.
+    exceeding: Vec<(u64, u64, u32)>,
+    /// Size of the largest of them.
+    largest_exceeding: u64,
     /// Units that state no ranges.
     without_ranges: Vec<u32>,
     variables: Option<Variables>,
@@ -85,6 +90,8 @@ impl<'a> Units<'a> {
             dwarf,
             names,
             ranges,
+            exceeding: Vec::new(),
+            largest_exceeding: 0,
             without_ranges,
             variables: None,
             innermost: None,
@@ -100,6 +107,10 @@ impl<'a> Units<'a> {
             .filter(|range| range.end > svma)
             .map(|range| range.unit)
             .collect();
+        let after = self.exceeding.partition_point(|range| range.0 <= svma);
+        let around = self.exceeding[..after].iter().rev();
+        let around = around.take_while(|range| svma - range.0 < self.largest_exceeding);
+        covering.extend(around.filter(|range| range.1 > svma).map(|range| range.2));
         covering.sort_unstable();
         covering.dedup();
         for unit in covering {
@@ -151,13 +162,30 @@ impl<'a> Units<'a> {
             let unit = self.names.unit(start);
             let unit = unit.and_then(|unit| Unit::parse(&self.dwarf, unit));
             self.units[index] = match unit {
-                Some(unit) => State::Read(Box::new(unit)),
+                Some(unit) => {
+                    self.note_exceeding(number, &unit.lines.ranges);
+                    State::Read(Box::new(unit))
+                }
                 None => State::Ignored,
             };
         }
         match &mut self.units[index] {
             State::Read(unit) => Some(unit),
             _ => None,
+        }
+    }
+
+    fn note_exceeding(&mut self, unit: u32, lines: &[(u64, u64)]) {
+        for &(start, end) in lines {
+            let after = self.ranges.partition_point(|range| range.start <= start);
+            let around = self.ranges[..after].iter().rev();
+            let mut around = around.take_while(|range| range.reach > start);
+            if start >= end || around.any(|range| range.unit == unit && range.end >= end) {
+                continue;
+            }
+            let at = self.exceeding.partition_point(|range| range.0 < start);
+            self.exceeding.insert(at, (start, end, unit));
+            self.largest_exceeding = self.largest_exceeding.max(end - start);
         }
     }
 

@@ -46,6 +46,11 @@ impl Symbols {
 
     /// Creates a store with these directories. Fails if a named directory does not exist.
     pub(super) fn store(&self) -> anyhow::Result<Store> {
+        Ok(Store::from(self.finder()?).caching(Cache::of_user()))
+    }
+
+    /// Creates a finder with these directories. Fails if a named directory does not exist.
+    pub(super) fn finder(&self) -> anyhow::Result<Finder> {
         let named = self.sysroot.iter().map(|dir| ("--sysroot", dir));
         for (option, dir) in named.chain(self.debug_dirs.iter().map(|dir| ("--debug-dir", dir))) {
             anyhow::ensure!(
@@ -59,6 +64,6 @@ impl Symbols {
             .debug_directories
             .splice(0..0, self.debug_dirs.iter().cloned());
         finder.sysroot = self.sysroot.clone();
-        Ok(Store::from(finder).caching(Cache::of_user()))
+        Ok(finder)
     }
 }

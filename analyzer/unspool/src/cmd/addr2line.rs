@@ -1,0 +1,335 @@
+//! `unspool addr2line`: the options and the output of binutils' `addr2line`.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use clap::Args;
+use unspool_image::{Arch, BinutilsFrame};
+
+use super::addresses::{self, Files, Frames, Mapping, Written};
+use super::symbols::Symbols;
+use super::terminal;
+
+/// Print the function and source line of addresses, exactly as binutils' addr2line does
+///
+/// Addresses are hexadecimal, with or without 0x: those of the file, or of the running process or
+/// recording. FUNCTION+0xOFFSET[/0xSIZE], as the kernel prints it, and FILE+0xOFFSET work too.
+/// Without addresses they are read from standard input, one a line. @FILE stands for the options
+/// and addresses in FILE.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, args_override_self = true, infer_long_args = true)]
+pub(super) struct Cmd {
+    /// The ELF file, or a recording of unspool
+    #[arg(short, long = "exe", value_name = "FILE", default_value = "a.out")]
+    exe: PathBuf,
+
+    /// Look up addresses of the running process PID
+    #[arg(long, value_name = "PID", conflicts_with_all = ["exe", "section"],
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+
+    /// Print the address before each answer
+    #[arg(short, long)]
+    addresses: bool,
+
+    /// Print the function's name, too
+    #[arg(short, long)]
+    functions: bool,
+
+    /// Print the callers of an inlined function, too
+    #[arg(short, long)]
+    inlines: bool,
+
+    /// Print each answer on one line
+    #[arg(short, long)]
+    pretty_print: bool,
+
+    /// Print only the last part of file names
+    #[arg(short = 's', long)]
+    basenames: bool,
+
+    /// Demangle C++ and Rust names
+    #[arg(short = 'C', long, value_name = "STYLE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "auto")]
+    demangle: Option<String>,
+
+    /// Addresses are offsets in this section
+    #[arg(short = 'j', long, value_name = "NAME")]
+    section: Option<String>,
+
+    /// Ignored: the format of the file, which is always ELF
+    #[arg(short = 'b', long, value_name = "FORMAT")]
+    target: Option<String>,
+
+    /// Ignored: names of any depth are demangled within fixed limits
+    #[arg(short = 'r', long, visible_alias = "no-recursion-limit", hide = true)]
+    no_recurse_limit: bool,
+
+    /// Ignored, as above
+    #[arg(short = 'R', long, visible_alias = "recursion-limit", hide = true)]
+    recurse_limit: bool,
+
+    /// The addresses
+    #[arg(value_name = "ADDRESS")]
+    given: Vec<OsString>,
+
+    #[command(flatten)]
+    symbols: Symbols,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unspool addr2line -e ./server -fip 0x4011d6
+  unspool addr2line -e vmlinux -fi schedule+0x5a/0xb0
+  unspool addr2line --pid 1234 -fC 0x7f1f3a62b3d0
+  unspool addr2line -e libfoo.so.debug -f < addresses.txt";
+
+/// Where addresses are looked up.
+enum Space {
+    File(usize),
+    Memory(Vec<Mapping>),
+}
+
+impl Cmd {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut files = Files::new(&self.symbols)?;
+        let space = match self.pid {
+            Some(pid) => Space::Memory(addresses::of_process(pid)?),
+            None => match addresses::of_recording(&self.exe)? {
+                Some(modules) => Space::Memory(modules),
+                None => Space::File(files.open(&self.exe)?),
+            },
+        };
+        if let Some(section) = &self.section {
+            let Space::File(file) = space else {
+                anyhow::bail!("--section needs an ELF file, not a recording");
+            };
+            ensure!(
+                files.locator(file).has_section(section),
+                "{} has no section {section}",
+                self.exe.display()
+            );
+        }
+        let mut lookup = Lookup {
+            options: &self,
+            files,
+            space,
+            frames: Frames::new(),
+        };
+        terminal::to_stdout(|out| {
+            if !self.given.is_empty() {
+                for address in &self.given {
+                    lookup.write(&address.to_string_lossy(), out)?;
+                }
+                return Ok(());
+            }
+            let mut input = io::BufReader::with_capacity(64 << 10, io::stdin().lock());
+            let mut line = Vec::new();
+            while input.read_until(b'\n', &mut line)? > 0 {
+                lookup.write(&String::from_utf8_lossy(&line), out)?;
+                line.clear();
+                // A program that sends one address at a time waits for its answer.
+                if input.buffer().is_empty() {
+                    out.flush()?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+struct Lookup<'o> {
+    options: &'o Cmd,
+    files: Files,
+    space: Space,
+    frames: Frames,
+}
+
+impl Lookup<'_> {
+    /// Writes the answer for one address.
+    fn write(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
+        let options = self.options;
+        let (shown, place) = self.place(&Written::parse(text));
+        if options.addresses {
+            let is_32_bit = match (&self.space, place) {
+                (&Space::File(file), _) | (_, Some((file, _))) => {
+                    self.files.arch(file) == Arch::Arm
+                }
+                _ => false,
+            };
+            let width = if is_32_bit { 8 } else { 16 };
+            let end = if options.pretty_print { ": " } else { "\n" };
+            write!(out, "0x{shown:0width$x}{end}")?;
+        }
+        let section = options.section.as_deref();
+        let frames = &mut self.frames;
+        let found = place.is_some_and(|(file, svma)| {
+            let locator = self.files.locator(file);
+            locator.find(svma, section, options.inlines, frames)
+        });
+        if !found {
+            let function = match (options.functions, options.pretty_print) {
+                (true, true) => "?? ",
+                (true, false) => "??\n",
+                (false, _) => "",
+            };
+            return writeln!(out, "{function}??:0");
+        }
+        for (depth, frame) in self.frames.iter().enumerate() {
+            if depth > 0 && options.pretty_print {
+                out.write_all(b" (inlined by) ")?;
+            }
+            options.write_frame(frame, out)?;
+        }
+        Ok(())
+    }
+
+    /// The address to show, and the file and address to look up.
+    fn place(&mut self, written: &Written<'_>) -> (u64, Option<(usize, u64)>) {
+        match (written, &self.space) {
+            (&Written::Plain(address), &Space::File(file)) => {
+                let address = match self.files.arch(file) {
+                    Arch::Arm => address & u64::from(u32::MAX),
+                    _ => address,
+                };
+                let svma = match &self.options.section {
+                    Some(section) => {
+                        let locator = self.files.locator(file);
+                        locator.address_in_section(section, address)
+                    }
+                    None => Some(address),
+                };
+                (address, svma.map(|svma| (file, svma)))
+            }
+            (&Written::Plain(address), Space::Memory(mappings)) => {
+                (address, self.files.in_memory(mappings, address))
+            }
+            (&Written::Named { name, offset, size }, space) => {
+                let files = match space {
+                    Space::File(file) => vec![*file],
+                    Space::Memory(mappings) => {
+                        let all = addresses::files_of(&mut self.files, mappings, name);
+                        match all {
+                            Ok(file) => return (offset, Some((file, offset))),
+                            Err(all) => all,
+                        }
+                    }
+                };
+                let module = self.files.named(&files, name).filter(|_| size.is_none());
+                let place = match module {
+                    Some(file) => Some((file, offset)),
+                    None => self.files.in_function(&files, name, offset, size),
+                };
+                (place.map_or(0, |(_, svma)| svma), place)
+            }
+        }
+    }
+}
+
+impl Cmd {
+    fn write_frame(&self, frame: &BinutilsFrame<'_>, out: &mut dyn Write) -> io::Result<()> {
+        if self.functions {
+            let name = frame.function.filter(|name| !name.is_empty());
+            let name = name.unwrap_or(b"??");
+            match self.demangle {
+                Some(_) => out.write_all(&demangled(name))?,
+                None => out.write_all(name)?,
+            }
+            out.write_all(if self.pretty_print { b" at " } else { b"\n" })?;
+        }
+        let file = frame.file.as_deref().unwrap_or(b"??");
+        let base = file.iter().rposition(|&byte| byte == b'/');
+        let from = base.filter(|_| self.basenames).map_or(0, |slash| slash + 1);
+        out.write_all(&file[from..])?;
+        match (frame.line, frame.discriminator) {
+            (0, _) => out.write_all(b":?\n"),
+            (line, 0) => writeln!(out, ":{line}"),
+            (line, discriminator) => writeln!(out, ":{line} (discriminator {discriminator})"),
+        }
+    }
+}
+
+/// The demangled name, as `c++filt` prints it.
+pub(super) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(name) {
+        Ok(text) => Cow::Owned(unspool_image::demangle(text).into_bytes()),
+        Err(_) => Cow::Borrowed(name),
+    }
+}
+
+/// Replaces each argument `@FILE` by the words in FILE, as all programs of binutils do. Words are
+/// separated by blanks; quotes and backslashes keep blanks. An argument stays if there is no FILE.
+pub(super) fn expanded(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    let mut pending: Vec<OsString> = args.into_iter().collect();
+    if pending.get(1).is_none_or(|command| command != "addr2line") {
+        return pending;
+    }
+    pending.reverse();
+    // A file that names itself would never end.
+    let mut left = 2000;
+    while let Some(arg) = pending.pop() {
+        let file = arg.as_bytes().strip_prefix(b"@").filter(|_| left > 0);
+        match file.and_then(|file| std::fs::read(OsStr::from_bytes(file)).ok()) {
+            Some(text) => {
+                left -= 1;
+                pending.extend(words(&text).into_iter().rev());
+            }
+            None => out.push(arg),
+        }
+    }
+    out
+}
+
+fn words(text: &[u8]) -> Vec<OsString> {
+    let mut words = Vec::new();
+    let mut word: Option<Vec<u8>> = None;
+    let mut quote = None;
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (byte, quote) {
+            (b'\\', _) => word.get_or_insert_default().extend(bytes.next()),
+            (byte, Some(open)) if byte == open => quote = None,
+            (byte, Some(_)) => word.get_or_insert_default().push(byte),
+            (b'\'' | b'"', None) => {
+                quote = Some(byte);
+                word.get_or_insert_default();
+            }
+            (byte, None) if byte.is_ascii_whitespace() || byte == b'\x0b' => {
+                words.extend(word.take().map(OsString::from_vec));
+            }
+            (byte, None) => word.get_or_insert_default().push(byte),
+        }
+    }
+    words.extend(word.map(OsString::from_vec));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_and_backslashes_keep_blanks() {
+        let text = b"-e 'a b' \"c d\"e f\\ g\n\t'' -i";
+        let expected = ["-e", "a b", "c de", "f g", "", "-i"];
+        assert_eq!(words(text), expected.map(OsString::from));
+    }
+
+    #[test]
+    fn files_of_arguments_are_read_for_addr2line_only() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "-f 10").expect("written");
+        let at = format!("@{}", file.path().display());
+        let args = |command: &str| ["unspool", command, &at, "@/nowhere"].map(OsString::from);
+        let expected = ["unspool", "addr2line", "-f", "10", "@/nowhere"].map(OsString::from);
+        assert_eq!(expanded(args("addr2line")), expected);
+        assert_eq!(expanded(args("report")), args("report"));
+    }
+}
