@@ -17,6 +17,7 @@ mod html;
 mod identity;
 mod inspect;
 mod looks;
+mod prose;
 mod real;
 mod record;
 mod saved;
@@ -33,6 +34,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let trials = [
         tidy::trials(),
+        prose::trials(),
         bad_input::trials(),
         gdb_session::trials(),
         beside::trials(),
