@@ -309,7 +309,7 @@ fn too_little_seen() -> Result<()> {
             );
             let unknown = text.contains("? unknown");
             // The kernel's schedule shows that threads were blocked, though not for what.
-            let drawn = unknown || text.contains("╌ blocked, for an unrecorded reason");
+            let drawn = unknown || text.contains("╌ blocked (reason not recorded)");
             ensure!(
                 if little && view == "timeline" {
                     drawn

@@ -217,7 +217,9 @@ fn found(waiting: &Waiting, capture: &Path, case: &Case, mode: &str, proved: boo
     let run = process::run(&mut command, Duration::from_secs(120))?.success()?;
     let report: Value = serde_json::from_slice(&run.stdout)?;
     ensure!(
-        !report["notes"].to_string().contains("killed"),
+        !["killed", "SIGKILL"]
+            .iter()
+            .any(|word| report["notes"].to_string().contains(word)),
         "{report:#}"
     );
     let findings = report["findings"].as_array().context("findings")?;

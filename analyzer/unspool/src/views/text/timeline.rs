@@ -390,7 +390,7 @@ impl Marks<'_> {
         }
         if self.away {
             parts.push(match scheduled {
-                true => "╌ blocked, for an unrecorded reason".to_owned(),
+                true => "╌ blocked (reason not recorded)".to_owned(),
                 false => "╌ in a system call that was not recorded".to_owned(),
             });
         }
