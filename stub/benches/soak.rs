@@ -1,4 +1,4 @@
-//! Everything at once for as long as is said, and then whether the program noticed:
+//! Runs everything at once for a given time, then checks whether the program noticed:
 //!
 //! ```text
 //! cargo bench -p unspool-stub --bench soak                    # half a minute
@@ -82,7 +82,7 @@ fn soak(time: Duration) {
     }
 }
 
-/// All signals pass; a tracepoint where all threads run, a breakpoint where nobody does.
+/// All signals pass; a tracepoint where all threads run, a breakpoint where no thread runs.
 fn set_up(client: &mut Client, program: &Spinning) {
     let all: Vec<String> = (1..=0x91)
         .filter(|n| ![2, 5].contains(n))
@@ -122,7 +122,7 @@ fn leave(way: usize, server: &mut Server, mut client: Client) {
     server.wait();
 }
 
-/// Continues; a signal that came before it was said to pass is delivered.
+/// Continues; a signal that came before the request to pass it is delivered.
 fn go_on(stop: &str) -> String {
     assert!(stop.starts_with('T'), "{stop}");
     match &stop[1..3] {

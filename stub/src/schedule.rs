@@ -203,8 +203,8 @@ impl Schedule {
 }
 
 impl Drop for Schedule {
-    /// Closes the events on a thread of its own, because the kernel takes up to 50 ms to let go of a
-    /// tracepoint.
+    /// Closes the events on a thread of its own, because the kernel takes up to 50 ms to let go of
+    /// a tracepoint.
     fn drop(&mut self) {
         let sources = std::mem::take(&mut self.sources);
         let events = std::mem::take(&mut self.events);

@@ -1,7 +1,7 @@
 //! Tests the critical path on programs with one planted bottleneck each.
 //!
-//! The truth is each program itself: called with "repaired", its bottleneck is removed, and the time
-//! that it then saves is what the report must have predicted.
+//! The truth is each program itself: called with "repaired", its bottleneck is removed, and the
+//! time that it then saves is what the report must have predicted.
 
 use std::fs;
 use std::path::Path;

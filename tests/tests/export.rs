@@ -1,5 +1,5 @@
-//! Tests the files that `unspool export` writes for other programs: an independent reader opens each,
-//! and its totals per thread equal the JSON report's.
+//! Tests the files that `unspool export` writes for other programs: an independent reader opens
+//! each, and its totals per thread equal the JSON report's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,8 @@ fn folded() -> Result<()> {
     Ok(())
 }
 
-/// Perfetto's own schema decodes the trace. States by its switches, waits, flows and findings are ours.
+/// Perfetto's own schema decodes the trace. States by its switches, waits, flows and findings are
+/// ours.
 fn perfetto() -> Result<()> {
     let recorded = RECORDED.get((), recorded)?;
     let file = recorded.folder.path().join("trace.pftrace");

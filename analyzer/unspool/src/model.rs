@@ -323,7 +323,8 @@ impl Model {
         }
     }
 
-    /// The finding about what limits the run, with the stacks of who waits and of who is waited for.
+    /// The finding about what limits the run, with the stacks of who waits and of who is waited
+    /// for.
     fn bottleneck(&self, limit: Bottleneck) -> Finding {
         let stack = |path: calls::PathId| self.sync.paths.get(path.0).cloned();
         let mut finding = Finding {

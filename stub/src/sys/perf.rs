@@ -222,7 +222,8 @@ impl Ring {
     }
 }
 
-// SAFETY: the ring is the only owner of its mapping, and has no reference to the thread that made it.
+// SAFETY: the ring is the only owner of its mapping, and has no reference to the thread that made
+// it.
 unsafe impl Send for Ring {}
 
 impl Drop for Ring {

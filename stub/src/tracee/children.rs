@@ -203,7 +203,8 @@ impl Tracee {
         }
     }
 
-    /// Detaches from all children. No trap may be in the program any more; `planted` lists the former ones.
+    /// Detaches from all children. No trap may be in the program any more; `planted` lists the
+    /// former ones.
     pub(super) fn release_children(&mut self, planted: &[(u64, Patch)]) {
         self.release_early(planted);
         while let Some(tid) = self.process.children.any_tid() {

@@ -112,7 +112,8 @@ impl Tracee {
         }
     }
 
-    /// Returns threads to system calls under traps, if a halt has interrupted these calls. Otherwise each would execute its call again, and taking it past the trap would interrupt all
+    /// Returns threads to system calls under traps, if a halt has interrupted these calls.
+    /// Otherwise each would execute its call again, and taking it past the trap would interrupt all
     /// other threads. Every thread must be stopped.
     pub(super) fn enter_interrupted_calls(&mut self) {
         for (tid, at) in self.process.interrupted_calls() {

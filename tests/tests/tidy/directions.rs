@@ -1,4 +1,5 @@
-//! Who may use whom: crates, the folders of the command and of the stub, and what only `platform/` knows.
+//! Permitted directions of use: between crates, the folders of the command and of the stub, and
+//! what only `platform/` knows.
 
 use std::collections::BTreeMap;
 

@@ -123,7 +123,7 @@ impl<'a> Units<'a> {
             if let Some(hit) = self.find_in(unit, svma) {
                 return Some(hit);
             }
-            // Such a unit often has no code at all, and need not be asked again.
+            // Such a unit often has no code at all, and needs no second lookup.
             let is_empty = self.parsed(unit).is_none_or(|unit| unit.is_empty());
             if is_empty {
                 self.without_ranges.remove(at);

@@ -119,8 +119,8 @@ fn write(
     missing.map_or(Ok(()), Err)
 }
 
-/// A file that is created when the first bytes are written, so that an export that fails before leaves
-/// an earlier file as it is.
+/// A file that is created when the first bytes are written, so that an export that fails before
+/// leaves an earlier file as it is.
 struct Created<'p> {
     path: &'p Path,
     file: Option<File>,

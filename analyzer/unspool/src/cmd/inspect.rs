@@ -35,8 +35,8 @@ pub(super) struct Cmd {
 
     /// Recording of the same process, to show where its threads were created
     ///
-    /// Name a recording of `record --attach` that has ended, or one that `record --connect` is still
-    /// writing.
+    /// Name a recording of `record --attach` that has ended, or one that `record --connect` is
+    /// still writing.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 

@@ -83,8 +83,8 @@ pub(super) struct Cmd {
     ///
     /// GLOB is a name of the symbol table; leave out the arguments of C++ and Rust functions
     /// (`Orders::submit`). `*` stands for any characters, `?` for one. FILE:NAME selects functions
-    /// of one file (`libz.so*:inflate*`). Libraries that are loaded later are searched, too. At most
-    /// 500 functions can be traced.
+    /// of one file (`libz.so*:inflate*`). Libraries that are loaded later are searched, too. At
+    /// most 500 functions can be traced.
     #[arg(long, value_name = "GLOB")]
     trace: Vec<collect::Pattern>,
 

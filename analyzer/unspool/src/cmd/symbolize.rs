@@ -21,8 +21,8 @@ use places::{Kind, Place};
 /// Reads standard input and writes it to standard output. Places are `function+0xOFFSET/0xSIZE` and
 /// `[<ADDRESS>]` of the kernel, `PROGRAM(function+0xOFFSET)` of backtrace_symbols(3), and
 /// `(FILE+0xOFFSET)` of the sanitizers. Everything else stays as it is, byte for byte, and so do
-/// places of which nothing is known. Inlined functions come first: `inner at a.c:3 (inlined by) f at
-/// a.c:9`.
+/// places of which nothing is known. Inlined functions come first: `inner at a.c:3 (inlined by) f
+/// at a.c:9`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {

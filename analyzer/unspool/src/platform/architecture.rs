@@ -73,8 +73,8 @@ pub(crate) struct SystemCalls {
 pub(crate) enum Stop {
     /// This register has the result "restart me".
     Result(&'static str),
-    /// The program counter is at the instruction that asks, or behind it under QEMU's user mode. The
-    /// instruction's bytes, without and with the code bit.
+    /// The program counter is at the instruction that asks, or behind it under QEMU's user mode.
+    /// The instruction's bytes, without and with the code bit.
     Instruction([&'static [u8]; 2]),
 }
 
@@ -87,7 +87,8 @@ impl Architecture {
         }
     }
 
-    /// True if a thread with these registers executes the instruction set that the code bit selects.
+    /// True if a thread with these registers executes the instruction set that the code bit
+    /// selects.
     pub(crate) fn executes_by_bit(&self, register: &dyn Fn(&str) -> Option<u64>) -> Option<bool> {
         match self.condition_flags.filter(|_| self.has_code_bit) {
             // T, bit 5 of the CPSR (ARM DDI 0406, B1.3.3)

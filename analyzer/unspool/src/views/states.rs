@@ -1,9 +1,9 @@
 //! What each thread did, as spans of time with a state.
 //!
-//! A thread runs when no span says otherwise, so spans of the state "running" are left out. Waits are
-//! exact. Between them the kernel's schedule says what a thread did. Where no schedule was recorded,
-//! slices of time have estimated states. New kinds of spans need a new [`State`] here and in
-//! `html/page/states.js`.
+//! A thread runs when no span says otherwise, so spans of the state "running" are left out. Waits
+//! are exact. Between them the kernel's schedule says what a thread did. Where no schedule was
+//! recorded, slices of time have estimated states. New kinds of spans need a new [`State`] here and
+//! in `html/page/states.js`.
 
 use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::{Journal, Waiting};

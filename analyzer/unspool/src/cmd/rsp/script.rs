@@ -14,8 +14,8 @@ use crate::cmd::terminal;
 /// Run a scripted session against a server and compare its answers
 ///
 /// The script lists packets to send and answers to expect. The first answer that differs ends the
-/// run; the message shows both. docs/reference/rsp-scripts.md describes scripts; a file that --rsp-log wrote
-/// is a script, too.
+/// run; the message shows both. docs/reference/rsp-scripts.md describes scripts; a file that
+/// --rsp-log wrote is a script, too.
 #[derive(Debug, Args)]
 pub(super) struct Cmd {
     /// Server: HOST:PORT, :PORT (this machine), unix:PATH, /dev/ttyUSB0,115200

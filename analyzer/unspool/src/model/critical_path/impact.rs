@@ -50,7 +50,7 @@ impl Item {
 /// How much shorter the run would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
-    /// What is changed.
+    /// The change that is replayed.
     pub item: Item,
     /// By how much the run would be shorter, nanoseconds.
     pub saved_ns: u64,
@@ -99,8 +99,8 @@ pub(super) fn ranked(
         }
     }
     let mut items: Vec<(Item, Change, u64)> = Vec::new();
-    // The path goes on in the thread that held a lock, so a lock may have a short part of it and yet
-    // put one thread's work behind another's.
+    // The path goes on in the thread that held a lock, so a lock may have a short part of it and
+    // yet put one thread's work behind another's.
     let mut waits: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
     for step in steps.threads.iter().flatten() {
         if let Doing::Blocked {
@@ -150,7 +150,7 @@ pub(super) fn ranked(
     impacts
 }
 
-/// What items are ordered by. All work in half the time is more than a program can be asked for, so
+/// What items are ordered by. All work in half the time is more than a program can reach, so
 /// a lock or missing processors with nearly the same effect come first.
 fn weight(impact: &Impact) -> u64 {
     match impact.item {

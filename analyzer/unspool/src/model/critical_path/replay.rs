@@ -56,7 +56,7 @@ struct Signal {
     meets: bool,
 }
 
-/// What is different in a replay.
+/// The change that a replay applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
@@ -369,9 +369,9 @@ impl Crowding {
         Crowding { taken }
     }
 
-    /// How long a thread that could have run between two moments had to wait for something else
-    /// than the program's own threads: another process, or the kernel's own work. The second number
-    /// is its part of the time in which several threads waited for too few free processors.
+    /// Time for which a thread that could have run between two moments had to wait for something
+    /// else than the program's own threads: another process, or the kernel's own work. The second
+    /// number is its part of the time in which several threads waited for too few free processors.
     fn taken_ns(&self, from_ns: u64, to_ns: u64) -> (u64, u64) {
         let (from, to) = (self.until(from_ns), self.until(to_ns));
         let alone = (to.alone - from.alone).max(0.0);

@@ -1,8 +1,8 @@
 //! Perfetto's trace format, protobuf (protos/perfetto/trace/ in Perfetto's source).
 //!
-//! Waits are slices of the threads' tracks. The kernel's schedule goes out as the ftrace events that
-//! the trace processor computes thread states from: `sched_switch` and `sched_waking`. Packets need
-//! no order, because the trace processor sorts them by time.
+//! Waits are slices of the threads' tracks. The kernel's schedule goes out as the ftrace events
+//! that the trace processor computes thread states from: `sched_switch` and `sched_waking`. Packets
+//! need no order, because the trace processor sorts them by time.
 
 mod proto;
 

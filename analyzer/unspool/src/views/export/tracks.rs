@@ -87,8 +87,8 @@ impl Tracks {
     }
 }
 
-/// The waits of each thread in the order of their beginnings. One inside another comes after it, and
-/// does not outlast it.
+/// The waits of each thread in the order of their beginnings. One inside another comes after it,
+/// and does not outlast it.
 pub(super) fn waits(model: &Model) -> Vec<Vec<WaitSpan>> {
     let mut by_thread: Vec<Vec<WaitSpan>> = vec![Vec::new(); model.threads.len()];
     for wait in model.sync.journal.iter().flat_map(|journal| &journal.waits) {

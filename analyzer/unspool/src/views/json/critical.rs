@@ -1,6 +1,7 @@
 //! The critical path in the report's JSON.
 //!
-//! Field order here is the order in the output; `docs/reference/report-json.md` documents every field.
+//! Field order here is the order in the output; `docs/reference/report-json.md` documents every
+//! field.
 
 use serde::Serialize;
 

@@ -90,7 +90,7 @@ fn summary(model: &Model, path: &CriticalPath) -> String {
     )
 }
 
-/// What is not known without the kernel's wake-ups.
+/// Says which parts of the path are unknown without the kernel's wake-ups.
 pub(in crate::views) fn unknown(basis: Basis) -> Option<&'static str> {
     match basis {
         Basis::Wakers => None,

@@ -1,4 +1,5 @@
-//! Counts waits that have ended, and attributes each to the thread that held the object or ended it.
+//! Counts waits that have ended, and attributes each to the thread that held the object or ended
+//! it.
 
 use super::{Replay, WAITED_NS};
 use crate::model::Creation;
