@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::Args;
-use unspool_image::{Arch, BinutilsFrame};
+use unspool_image::BinutilsFrame;
 
 use super::addresses::{self, Files, Frames, Mapping, Written};
 use super::symbols::Symbols;
@@ -159,7 +159,7 @@ impl Lookup<'_> {
         if options.addresses {
             let is_32_bit = match (&self.space, place) {
                 (&Space::File(file), _) | (_, Some((file, _))) => {
-                    self.files.arch(file) == Arch::Arm
+                    self.files.arch(file).address_size() == 4
                 }
                 _ => false,
             };
@@ -194,8 +194,8 @@ impl Lookup<'_> {
     fn place(&mut self, written: &Written<'_>) -> (u64, Option<(usize, u64)>) {
         match (written, &self.space) {
             (&Written::Plain(address), &Space::File(file)) => {
-                let address = match self.files.arch(file) {
-                    Arch::Arm => address & u64::from(u32::MAX),
+                let address = match self.files.arch(file).address_size() {
+                    4 => address & u64::from(u32::MAX),
                     _ => address,
                 };
                 let svma = match &self.options.section {
