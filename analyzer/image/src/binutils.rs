@@ -40,6 +40,7 @@ pub struct BinutilsFile {
     /// The file in `.gnu_debugdata`, if it is the only source of local symbols. binutils does not
     /// read it.
     mini: Option<(Image, symbols::Tables)>,
+    indexed_ranges: bool,
 }
 
 /// Looks up addresses in one [`BinutilsFile`]. The answers can depend on earlier lookups, as those
@@ -98,8 +99,16 @@ impl BinutilsFile {
             separate_symbols: separate.map(symbols::Tables::read).unwrap_or_default(),
             separate: separate.cloned(),
             mini: mini.map(|mini| (mini.clone(), symbols::Tables::read(mini))),
+            indexed_ranges: false,
             image: image.clone(),
         }
+    }
+
+    /// Also reads ranges of functions in the form `DW_FORM_rnglistx`, which clang writes.
+    /// binutils 2.40 ignores them and thus does not see most functions that clang inlined.
+    pub fn with_indexed_ranges(mut self) -> BinutilsFile {
+        self.indexed_ranges = true;
+        self
     }
 
     /// Whether it has debug information.
@@ -119,7 +128,7 @@ impl BinutilsFile {
             if let Some(supplementary) = &self.supplementary {
                 main.set_sup(borrow(supplementary, endian));
             }
-            Units::new(main)
+            Units::new(main, self.indexed_ranges)
         });
         let headers = &self.image.layout().sections;
         let separate = self.separate.as_ref().map(|image| &image.layout().sections);

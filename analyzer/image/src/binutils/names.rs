@@ -57,23 +57,29 @@ impl<'a> Names<'a> {
 
     /// The name of the function at an offset in a unit of the main file.
     pub(super) fn function(&mut self, unit: usize, offset: UnitOffset) -> Name<'a> {
-        self.described(0, unit, offset, 0).unwrap_or_default().name
+        self.described(unit, offset).name
     }
 
-    /// What the DIE at an offset and those that it refers to state, in the order of its attributes.
-    pub(super) fn described(
+    /// What the DIE at an offset in a unit of the main file and those that it refers to state.
+    pub(super) fn described(&mut self, unit: usize, offset: UnitOffset) -> Described<'a> {
+        let mut described = Described::default();
+        // What comes before a damaged part counts.
+        let _ = self.describe((0, unit, offset), 0, &mut described);
+        described
+    }
+
+    /// Adds what a DIE and those that it refers to state, in the order of its attributes.
+    fn describe(
         &mut self,
-        file: FileIndex,
-        unit: usize,
-        offset: UnitOffset,
+        (file, unit, offset): (FileIndex, usize, UnitOffset),
         depth: usize,
-    ) -> Option<Described<'a>> {
+        described: &mut Described<'a>,
+    ) -> Option<()> {
         if depth > DEPTH_LIMIT {
             return None;
         }
         let (dwarf, opened) = self.open(file, unit)?;
         let entry = opened.unit.entry(offset).ok()?;
-        let mut described = Described::default();
         for attribute in entry.attrs() {
             let value = attribute.value();
             match attribute.name() {
@@ -84,15 +90,8 @@ impl<'a> Names<'a> {
                         AttributeValue::DebugInfoRefSup(offset) => self.locate(1, offset.0),
                         _ => None,
                     };
-                    if let Some((file, unit, offset)) = origin
-                        && let Some(origin) = self.described(file, unit, offset, depth + 1)
-                    {
-                        described.name.text = origin.name.text;
-                        described.name.is_linkage |= origin.name.is_linkage;
-                        described.file = origin.file.or(described.file);
-                        if origin.line != 0 {
-                            described.line = origin.line;
-                        }
+                    if let Some(origin) = origin {
+                        self.describe(origin, depth + 1, described)?;
                     }
                 }
                 gimli::DW_AT_name if described.name.text.is_none() => {
@@ -116,7 +115,7 @@ impl<'a> Names<'a> {
                 _ => {}
             }
         }
-        Some(described)
+        Some(())
     }
 
     /// The unit in the main file that starts at an offset.

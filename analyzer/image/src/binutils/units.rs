@@ -23,6 +23,7 @@ pub(super) struct Units<'a> {
     /// Units that state no ranges.
     without_ranges: Vec<u32>,
     variables: Option<Variables>,
+    indexed_ranges: bool,
     /// The function whose callers come next.
     innermost: Option<FunctionId>,
 }
@@ -55,7 +56,7 @@ pub(super) struct HitRow {
 }
 
 impl<'a> Units<'a> {
-    pub(super) fn new(mut dwarf: gimli::Dwarf<Reader<'a>>) -> Units<'a> {
+    pub(super) fn new(mut dwarf: gimli::Dwarf<Reader<'a>>, indexed_ranges: bool) -> Units<'a> {
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         let dwarf = Arc::new(dwarf);
         let names = Names::new(&dwarf);
@@ -94,6 +95,7 @@ impl<'a> Units<'a> {
             largest_exceeding: 0,
             without_ranges,
             variables: None,
+            indexed_ranges,
             innermost: None,
         }
     }
@@ -160,7 +162,7 @@ impl<'a> Units<'a> {
         if let State::Unread = self.units.get(index)? {
             let start = self.names.headers().get(index)?.0;
             let unit = self.names.unit(start);
-            let unit = unit.and_then(|unit| Unit::parse(&self.dwarf, unit));
+            let unit = unit.and_then(|unit| Unit::parse(&self.dwarf, unit, self.indexed_ranges));
             self.units[index] = match unit {
                 Some(unit) => {
                     self.note_exceeding(number, &unit.lines.ranges);
@@ -204,9 +206,7 @@ impl<'a> Units<'a> {
         let places = self.variables.as_ref()?.get(&svma)?.clone();
         for (number, offset) in places {
             let start = self.names.headers().get(usize::try_from(number).ok()?)?.0;
-            let Some(described) = self.names.described(0, start, offset, 0) else {
-                continue;
-            };
+            let described = self.names.described(start, offset);
             let named = described
                 .name
                 .text
