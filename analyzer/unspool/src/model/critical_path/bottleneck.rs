@@ -5,7 +5,7 @@
 //! Time that threads wait for devices and timers does not count, because a recording cannot tell a
 //! slow disk from a server without requests.
 
-use super::steps::{Doing, Steps};
+use super::steps::Steps;
 use super::{Basis, CriticalPath, Facts, Impact, Item, PathState, Segment};
 
 /// What limits the run.
@@ -94,24 +94,14 @@ struct Busy {
 
 impl Busy {
     fn of(steps: &Steps) -> Busy {
-        let mut ends: Vec<(u64, bool)> = Vec::new();
-        for step in steps.threads.iter().flatten() {
-            if matches!(step.doing, Doing::Running | Doing::Runnable { .. }) {
-                ends.extend([(step.from_ns, true), (step.to_ns, false)]);
-            }
-        }
-        ends.sort_unstable();
-        let (mut count, mut sum, mut last) = (0_u64, 0_u64, 0);
         let most = steps.processors as u64;
-        let mut changes = Vec::new();
-        for (ns, begins) in ends {
-            sum += count.min(most) * (ns - last);
-            last = ns;
-            count = match begins {
-                true => count + 1,
-                false => count.saturating_sub(1),
-            };
-            changes.push((ns, count.min(most), sum));
+        let (mut count, mut sum, mut last) = (0_i64, 0_u64, 0);
+        let mut changes = Vec::with_capacity(steps.changes.len());
+        for (ns, running, runnable) in &steps.changes {
+            sum += count.max(0).cast_unsigned().min(most) * (ns - last);
+            last = *ns;
+            count += i64::from(running + runnable);
+            changes.push((*ns, count.max(0).cast_unsigned().min(most), sum));
         }
         Busy { changes }
     }

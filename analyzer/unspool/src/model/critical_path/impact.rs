@@ -8,11 +8,11 @@ use super::functions::FunctionIndex;
 use super::replay::{Change, Replay};
 use super::steps::{Doing, End, Steps};
 use super::{CriticalPath, Facts, PathState};
-use crate::model::sync::{Object, ObjectIndex};
+use crate::model::sync::ObjectIndex;
 use crate::primitives::Kind;
 
 /// What could be changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     /// Threads of this identity, in [`Sync::identities`](crate::model::sync::Sync::identities),
     /// twice as fast.
@@ -26,6 +26,15 @@ pub enum Item {
 }
 
 impl Item {
+    fn change(self) -> Change {
+        match self {
+            Item::Threads(identity) => Change::Threads(identity),
+            Item::Function(function) => Change::Function(function),
+            Item::Lock(lock) => Change::Lock(lock),
+            Item::Processors => Change::Processors(2),
+        }
+    }
+
     /// The order of items with the same effect.
     fn order(self) -> usize {
         match self {
@@ -50,7 +59,7 @@ impl Item {
 /// How much shorter the run would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
-    /// The change that is replayed.
+    /// What is changed.
     pub item: Item,
     /// By how much the run would be shorter, nanoseconds.
     pub saved_ns: u64,
@@ -60,6 +69,10 @@ pub struct Impact {
 
 /// Of each kind, this many are replayed.
 const MAX_REPLAYS_OF_KIND: usize = 6;
+/// All replays together have about as many operations, which take a second at most.
+const MAX_OPERATIONS: usize = 8_000_000;
+/// Of a recording of any size, this many items are replayed.
+const MIN_REPLAYS: usize = 4;
 /// What has less than one part in this many of the path is not replayed.
 const MIN_SHARE_DIVISOR: u64 = 25;
 /// An effect below one part in this many of the run is not reported.
@@ -73,75 +86,16 @@ pub(super) fn ranked(
     facts: &Facts<'_>,
     steps: &Steps,
 ) -> Vec<Impact> {
-    let least = path.length_ns() / MIN_SHARE_DIVISOR;
-    let mut threads: BTreeMap<usize, u64> = BTreeMap::new();
-    let mut functions: BTreeMap<FunctionIndex, u64> = BTreeMap::new();
-    let mut locks: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
-    let mut runnable = 0;
-    for segment in &path.segments {
-        let ns = segment.length_ns();
-        if let Some(lock) = segment
-            .object
-            .filter(|object| is_lock(facts.objects, *object))
-        {
-            *locks.entry(lock).or_default() += ns;
-        }
-        match segment.state {
-            PathState::Running | PathState::Blocked | PathState::Outside => {
-                let identity = facts.identity(segment.thread);
-                *threads.entry(identity).or_default() += ns;
-                if let Some(function) = segment.function {
-                    *functions.entry(function).or_default() += ns;
-                }
-            }
-            PathState::Runnable => runnable += ns,
-            PathState::Recorder | PathState::Unknown => {}
-        }
-    }
-    let mut items: Vec<(Item, Change, u64)> = Vec::new();
-    // The path goes on in the thread that held a lock, so a lock may have a short part of it and
-    // yet put one thread's work behind another's.
-    let mut waits: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
-    for step in steps.threads.iter().flatten() {
-        if let Doing::Blocked {
-            end: End::By(_),
-            used: Some(used),
-            ..
-        } = step.doing
-            && let Some(lock) = facts
-                .object(used)
-                .filter(|lock| is_lock(facts.objects, *lock))
-        {
-            *waits.entry(lock).or_default() += step.to_ns.saturating_sub(step.from_ns);
-        }
-    }
-    let path_ns = |lock: &ObjectIndex| locks.get(lock).copied().unwrap_or(0);
-    let mut waits: Vec<(ObjectIndex, u64)> = waits.into_iter().collect();
-    waits.retain(|(_, ns)| *ns >= least.max(1));
-    waits.sort_by_key(|(_, ns)| Reverse(*ns));
-    let waits = waits.iter().take(MAX_REPLAYS_OF_KIND);
-    items.extend(waits.map(|(lock, _)| (Item::Lock(*lock), Change::Lock(*lock), path_ns(lock))));
-    let mut add = |mut some: Vec<(Item, Change, u64)>| {
-        some.retain(|(_, _, ns)| *ns >= least.max(1));
-        some.sort_by_key(|(_, _, ns)| Reverse(*ns));
-        some.truncate(MAX_REPLAYS_OF_KIND);
-        items.extend(some);
-    };
-    let threads = threads.into_iter();
-    add(threads
-        .map(|(identity, ns)| (Item::Threads(identity), Change::Threads(identity), ns))
-        .collect());
-    let functions = functions.into_iter();
-    add(functions
-        .map(|(function, ns)| (Item::Function(function), Change::Function(function), ns))
-        .collect());
-    add(vec![(Item::Processors, Change::Processors(2), runnable)]);
-    let mut impacts: Vec<Impact> = items
+    let mut candidates = candidates(path, facts, steps);
+    let most = MAX_OPERATIONS / replay.size().max(1);
+    candidates.sort_by_key(|candidate| (Reverse(candidate.most_ns), candidate.item.order()));
+    candidates.truncate(most.max(MIN_REPLAYS));
+    let mut impacts: Vec<Impact> = candidates
         .into_iter()
-        .map(|(item, change, path_ns)| Impact {
-            item,
-            saved_ns: replayed_ns.saturating_sub(replay.length_ns(change)),
-            path_ns,
+        .map(|candidate| Impact {
+            item: candidate.item,
+            saved_ns: replayed_ns.saturating_sub(replay.length_ns(candidate.item.change())),
+            path_ns: candidate.path_ns,
         })
         .filter(|impact| impact.saved_ns >= (replayed_ns / MIN_EFFECT_DIVISOR).max(1))
         .collect();
@@ -150,7 +104,73 @@ pub(super) fn ranked(
     impacts
 }
 
-/// What items are ordered by. All work in half the time is more than a program can reach, so
+/// An item that may have an effect.
+struct Candidate {
+    item: Item,
+    /// The part of the path that belongs to it, nanoseconds.
+    path_ns: u64,
+    /// Its part of the path, or the length of all waits for a lock.
+    most_ns: u64,
+}
+
+fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Candidate> {
+    let mut own: BTreeMap<(usize, Item), u64> = BTreeMap::new();
+    let mut locks: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
+    for segment in &path.segments {
+        let ns = segment.length_ns();
+        if let Some(lock) = segment.object.filter(|lock| is_lock(facts, *lock)) {
+            *locks.entry(lock).or_default() += ns;
+        }
+        let threads = Item::Threads(facts.identity(segment.thread));
+        let items = match segment.state {
+            PathState::Running | PathState::Blocked | PathState::Outside => {
+                [Some(threads), segment.function.map(Item::Function)]
+            }
+            PathState::Runnable => [Some(Item::Processors), None],
+            PathState::Recorder | PathState::Unknown => continue,
+        };
+        for item in items.into_iter().flatten() {
+            *own.entry((item.order(), item)).or_default() += ns;
+        }
+    }
+    // The path goes on in the thread that held a lock, so a lock may have a short part of it and yet
+    // put one thread's work behind another's.
+    let mut waits: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
+    for step in steps.threads.iter().flatten() {
+        if let Doing::Blocked {
+            end: End::By(_),
+            used: Some(used),
+            ..
+        } = step.doing
+            && let Some(lock) = facts.object(used).filter(|lock| is_lock(facts, *lock))
+        {
+            *waits.entry(lock).or_default() += step.to_ns.saturating_sub(step.from_ns);
+        }
+    }
+    let own = own.into_iter().map(|((_, item), ns)| Candidate {
+        item,
+        path_ns: ns,
+        most_ns: ns,
+    });
+    let waits = waits.into_iter().map(|(lock, ns)| Candidate {
+        item: Item::Lock(lock),
+        path_ns: locks.get(&lock).copied().unwrap_or(0),
+        most_ns: ns,
+    });
+    let mut all: Vec<Candidate> = own.chain(waits).collect();
+    let least = (path.length_ns() / MIN_SHARE_DIVISOR).max(1);
+    all.retain(|candidate| candidate.most_ns >= least);
+    all.sort_by_key(|candidate| (candidate.item.order(), Reverse(candidate.most_ns)));
+    let of_kind = all.chunk_by(|one, other| one.item.order() == other.item.order());
+    let mut kept = Vec::new();
+    for kind in of_kind {
+        let some = kind.iter().take(MAX_REPLAYS_OF_KIND);
+        kept.extend(some.map(|one| Candidate { ..*one }));
+    }
+    kept
+}
+
+/// What items are ordered by. All work in half the time is more than a program can be asked for, so
 /// a lock or missing processors with nearly the same effect come first.
 fn weight(impact: &Impact) -> u64 {
     match impact.item {
@@ -160,7 +180,7 @@ fn weight(impact: &Impact) -> u64 {
 }
 
 /// True for objects that a thread holds for itself, so that another one has to wait.
-fn is_lock(objects: &[Object], object: ObjectIndex) -> bool {
-    let object = objects.get(object.0);
+fn is_lock(facts: &Facts<'_>, object: ObjectIndex) -> bool {
+    let object = facts.objects.get(object.0);
     object.is_some_and(|object| matches!(object.kind, Kind::Mutex | Kind::Rwlock))
 }

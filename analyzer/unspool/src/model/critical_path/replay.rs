@@ -202,6 +202,11 @@ impl Replay {
         }
     }
 
+    /// Number of operations of all threads.
+    pub(super) fn size(&self) -> usize {
+        self.threads.iter().map(Vec::len).sum()
+    }
+
     /// The length of the run, nanoseconds.
     pub(super) fn length_ns(&self, change: Change) -> u64 {
         let processors = match change {
@@ -341,21 +346,10 @@ struct Crowding {
 
 impl Crowding {
     fn of(steps: &Steps) -> Crowding {
-        let mut changes: Vec<(u64, i32, i32)> = Vec::new();
-        for step in steps.threads.iter().flatten() {
-            let (running, runnable) = match step.doing {
-                Doing::Running => (1, 0),
-                Doing::Runnable { .. } => (0, 1),
-                _ => continue,
-            };
-            changes.push((step.from_ns, running, runnable));
-            changes.push((step.to_ns, -running, -runnable));
-        }
-        changes.sort_unstable();
-        let mut taken: Vec<Taken> = Vec::with_capacity(changes.len());
+        let mut taken: Vec<Taken> = Vec::with_capacity(steps.changes.len());
         let (mut running, mut runnable) = (0, 0);
         let mut now = Taken::default();
-        for (ns, more_running, more_runnable) in changes {
+        for &(ns, more_running, more_runnable) in &steps.changes {
             now = now.at(ns);
             running += more_running;
             runnable += more_runnable;

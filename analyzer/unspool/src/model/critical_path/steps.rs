@@ -18,8 +18,11 @@ pub(super) struct Steps {
     /// Per thread, the thread that created it.
     pub(super) creators: Vec<Option<ThreadIndex>>,
     pub(super) basis: Basis,
-    /// Number of processors that the program ran on; not less than one.
+    /// Number of processors that the program could use; not less than one.
     pub(super) processors: usize,
+    /// When the numbers of threads that ran and of those that could have run changed, and by how
+    /// much, in order.
+    pub(super) changes: Vec<(u64, i32, i32)>,
 }
 
 /// A time in which a thread did one thing.
@@ -88,11 +91,13 @@ impl Steps {
             creators: facts.threads.iter().map(Thread::creator).collect(),
             basis,
             processors: facts.threads.len().max(1),
+            changes: Vec::new(),
         };
         if basis == Basis::Calls {
             for (index, thread) in facts.threads.iter().enumerate() {
                 steps.threads[index] = from_waits(facts, thread, &waits[index]);
             }
+            steps.changes = steps.changes();
             return Some(steps);
         }
         let mut cpus: HashMap<u32, u64> = HashMap::default();
@@ -120,6 +125,7 @@ impl Steps {
         let all_ns: u64 = cpus.values().sum();
         let used = cpus.values().filter(|ns| **ns > all_ns / MIN_USED_DIVISOR);
         steps.processors = used.count().max(1);
+        steps.changes = steps.changes();
         if !steps.is_crowded() {
             steps.processors = steps.processors.max(facts.processors.unwrap_or(2));
         }
@@ -129,23 +135,31 @@ impl Steps {
     /// True if for half of the run more threads could run than the processors that were seen. Then
     /// the program was not allowed to use others.
     fn is_crowded(&self) -> bool {
-        let mut ends: Vec<(u64, i32)> = Vec::new();
+        let first_ns = self.changes.first().map_or(0, |(ns, ..)| *ns);
+        let (mut threads, mut crowded_ns, mut last_ns) = (0, 0, first_ns);
+        for (ns, running, runnable) in &self.changes {
+            if threads > self.processors as i32 {
+                crowded_ns += ns - last_ns;
+            }
+            threads += running + runnable;
+            last_ns = *ns;
+        }
+        crowded_ns > (last_ns - first_ns) / 2
+    }
+
+    fn changes(&self) -> Vec<(u64, i32, i32)> {
+        let mut changes: Vec<(u64, i32, i32)> = Vec::new();
         for step in self.threads.iter().flatten() {
-            if matches!(step.doing, Doing::Running | Doing::Runnable { .. }) {
-                ends.extend([(step.from_ns, 1), (step.to_ns, -1)]);
-            }
+            let (running, runnable) = match step.doing {
+                Doing::Running => (1, 0),
+                Doing::Runnable { .. } => (0, 1),
+                _ => continue,
+            };
+            changes.push((step.from_ns, running, runnable));
+            changes.push((step.to_ns, -running, -runnable));
         }
-        ends.sort_unstable();
-        let (mut runnable, mut crowded_ns, mut last_ns) = (0, 0, None);
-        let first_ns = ends.first().map_or(0, |(ns, _)| *ns);
-        for (ns, change) in ends {
-            if runnable > self.processors as i32 {
-                crowded_ns += ns - last_ns.unwrap_or(ns);
-            }
-            runnable += change;
-            last_ns = Some(ns);
-        }
-        crowded_ns > last_ns.unwrap_or(first_ns).saturating_sub(first_ns) / 2
+        changes.sort_unstable_by_key(|(ns, ..)| *ns);
+        changes
     }
 }
 
