@@ -404,7 +404,7 @@ impl LockCounts {
         let felt = Duration::from_millis(10);
         match finding.kind.as_str() {
             "long-hold" => self.longest >= felt,
-            "contention" | "convoy" => self.waited >= felt,
+            "contention" | "convoy" | "bottleneck" => self.waited >= felt,
             _ => false,
         }
     }

@@ -6,19 +6,20 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use unspool_tests::{process, report, waiting};
+use unspool_tests::{process, report, waiting, workspace};
 
 const C: &[&str] = &["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// How often each variant runs without a recorder; the fastest run counts.
-const RUNS: usize = 5;
+const RUNS: usize = 3;
 /// Recordings that are made until one is as expected.
 const RECORDINGS: usize = 3;
 
@@ -26,7 +27,7 @@ const RECORDINGS: usize = 3;
 struct Case {
     name: &'static str,
     first: &'static [(&'static str, &'static str)],
-    /// Whether that is also a finding.
+    /// Whether that is also a finding: time that threads wait for devices is none.
     is_found: bool,
 }
 
@@ -54,7 +55,7 @@ const CASES: &[Case] = &[
     Case {
         name: "pool",
         first: &[("threads", "do_share"), ("function", "do_share")],
-        is_found: true,
+        is_found: false,
     },
     Case {
         name: "producer",
@@ -69,7 +70,7 @@ const CASES: &[Case] = &[
     Case {
         name: "io",
         first: &[("threads", "read_blocks"), ("function", "read_blocks")],
-        is_found: true,
+        is_found: false,
     },
     Case {
         name: "processors",
@@ -111,11 +112,12 @@ struct Said {
 fn found_in(case: &Case) -> Result<()> {
     let source = format!("{}.c", case.name);
     let (folder, file) = waiting::compile_in("critical", &source, C)?;
-    let real = real_gain(&file)?;
     let mut failures = Vec::new();
     for _ in 0..RECORDINGS {
+        let real = real_gain(&file)?;
         let capture = folder.path().join("capture");
-        let mut record = report::unspool()?;
+        let mut record = first_served(&workspace::unspool()?);
+        record.env("NO_COLOR", "1");
         record.args(["record", "-q", "--sync", "--budget", "none", "-o"]);
         record.arg(&capture).arg("--").arg(&file);
         process::run(&mut record, LIMIT)?.success()?;
@@ -159,12 +161,31 @@ fn check(case: &Case, said: &Said, real: f64) -> Result<()> {
     Ok(())
 }
 
+/// A command that other programs of the machine do not delay, where that is permitted: the two
+/// variants of a program can be compared only under the same conditions.
+fn first_served(program: &Path) -> Command {
+    static PERMITTED: OnceLock<bool> = OnceLock::new();
+    let real_time = |program: &Path| {
+        let mut command = Command::new("chrt");
+        command.args(["-r", "1"]).arg(program);
+        command
+    };
+    let is_permitted = PERMITTED.get_or_init(|| {
+        let tried = real_time(Path::new("true")).output();
+        tried.is_ok_and(|output| output.status.success())
+    });
+    match is_permitted {
+        true => real_time(program),
+        false => Command::new(program),
+    }
+}
+
 /// The part of its time that the repaired program saves.
 fn real_gain(file: &Path) -> Result<f64> {
     let mut fastest = [Duration::MAX; 2];
     for _ in 0..RUNS {
         for (repaired, fastest) in fastest.iter_mut().enumerate() {
-            let mut command = Command::new(file);
+            let mut command = first_served(file);
             command.args(["repaired"].iter().take(repaired));
             let began = Instant::now();
             process::run(&mut command, LIMIT)?.success()?;

@@ -199,14 +199,24 @@ impl Resolve<'_> {
                     }
                     let wait = waits.get(next_wait);
                     let wait = wait.filter(|wait| covers(wait, interval));
+                    let goes_on = wait.is_some_and(|wait| {
+                        let later = intervals[at + 1..].iter();
+                        let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
+                        later.any(|it| it.state == RunState::Blocked && covers(wait, it))
+                    });
+                    let end = self.end(intervals.get(at + 1), interval, wait.copied());
+                    let end = match (end, wait.and_then(|wait| wait.waker)) {
+                        // A signal or the recorder interrupted the wait, and a thread ended it before
+                        // this one blocked again.
+                        (End::Device | End::Outside | End::Recorder, Some(waker)) if !goes_on => {
+                            End::By(waker)
+                        }
+                        (end, _) => end,
+                    };
                     Doing::Blocked {
-                        end: self.end(intervals.get(at + 1), interval, wait.copied()),
+                        end,
                         used: wait.map(|wait| wait.used),
-                        goes_on: wait.is_some_and(|wait| {
-                            let later = intervals[at + 1..].iter();
-                            let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
-                            later.any(|it| it.state == RunState::Blocked && covers(wait, it))
-                        }),
+                        goes_on,
                     }
                 }
             };

@@ -258,6 +258,38 @@ fn without_wakers_the_recorded_wakes_serve() {
 }
 
 #[test]
+fn a_signal_during_a_wait_does_not_end_it() {
+    let mut built = Built::new();
+    let main = [
+        (10, ran(0)),
+        (400, RunState::Blocked),
+        (401, TIMER),
+        (405, ran(0)),
+        (700, RunState::Blocked),
+        (701, woken(101)),
+        (710, ran(0)),
+    ];
+    built.thread(None, 0, &main);
+    built.thread(Some(0), 10, &[(700, ran(1))]);
+    let join = built.object(Kind::Join, Waiting::Others);
+    built.wait(0, join, 10, 702, Some(1));
+    assert_eq!(built.walked()[1], (1, 10, Running));
+    let faster = built.replayed(2, 0, Change::Threads(1));
+    assert!((355..=375).contains(&faster), "{faster}");
+    // The thread ends before the main thread blocks again.
+    let intervals = &mut built.schedule.threads[0];
+    intervals.truncate(4);
+    intervals[1].to_ns = 699 * US;
+    intervals[2].from_ns = 699 * US;
+    intervals[2].to_ns = 702 * US;
+    intervals[3].from_ns = 702 * US;
+    intervals[3].to_ns = 710 * US;
+    assert_eq!(built.walked()[1], (1, 10, Running));
+    let faster = built.replayed(2, 0, Change::Threads(1));
+    assert!((355..=375).contains(&faster), "{faster}");
+}
+
+#[test]
 fn contradictory_wakes_end() {
     let mut built = Built::new();
     let both = |by| {
