@@ -2,12 +2,13 @@
 //!
 //! Waits and states are complete events (`X`). Where a thread lives and has none, it ran.
 
-use std::io::Write;
+use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use super::exporter::{Error, Exporter, Options};
-use super::tracks::{self, Tracks};
+use super::tracks::{self, Texts, Tracks};
 use crate::model::sync::{UseIndex, WaitSpan};
 use crate::model::{Detail, Model, ThreadIndex};
 use crate::views::finding_text;
@@ -22,7 +23,7 @@ impl Exporter for Chrome {
     }
 
     fn about(&self) -> &'static str {
-        "Trace JSON: states and waits, for chrome://tracing, Perfetto and speedscope"
+        "Trace JSON: states and waits, for viewers of Chrome's traces"
     }
 
     fn detail(&self) -> Detail {
@@ -33,14 +34,18 @@ impl Exporter for Chrome {
     }
 
     fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {
-        out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        let (tracks, texts) = (Tracks::of(model), Texts::of(model));
         let mut events = Events {
             model,
-            tracks: Tracks::of(model),
+            tracks: &tracks,
+            texts: &texts,
             out,
             is_first: true,
             flows: 0,
         };
+        events
+            .out
+            .write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         events.names()?;
         for (index, spans) in spans(model).into_iter().enumerate() {
             for span in spans {
@@ -48,8 +53,10 @@ impl Exporter for Chrome {
             }
         }
         for (ns, running) in tracks::running(model) {
-            events.event("C", "running threads", ns, None, |event| {
-                event["args"] = json!({ "running": running });
+            let event = events.event("C", "running threads", ns, None);
+            events.write(&Event {
+                args: Args::Running(running),
+                ..event
             })?;
         }
         events.findings()?;
@@ -58,41 +65,102 @@ impl Exporter for Chrome {
     }
 }
 
+/// An event, with the format's own names.
+#[derive(Serialize)]
+struct Event<'a> {
+    ph: &'static str,
+    name: &'a str,
+    /// The category.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    cat: &'static str,
+    /// Microseconds, with all digits.
+    ts: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    pid: u64,
+    tid: u64,
+    /// Number of a flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    /// `e`: a flow ends at the slice around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'static str>,
+    /// Scope of an instant; `p` is the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
+    #[serde(skip_serializing_if = "Args::is_none")]
+    args: Args<'a>,
+}
+
+enum Args<'a> {
+    None,
+    Running(f64),
+    Texts(&'a [(&'a str, &'a str)]),
+}
+
+impl Args<'_> {
+    fn is_none(&self) -> bool {
+        matches!(self, Args::None)
+    }
+}
+
+impl Serialize for Args<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Args::None => {}
+            Args::Running(running) => map.serialize_entry("running", running)?,
+            Args::Texts(texts) => {
+                for (name, text) in *texts {
+                    map.serialize_entry(name, text)?;
+                }
+            }
+        }
+        map.end()
+    }
+}
+
 struct Events<'a> {
     model: &'a Model,
-    tracks: Tracks,
+    tracks: &'a Tracks,
+    texts: &'a Texts,
     out: &'a mut dyn Write,
     is_first: bool,
     flows: u64,
 }
 
 impl Events<'_> {
-    fn names(&mut self) -> Result<(), Error> {
-        let process = self.tracks.process.clone();
-        self.event("M", "process_name", 0, None, |event| {
-            event["args"] = json!({ "name": process });
+    fn names(&mut self) -> io::Result<()> {
+        let tracks = self.tracks;
+        let event = self.event("M", "process_name", 0, None);
+        self.write(&Event {
+            args: Args::Texts(&[("name", &tracks.process)]),
+            ..event
         })?;
-        for index in 0..self.tracks.threads.len() {
-            let name = self.tracks.threads[index].name.clone();
+        for (index, track) in tracks.threads.iter().enumerate() {
             let key = self.model.threads[index].key.to_string();
-            self.event("M", "thread_name", 0, Some(index), |event| {
-                event["args"] = json!({ "name": name, "key": key });
+            let event = self.event("M", "thread_name", 0, Some(index));
+            self.write(&Event {
+                args: Args::Texts(&[("name", &track.name), ("key", &key)]),
+                ..event
             })?;
         }
         Ok(())
     }
 
-    fn span(&mut self, thread: usize, span: &Span) -> Result<(), Error> {
-        let length = micros(span.to_ns.saturating_sub(span.from_ns));
+    fn span(&mut self, thread: usize, span: &Span) -> io::Result<()> {
+        let length = Some(micros(span.to_ns.saturating_sub(span.from_ns)));
         let Some(used) = span.used.map(UseIndex) else {
             let name = match span.state {
                 State::Runnable => "runnable",
                 State::Away => "blocked",
                 _ => "unknown",
             };
-            return self.event("X", name, span.from_ns, Some(thread), |event| {
-                event["cat"] = "state".into();
-                event["dur"] = length;
+            let event = self.event("X", name, span.from_ns, Some(thread));
+            return self.write(&Event {
+                cat: "state",
+                dur: length,
+                ..event
             });
         };
         let wait = WaitSpan {
@@ -103,71 +171,81 @@ impl Events<'_> {
             holder: span.holder.map(ThreadIndex),
             waker: span.waker.map(ThreadIndex),
         };
-        let facts = tracks::facts(self.model, &self.tracks, &wait);
-        let facts = facts
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.into()));
-        let facts: serde_json::Map<String, Value> = facts.collect();
-        let name = tracks::object(self.model, self.model.sync.used(used).object);
-        self.event("X", &name, span.from_ns, Some(thread), |event| {
-            event["cat"] = "wait".into();
-            event["dur"] = length;
-            event["args"] = facts.into();
+        let (tracks, texts) = (self.tracks, self.texts);
+        let facts: Vec<(&str, &str)> = texts.facts(tracks, &wait).collect();
+        let event = self.event("X", texts.object(used), span.from_ns, Some(thread));
+        self.write(&Event {
+            cat: "wait",
+            dur: length,
+            args: Args::Texts(&facts),
+            ..event
         })?;
         let Some(waker) = span.waker else {
             return Ok(());
         };
         self.flows += 1;
-        let id = self.flows;
-        for (phase, on) in [("s", waker), ("f", thread)] {
-            self.event(phase, "wakes", span.to_ns, Some(on), |event| {
-                event["cat"] = "wake".into();
-                event["id"] = id.into();
-                if phase == "f" {
-                    event["bp"] = "e".into();
-                }
+        let id = Some(self.flows);
+        for (phase, on, bp) in [("s", waker, None), ("f", thread, Some("e"))] {
+            let event = self.event(phase, "wakes", span.to_ns, Some(on));
+            self.write(&Event {
+                cat: "wake",
+                id,
+                bp,
+                ..event
             })?;
         }
         Ok(())
     }
 
-    fn findings(&mut self) -> Result<(), Error> {
+    fn findings(&mut self) -> io::Result<()> {
         let waits = tracks::waits(self.model);
         for finding in &self.model.findings {
             let (ns, thread) = tracks::time_of(self.model, &waits, finding);
             let text = finding_text::text(self.model, finding);
+            let proved = finding.proved.to_string();
             let thread = thread.map(|thread| thread.0);
-            self.event("i", finding.kind.as_str(), ns, thread, |event| {
-                event["cat"] = "finding".into();
-                event["s"] = "p".into();
-                event["args"] = json!({ "text": text, "proved": finding.proved });
+            let event = self.event("i", finding.kind.as_str(), ns, thread);
+            self.write(&Event {
+                cat: "finding",
+                s: Some("p"),
+                args: Args::Texts(&[("text", &text), ("proved", &proved)]),
+                ..event
             })?;
         }
         Ok(())
     }
 
-    fn event(
-        &mut self,
-        phase: &str,
-        name: &str,
+    fn event<'e>(
+        &self,
+        ph: &'static str,
+        name: &'e str,
         ns: u64,
         thread: Option<usize>,
-        more: impl FnOnce(&mut Value),
-    ) -> Result<(), Error> {
-        let mut event =
-            json!({ "ph": phase, "name": name, "ts": micros(ns), "pid": self.tracks.pid });
+    ) -> Event<'e> {
         let track = thread.and_then(|thread| self.tracks.threads.get(thread));
-        event["tid"] = track.map_or(self.tracks.pid, |track| track.id).into();
-        more(&mut event);
+        Event {
+            ph,
+            name,
+            cat: "",
+            ts: micros(ns),
+            dur: None,
+            pid: self.tracks.pid,
+            tid: track.map_or(self.tracks.pid, |track| track.id),
+            id: None,
+            bp: None,
+            s: None,
+            args: Args::None,
+        }
+    }
+
+    fn write(&mut self, event: &Event<'_>) -> io::Result<()> {
         let before: &[u8] = if self.is_first { b"\n" } else { b",\n" };
         self.is_first = false;
         self.out.write_all(before)?;
-        serde_json::to_writer(&mut *self.out, &event).map_err(std::io::Error::from)?;
-        Ok(())
+        serde_json::to_writer(&mut *self.out, event).map_err(io::Error::from)
     }
 }
 
-/// Microseconds, the format's unit, with all digits.
-fn micros(ns: u64) -> Value {
-    (ns as f64 / 1000.0).into()
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1000.0
 }

@@ -91,7 +91,6 @@ fn frame(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::NamedFrame;
 
     #[test]
     fn separators_in_names_separate_nothing() {
@@ -105,6 +104,5 @@ mod tests {
             folded("a;b", &Backtrace::default(), "c\nd").lines().count(),
             1
         );
-        let _: Option<NamedFrame> = None;
     }
 }

@@ -11,7 +11,7 @@ use std::io::Write;
 
 use self::proto::{Message, field};
 use super::exporter::{Error, Exporter, Options};
-use super::tracks::{self, Tracks};
+use super::tracks::{self, Texts, Tracks};
 use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::WaitSpan;
 use crate::model::{Detail, Model, ThreadIndex};
@@ -70,8 +70,9 @@ impl Exporter for Perfetto {
         trace.descriptors()?;
         trace.lives()?;
         let waits = tracks::waits(model);
+        let texts = Texts::of(model);
         for waits in &waits {
-            trace.waits(waits)?;
+            trace.waits(waits, &texts)?;
         }
         trace.schedule()?;
         for (ns, running) in tracks::running(model) {
@@ -187,7 +188,7 @@ impl Trace<'_> {
             self.event(first_ns, INSTANT, THREADS + index as u64, |event| {
                 event.text(field::CATEGORIES, "life");
                 event.text(field::EVENT_NAME, "starts");
-                annotate(event, &facts);
+                annotate(event, borrowed(&facts));
                 if creator.is_some() {
                     event.fixed(field::TERMINATING_FLOW_IDS, flow);
                 }
@@ -197,7 +198,7 @@ impl Trace<'_> {
     }
 
     /// The waits of one thread as nested slices. A wait ends with a flow from the waker.
-    fn waits(&mut self, waits: &[WaitSpan]) -> Result<(), Error> {
+    fn waits(&mut self, waits: &[WaitSpan], texts: &Texts) -> Result<(), Error> {
         let mut open: Vec<WaitSpan> = Vec::new();
         for wait in waits {
             while let Some(ended) = open.pop_if(|open| open.to_ns <= wait.from_ns) {
@@ -208,14 +209,13 @@ impl Trace<'_> {
                 to_ns: wait.to_ns.min(limit),
                 ..*wait
             };
-            let object = self.model.sync.used(wait.used).object;
-            let name = tracks::object(self.model, object);
-            let facts = tracks::facts(self.model, &self.tracks, &wait);
+            let mut facts = Message::default();
+            annotate(&mut facts, texts.facts(&self.tracks, &wait));
             let track = THREADS + wait.thread.0 as u64;
             self.event(wait.from_ns, BEGIN, track, |event| {
                 event.text(field::CATEGORIES, "wait");
-                event.text(field::EVENT_NAME, &name);
-                annotate(event, &facts);
+                event.text(field::EVENT_NAME, texts.object(wait.used));
+                event.append(&facts);
             })?;
             open.push(wait);
         }
@@ -352,7 +352,7 @@ impl Trace<'_> {
             self.event(ns, INSTANT, FINDINGS, |event| {
                 event.text(field::CATEGORIES, "finding");
                 event.text(field::EVENT_NAME, finding.kind.as_str());
-                annotate(event, &facts);
+                annotate(event, borrowed(&facts));
             })?;
         }
         Ok(())
@@ -388,7 +388,11 @@ fn leaves(turn: &Interval, next: Option<&Interval>, has_ended: bool) -> u64 {
     }
 }
 
-fn annotate(event: &mut Message, facts: &[(&'static str, String)]) {
+fn borrowed(facts: &[(&'static str, String)]) -> impl Iterator<Item = (&'static str, &str)> {
+    facts.iter().map(|(name, value)| (*name, value.as_str()))
+}
+
+fn annotate<'t>(event: &mut Message, facts: impl Iterator<Item = (&'static str, &'t str)>) {
     for (name, value) in facts {
         event.message(field::DEBUG_ANNOTATIONS, |annotation| {
             annotation.text(field::ANNOTATION_NAME, name);

@@ -105,26 +105,61 @@ pub(super) fn waits(model: &Model) -> Vec<Vec<WaitSpan>> {
     by_thread
 }
 
-/// The facts of a wait, with their names in all formats.
-pub(super) fn facts(
-    model: &Model,
-    tracks: &Tracks,
-    wait: &WaitSpan,
-) -> Vec<(&'static str, String)> {
-    let used = model.sync.used(wait.used);
-    let object = model.sync.object(used.object);
-    let name = |thread: ThreadIndex| tracks.threads.get(thread.0).map(|track| track.name.clone());
-    let mut facts = vec![
-        ("kind", object.kind.as_str().to_owned()),
-        ("operation", used.operation.as_str().to_owned()),
-        ("waiting_for", used.waiting.as_str().to_owned()),
-        ("address", format!("{:#x}", object.address)),
-        ("object_key", object.key.to_string()),
-    ];
-    facts.extend(caller(model, wait.used).map(|caller| ("in", caller)));
-    facts.extend(wait.holder.and_then(name).map(|name| ("holder", name)));
-    facts.extend(wait.waker.and_then(name).map(|name| ("woken_by", name)));
-    facts
+/// The texts of waits. They are made once for each use of an object, because waits are many.
+pub(super) struct Texts {
+    uses: Vec<UseText>,
+}
+
+struct UseText {
+    object: String,
+    facts: Vec<(&'static str, String)>,
+}
+
+impl Texts {
+    pub(super) fn of(model: &Model) -> Texts {
+        let sync = &model.sync;
+        let uses = sync.uses.iter().enumerate().map(|(index, used)| {
+            let known = sync.object(used.object);
+            let mut facts = vec![
+                ("kind", known.kind.as_str().to_owned()),
+                ("operation", used.operation.as_str().to_owned()),
+                ("waiting_for", used.waiting.as_str().to_owned()),
+                ("address", format!("{:#x}", known.address)),
+                ("object_key", known.key.to_string()),
+            ];
+            facts.extend(caller(model, UseIndex(index)).map(|caller| ("in", caller)));
+            UseText {
+                object: object(model, used.object),
+                facts,
+            }
+        });
+        Texts {
+            uses: uses.collect(),
+        }
+    }
+
+    /// The awaited object: `mutex queue_lock`.
+    pub(super) fn object(&self, used: UseIndex) -> &str {
+        self.uses.get(used.0).map_or("", |text| &text.object)
+    }
+
+    /// The facts of a wait, with their names in all formats.
+    pub(super) fn facts<'t>(
+        &'t self,
+        tracks: &'t Tracks,
+        wait: &WaitSpan,
+    ) -> impl Iterator<Item = (&'static str, &'t str)> {
+        let name = |thread: Option<ThreadIndex>| {
+            let track = tracks.threads.get(thread?.0)?;
+            Some(track.name.as_str())
+        };
+        let facts = self.uses.get(wait.used.0).map(|text| &text.facts);
+        let facts = facts.into_iter().flatten();
+        facts
+            .map(|(name, value)| (*name, value.as_str()))
+            .chain(name(wait.holder).map(|name| ("holder", name)))
+            .chain(name(wait.waker).map(|name| ("woken_by", name)))
+    }
 }
 
 /// The function of the program that called, with its line.

@@ -45,6 +45,11 @@ impl Message {
         self.bytes(field, &inner.bytes);
     }
 
+    /// Writes the fields of another message.
+    pub(super) fn append(&mut self, other: &Message) {
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
