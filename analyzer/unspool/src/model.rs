@@ -28,6 +28,7 @@ mod tasks;
 mod thread;
 mod timeline;
 mod wait_graph;
+mod window;
 
 pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
@@ -45,7 +46,8 @@ pub(crate) use origin::start_code;
 pub use schedule::Schedule;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
-pub use timeline::{Cell, Timeline, Window};
+pub use timeline::{Cell, Timeline};
+pub use window::Window;
 
 use std::sync::Arc;
 
@@ -439,6 +441,13 @@ impl Model {
             .iter()
             .position(|t| t.creation == Creation::Main)
             .map(ThreadIndex)
+    }
+
+    /// A thread's first and last time, as far as the recording goes.
+    fn life(&self, thread: &Thread) -> Option<(u64, u64)> {
+        let from = thread.started_ns.or(thread.created_ns)?;
+        let to = thread.ended_ns.unwrap_or(self.recording.duration_ns);
+        Some((from, to.max(from)))
     }
 
     /// A thread by its index; indices come from this same model.

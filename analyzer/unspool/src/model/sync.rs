@@ -54,9 +54,8 @@ use unspool_image::Arch;
 
 use super::backtrace::{Backtrace, Frames};
 use super::calls::Calls;
-use super::critical_path::CallMarks;
-use super::timeline::Window;
-use super::{Creation, Detail, Finding, Key, Model, Note, ThreadIndex, Topic};
+use super::window::Window;
+use super::{Detail, Finding, Key, Model, Note, ThreadIndex, Topic};
 use kernel_waits::KernelWaits;
 use recorder_stalls::RecorderStalls;
 use replay::Replay;
@@ -316,7 +315,7 @@ fn times(model: &Model, replay: &Replay<'_>) -> Vec<ThreadTimes> {
             times.creations += 1;
         }
         let mine = &mut times[index];
-        let (from, to) = concurrency::life(model, thread).unwrap_or_default();
+        let (from, to) = model.life(thread).unwrap_or_default();
         mine.alive_ns = to - from;
         mine.operations = replay.usage.operations[index];
         for (used, ns) in &replay.usage.waited[index] {
@@ -352,10 +351,4 @@ fn notes(calls: &Calls, unseen_ends: u64) -> Vec<Note> {
         notes.push(Note::warning(text).about(Topic::Calls));
     }
     notes
-}
-
-/// Whether a thread is the program's first.
-fn is_main(model: &Model, thread: ThreadIndex) -> bool {
-    let thread = model.threads.get(thread.0);
-    thread.is_some_and(|thread| thread.creation == Creation::Main)
 }

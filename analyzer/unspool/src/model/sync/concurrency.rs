@@ -53,7 +53,7 @@ pub(super) fn of(
     let window = slots.window;
     let mut alive = vec![0_u64; window.columns];
     for thread in &model.threads {
-        let Some((from, to)) = life(model, thread) else {
+        let Some((from, to)) = model.life(thread) else {
             continue;
         };
         for column in window.columns_of(from, to).into_iter().flatten() {
@@ -119,11 +119,4 @@ pub(super) fn of(
         .limits
         .sort_by_key(|(object, ns)| (std::cmp::Reverse(*ns), *object));
     level
-}
-
-/// A thread's first and last time, as far as the recording goes.
-pub(super) fn life(model: &Model, thread: &crate::model::Thread) -> Option<(u64, u64)> {
-    let from = thread.started_ns.or(thread.created_ns)?;
-    let to = thread.ended_ns.unwrap_or(model.recording.duration_ns);
-    Some((from, to.max(from)))
 }

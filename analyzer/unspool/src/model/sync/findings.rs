@@ -11,7 +11,6 @@ mod orders;
 
 use std::sync::Arc;
 
-use super::is_main;
 use super::kernel_waits::KernelWaits;
 use super::naming::{caller, name_of, place};
 use super::objects::{Object, ObjectIndex, Use, UseIndex};
@@ -19,7 +18,7 @@ use super::replay::Replay;
 use crate::model::backtrace::Backtrace;
 use crate::model::calls::PathId;
 use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName, Shows};
-use crate::model::{Model, ThreadIndex};
+use crate::model::{Creation, Model, ThreadIndex};
 
 /// Maximum number of findings of one kind in a report.
 const MAX_PER_KIND: usize = 25;
@@ -72,7 +71,7 @@ impl Words<'_> {
         let Some(thread) = self.model.threads.get(index.0) else {
             return "an unknown thread".to_owned();
         };
-        if is_main(self.model, index) {
+        if thread.creation == Creation::Main {
             return "main".to_owned();
         }
         let function = thread.function.as_ref().and_then(|f| f.function.as_deref());

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 
 use unspool_capture::Record;
 
-use super::concurrency::life;
 use crate::model::schedule::{RunState, Schedule};
-use crate::model::timeline::Window;
+use crate::model::window::Window;
 use crate::model::{Model, ThreadIndex};
 
 /// Processor time of a thread in a slice of time.
@@ -187,7 +186,7 @@ impl Lives {
     fn of(model: &Model) -> Lives {
         let mut lives: HashMap<u64, Vec<(u64, u64, ThreadIndex)>> = HashMap::new();
         for (index, thread) in model.threads.iter().enumerate() {
-            if let (Some(tid), Some((from, to))) = (thread.tid, life(model, thread)) {
+            if let (Some(tid), Some((from, to))) = (thread.tid, model.life(thread)) {
                 let mine = (from, to, ThreadIndex(index));
                 lives.entry(tid).or_default().push(mine);
             }

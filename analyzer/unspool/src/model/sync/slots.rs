@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 
 use super::objects::UseIndex;
 use crate::model::ThreadIndex;
-use crate::model::timeline::Window;
+use crate::model::window::Window;
 
 /// A slice of one thread's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
