@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::frames::{self, Sources};
+use super::frames;
+pub(in crate::views) use super::frames::sources;
 use super::line::{Ink, Line, Page};
 use super::{notes, thread_state, tree};
 use crate::model::{Finding, FindingKind, Model, Topic};
@@ -99,17 +100,4 @@ pub(in crate::views) fn one(
         thread_state::creations(page, model, finding, &lead, "at  ", &sources)?;
     }
     Ok(())
-}
-
-/// The common directory of the program's sources, derived from its call paths.
-pub(in crate::views) fn sources(model: &Model) -> Sources {
-    let created = model
-        .threads
-        .iter()
-        .filter_map(|thread| thread.creation_stack());
-    let called = model.sync.paths.iter().map(|path| &**path);
-    Sources::of(
-        created.chain(called).flat_map(|stack| &stack.frames),
-        &model.target.executable,
-    )
 }

@@ -8,7 +8,7 @@ use std::io;
 use unspool_unwind::Provenance;
 
 use super::line::{Ink, Line, Page, clean, width};
-use crate::model::{Backtrace, NamedFrame, Place, start_code};
+use crate::model::{Backtrace, Model, NamedFrame, Place, start_code};
 use crate::views::names::{middle, shorten};
 
 /// Maximum number of rows. Longer stacks lose their middle.
@@ -287,6 +287,19 @@ fn repeats(frames: &[NamedFrame], period: usize) -> usize {
         times += 1;
     }
     times
+}
+
+/// The common directory of the program's sources, derived from its call paths.
+pub(in crate::views) fn sources(model: &Model) -> Sources {
+    let created = model
+        .threads
+        .iter()
+        .filter_map(|thread| thread.creation_stack());
+    let called = model.sync.paths.iter().map(|path| &**path);
+    Sources::of(
+        created.chain(called).flat_map(|stack| &stack.frames),
+        &model.target.executable,
+    )
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, clean, width};
-use super::{findings, notes, processes};
+use super::{notes, processes};
 use crate::model::{Creation, Model, ProgramEnd, Thread, Topic};
 use crate::views::groups::{Forest, Group};
 use crate::views::{Style, container_growth, names, wording};
@@ -35,7 +35,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     }
     let tree = Tree {
         model,
-        sources: findings::sources(model),
+        sources: frames::sources(model),
         main_name: model
             .main()
             .and_then(|main| model.thread(main))
