@@ -91,6 +91,25 @@ fn frame(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::fixture::{PID, Stage};
+
+    #[test]
+    fn creations_are_counted_by_their_stacks() {
+        let mut stage = Stage::new();
+        let stack = ["orders!start@orders.c:9", "orders!main@orders.c:12"];
+        for tid in 11..14 {
+            stage.spawn(PID, tid, tid - 10, "orders!work@orders.c:20", &stack);
+        }
+        stage.end(10);
+        let options = Options {
+            stacks: Stacks::Creations,
+            ..Options::default()
+        };
+        let mut out = Vec::new();
+        Folded.write(&stage.model(), &options, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "main;main;start;creates work 3\n");
+    }
 
     #[test]
     fn separators_in_names_separate_nothing() {
