@@ -14,6 +14,20 @@ def new_thread():
     return {"name": None, "waits": collections.Counter(), "states": collections.Counter()}
 
 
+def has_unknown(message):
+    """True if a message, or one inside it, has a field that the schema does not have."""
+    from google.protobuf import unknown_fields
+
+    if len(unknown_fields.UnknownFieldSet(message)):
+        return True
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            inner = value if hasattr(value, "__len__") else [value]
+            if any(has_unknown(one) for one in inner):
+                return True
+    return False
+
+
 def perfetto(path):
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
 
@@ -24,8 +38,7 @@ def perfetto(path):
     tracks, counters, findings = {}, [], []
     events, ftrace = [], []
     for packet in trace.packet:
-        unknown = packet.UnknownFields() if hasattr(packet, "UnknownFields") else ()
-        assert not len(unknown), "a field that the schema does not have"
+        assert not has_unknown(packet), "a field that the schema does not have"
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
             assert track.uuid not in tracks, "two tracks have one id"

@@ -99,8 +99,7 @@ fn refused() -> Result<()> {
     ensure!(json["recording"]["schedule"].is_null());
     let notes = json["notes"].as_array().context("notes")?;
     let says = |note: &&Value| {
-        note["text"]
-            .as_str()
+        note.as_str()
             .is_some_and(|text| text.contains("perf_event"))
     };
     ensure!(notes.iter().filter(says).count() == 1, "{notes:#?}");

@@ -20,6 +20,9 @@ use crate::views::finding_text;
 /// Events of a processor that go into one packet.
 const BUNDLE: usize = 256;
 
+/// The name of everything on the processors that is not the program.
+const OTHER: &str = "other programs or idle";
+
 /// Our tracks. Those of threads follow.
 const PROCESS: u64 = 1;
 const RUNNING: u64 = 2;
@@ -314,12 +317,19 @@ impl Trace<'_> {
     }
 
     fn switches(&mut self, cpu: u32, switches: &[Switch]) -> Result<(), Error> {
+        let other = self.tracks.other;
         self.bundle(cpu, |bundle| {
             for switch in switches {
                 bundle.message(field::FTRACE_EVENT, |event| {
                     event.number(field::FTRACE_TIMESTAMP, switch.ns);
                     event.number(field::FTRACE_PID, switch.from.0);
                     event.message(field::SCHED_SWITCH, |message| {
+                        if switch.from.0 == other {
+                            message.text(field::PREV_COMM, OTHER);
+                        }
+                        if switch.to == other {
+                            message.text(field::NEXT_COMM, OTHER);
+                        }
                         message.number(field::PREV_PID, switch.from.0);
                         message.number(field::PREV_PRIO, 120);
                         message.number(field::PREV_STATE, switch.from.1);

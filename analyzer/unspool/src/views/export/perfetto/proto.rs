@@ -118,9 +118,11 @@ pub(super) mod field {
     pub(in super::super) const SCHED_WAKING: u32 = 20;
 
     // SchedSwitchFtraceEvent, SchedWakingFtraceEvent
+    pub(in super::super) const PREV_COMM: u32 = 1;
     pub(in super::super) const PREV_PID: u32 = 2;
     pub(in super::super) const PREV_PRIO: u32 = 3;
     pub(in super::super) const PREV_STATE: u32 = 4;
+    pub(in super::super) const NEXT_COMM: u32 = 5;
     pub(in super::super) const NEXT_PID: u32 = 6;
     pub(in super::super) const NEXT_PRIO: u32 = 7;
     pub(in super::super) const WAKING_PID: u32 = 2;
