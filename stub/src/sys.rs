@@ -13,6 +13,7 @@ pub(crate) mod memory;
 pub(crate) mod perf;
 pub(crate) mod ptrace;
 pub(crate) mod scheduling;
+pub(crate) mod shared;
 pub(crate) mod signals;
 pub(crate) mod wait;
 

@@ -10,6 +10,7 @@ pub(crate) mod definition;
 pub(crate) mod experiment;
 pub(crate) mod fast;
 pub(crate) mod frame_buffer;
+pub(crate) mod stack_key;
 pub(crate) mod trap_handler;
 pub(crate) mod variable;
 
@@ -19,6 +20,7 @@ use crate::sys::Tid;
 
 use budget::{Budget, HitCost};
 use fast::FastTracepoints;
+use stack_key::CodeMap;
 use trap_handler::TrapHandler;
 
 /// The state of tracepoints in one program.
@@ -30,6 +32,8 @@ pub(crate) struct Tracepoints {
     pub(crate) trap_handler: TrapHandler,
     /// The stacks of threads that have hit tracepoints.
     pub(crate) stacks: Stacks,
+    /// The executable mappings, which decide whether a word of a stack may be a return address.
+    pub(crate) code_map: CodeMap,
     /// A handled hit whose cost is not counted yet.
     pub(crate) hit_cost: Option<HitCost>,
     /// True if the last report's thread was only stopped because the pool had to be drained.
@@ -43,6 +47,7 @@ impl Tracepoints {
     /// Forgets everything planted, because the address space is gone.
     pub(crate) fn forget_planted(&mut self) {
         self.stacks.clear();
+        self.code_map = CodeMap::default();
         self.fast.forget();
         self.trap_handler.forget();
     }

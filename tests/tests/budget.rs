@@ -1,4 +1,5 @@
-//! Tests `record --connect --budget`, which sets the limit of overhead on a running server.
+//! Tests the budget: `record --connect --budget` sets it on a running server, and by default it is
+//! large enough for ordinary programs.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,10 +15,40 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         ("of_a_stub", of_a_stub as fn() -> Result<()>),
         ("of_another_server", of_another_server),
+        (
+            "suffices_for_thousands_of_calls",
+            suffices_for_thousands_of_calls,
+        ),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("budget::{name}"), check))
     .collect()
+}
+
+/// Some 8,000 beginnings and ends of futex calls a second are all recorded by default. The program
+/// counts its calls.
+fn suffices_for_thousands_of_calls() -> Result<()> {
+    let options = ["gcc", "-g", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", "turns.c", &options)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "--sync", "-o"]).arg(&capture);
+    record.arg("--").arg(&program).arg("4000");
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let mut numbers = run
+        .stdout
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok());
+    let (waits, wakes): (u64, u64) = numbers.next().zip(numbers.next()).context("no counts")?;
+    let json = report::json(&capture, &[])?;
+    let recording = &json["recording"];
+    let recorded = recording["calls_recorded"].as_u64().unwrap_or(0);
+    let made = 2 * waits + wakes;
+    ensure!(
+        100 * recorded >= 99 * made && recording["calls_missed"] == 0,
+        "{recorded} of {made}: {recording}"
+    );
+    Ok(())
 }
 
 const LIMIT: Duration = Duration::from_secs(60);

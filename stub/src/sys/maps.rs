@@ -8,6 +8,7 @@ use super::Tid;
 #[derive(Debug)]
 pub(crate) struct Mapping<'a> {
     pub(crate) range: Range<u64>,
+    pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) executable: bool,
     /// Start of the mapping in the file, in bytes.
@@ -40,6 +41,7 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
     let number = |digits| u64::from_str_radix(digits, 16).ok();
     Some(Mapping {
         range: number(start)?..number(end)?,
+        readable: rights.contains('r'),
         writable: rights.contains('w'),
         executable: rights.contains('x'),
         offset: number(offset)?,

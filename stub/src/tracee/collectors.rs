@@ -11,6 +11,7 @@ use crate::sys::{Tid, maps, ptrace};
 use crate::tracepoint::fast::Registration;
 
 use super::Tracee;
+use super::live_hit::stack_end;
 
 impl Tracee {
     /// Moves a thread that has stopped in a collector to where it would be without the collector.
@@ -144,7 +145,7 @@ impl Tracee {
         let thread = Registration {
             pointer,
             processor: ptrace::processor_word(tid),
-            stack: (low, stack.range.end),
+            stack: (low, stack_end(sp, stack.range.end, pointer)),
         };
         let fast = &mut self.tracepoints.fast;
         fast.register(&self.process.memory, tid, &thread);

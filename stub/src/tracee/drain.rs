@@ -34,13 +34,21 @@ impl Tracee {
         let told = self.subscriptions.are_drained();
         let mut over = false;
         // Just one pass, because other threads add hits all the time.
-        for hit in self
-            .tracepoints
-            .fast
-            .jump_pads
-            .drain(&self.process.memory, told)
-        {
-            over |= self.recall(&hit);
+        let jump_pads = &mut self.tracepoints.fast.jump_pads;
+        let Some(mut filled) = jump_pads.filled(&self.process.memory, told) else {
+            return false;
+        };
+        if !filled.is_empty() && self.tracepoints.code_map.refresh(self.process.any_task()) {
+            // Other code may now be at addresses in known stacks.
+            for trace in self.subscriptions.traces() {
+                trace.known_stacks.clear();
+            }
+        }
+        while !filled.is_empty() {
+            let jump_pads = &self.tracepoints.fast.jump_pads;
+            for hit in jump_pads.take(&self.process.memory, &mut filled) {
+                over |= self.recall(&hit);
+            }
         }
         over
     }
@@ -64,7 +72,8 @@ impl Tracee {
             thread.dealt_with.remove(index);
             return false;
         }
-        let mut recorded = RecordedHit::new(hit, &noted, at, &blocks);
+        let code_map = &self.tracepoints.code_map;
+        let mut recorded = RecordedHit::new(hit, &noted, at, &blocks, code_map);
         for (_, subscription) in self.subscriptions.each() {
             if subscription
                 .trace

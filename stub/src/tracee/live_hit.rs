@@ -80,7 +80,7 @@ impl HitContext for LiveHit<'_> {
                 since.map_or(0, |since| since.as_micros() as i64)
             }
             Computed::Time => monotonic_ns().cast_signed(),
-            Computed::Stop | Computed::Needed => 0,
+            Computed::Stop | Computed::Needed | Computed::StackKey => 0,
             Computed::Thread => self.tid.0.into(),
             Computed::Cpu => last_processor(self.process, self.tid).map_or(-1, i64::from),
             Computed::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),
@@ -101,7 +101,18 @@ impl LiveHit<'_> {
             return Some(*end - sp);
         }
         let end = maps::around(&maps::read(self.process), sp)?.range.end;
+        let end = stack_end(sp, end, self.stopped.thread_pointer().unwrap_or(0));
         self.stacks.insert(self.tid, (sp, end));
         Some(end - sp)
+    }
+}
+
+/// The end of the stack that contains `sp`, in a mapping that ends at `end`. C libraries put the
+/// data of a thread that they create above its stack, in the same mapping.
+pub(super) fn stack_end(sp: u64, end: u64, thread_pointer: u64) -> u64 {
+    if (sp..end).contains(&thread_pointer) {
+        thread_pointer
+    } else {
+        end
     }
 }

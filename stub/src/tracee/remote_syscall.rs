@@ -3,21 +3,32 @@
 //!
 //! For that moment the stub writes the instruction to unused bytes. Every thread is stopped.
 
+use std::ops::Range;
+
 use crate::arch::call;
 use crate::arch::collector::HAS_VENEERS;
 use crate::breakpoint::patch::Patch;
 use crate::ptrace::remote_syscall::MOTION;
+use crate::sys::shared::SharedMemory;
 use crate::sys::{Tid, maps};
 use crate::tracepoint::fast::jump_pad::Mapper;
 
 use super::Tracee;
 use super::step_in_place::Over;
 
+/// `AT_PLATFORM`, a name: the file in memory is called by it.
+const PLATFORM: u64 = 15;
 const READ_WRITE: u64 = 3;
 const READ_EXECUTE: u64 = 5;
 /// `MAP_PRIVATE | MAP_ANONYMOUS`, and `MAP_FIXED_NOREPLACE`.
 const PRIVATE: u64 = 0x22;
 const EXACTLY: u64 = 0x10_0000;
+/// `MAP_SHARED | MAP_FIXED`
+const SHARED_OVER: u64 = 0x11;
+/// `MFD_CLOEXEC | MFD_ALLOW_SEALING`
+const MEMFD_FLAGS: u64 = 3;
+/// `MADV_WIPEONFORK` (Linux 4.14).
+const MADV_WIPEONFORK: u64 = 18;
 /// Gap between a new mapping and the former ones, in bytes. No page is larger.
 const MARGIN: u64 = 64 << 10;
 /// Maximum number of reports before the call must have ended.
@@ -127,9 +138,50 @@ impl Mapper for Room<'_> {
         }
         Some(start)
     }
+
+    fn share(&mut self, near: u64, size: u64, own: Range<u64>) -> Option<(u64, SharedMemory)> {
+        let start = self.get(near, size, false)?;
+        match self.share_over(start, size, own) {
+            Some(shared) => Some((start, shared)),
+            None => {
+                self.tracee.unmap(start, size);
+                self.maps = maps::read(self.tracee.process.any_task());
+                None
+            }
+        }
+    }
 }
 
 impl Room<'_> {
+    /// Makes the program map a memory file over its own memory at `start`, except over the part
+    /// `own`, and maps the file in the stub too.
+    fn share_over(&mut self, start: u64, size: u64, own: Range<u64>) -> Option<SharedMemory> {
+        let tracee = &mut *self.tracee;
+        let length = own.end - own.start;
+        let wipe = [start + own.start, length, MADV_WIPEONFORK, 0, 0, 0];
+        tracee
+            .call(call::MADVISE, wipe)
+            .filter(|answer| *answer == 0)?;
+        let name = tracee.process.auxv_entry(PLATFORM)?;
+        let file = tracee.call(call::MEMFD_CREATE, [name, MEMFD_FLAGS, 0, 0, 0, 0])?;
+        let descriptor = i32::try_from(file.cast_signed())
+            .ok()
+            .filter(|file| *file >= 0)?;
+        let process = tracee.process.any_task();
+        let shared = SharedMemory::open(process, descriptor, size).ok();
+        let mapped = shared.is_some()
+            && [0..own.start, own.end..size].into_iter().all(|part| {
+                let at = start + part.start;
+                // mmap2 counts pages.
+                let offset = part.start / call::MMAP_UNIT;
+                let length = part.end - part.start;
+                let arguments = [at, length, READ_WRITE, SHARED_OVER, file, offset];
+                tracee.call(call::MMAP, arguments) == Some(at)
+            });
+        let _ = tracee.call(call::CLOSE, [file, 0, 0, 0, 0, 0]);
+        shared.filter(|_| mapped)
+    }
+
     /// Maps memory as [`Mapper::map`] does.
     pub(super) fn get(&mut self, near: u64, size: u64, code: bool) -> Option<u64> {
         let mut gaps = Vec::new();

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::budget::{Budget, Missed};
 use super::definition::Tracepoint;
 use super::frame_buffer::{Buffer, Frame, Mark};
+use super::stack_key::KnownStacks;
 use super::variable::Variables;
 use crate::bytecode;
 use crate::sys::monotonic_ns;
@@ -84,6 +85,8 @@ pub(crate) struct Experiment {
     pub(crate) drained: bool,
     /// The program is blocked while the buffer is full, so that nothing is dropped.
     pub(crate) waits: bool,
+    /// The stacks that the client already has.
+    pub(crate) known_stacks: KnownStacks,
     /// Tracepoints with dropped hits for which no mark has been added yet.
     unmarked: Vec<(u32, u64)>,
 }
@@ -107,6 +110,7 @@ impl Default for Experiment {
             to_retire: false,
             drained: false,
             waits: false,
+            known_stacks: KnownStacks::default(),
             unmarked: Vec::new(),
         }
     }
@@ -124,6 +128,7 @@ impl Experiment {
         self.drained = false;
         self.waits = false;
         self.unmarked.clear();
+        self.known_stacks.clear();
     }
 
     /// The addresses that need traps, and their breakpoint kinds.
@@ -142,6 +147,7 @@ impl Experiment {
             tracepoint.told_missed = Missed::default();
         }
         self.buffer.clear();
+        self.known_stacks.clear();
         self.running = true;
         self.runs += 1;
         self.stop_note.clear();
@@ -268,8 +274,15 @@ impl Experiment {
         set_of: &dyn Fn(usize) -> Option<usize>,
         context: &mut dyn HitContext,
     ) -> Asked {
-        let mut builder =
-            FrameBuilder::new(tracepoint, tracepoint.at, &mut self.variables, context);
+        // A frame that is overwritten is never sent.
+        let once = self.drained && !self.buffer.circular;
+        let mut builder = FrameBuilder::new(
+            tracepoint,
+            tracepoint.at,
+            &mut self.variables,
+            context,
+            once.then_some(&self.known_stacks),
+        );
         if let Some(condition) = &tracepoint.condition {
             match bytecode::evaluate(condition, &mut builder) {
                 Ok(0) => {
@@ -291,13 +304,18 @@ impl Experiment {
         let FrameBuilder {
             mut asked,
             mut frame,
+            new_key,
             ..
         } = builder;
         if asked.stop {
             return asked;
         }
         frame.needed = asked.needed;
-        self.add(tracepoint, frame, error);
+        let time = frame.time;
+        let kept = self.add(tracepoint, frame, error);
+        if let Some(key) = new_key.filter(|_| kept) {
+            self.known_stacks.add(key, time);
+        }
         if self.running && tracepoint.steps > 0 {
             asked.series.push(StepSeries {
                 at: tracepoint.at,
@@ -327,7 +345,7 @@ impl Experiment {
         let Some(mut tracepoint) = self.tracepoints.remove(&one_series.tracepoint) else {
             return false;
         };
-        let mut builder = FrameBuilder::new(&tracepoint, pc, &mut self.variables, context);
+        let mut builder = FrameBuilder::new(&tracepoint, pc, &mut self.variables, context, None);
         let error = builder.note(&tracepoint.step_actions, &set_of);
         let frame = builder.frame;
         self.add(&mut tracepoint, frame, error);
@@ -352,19 +370,27 @@ impl Experiment {
     }
 
     /// Adds a frame, or notes why it is missing. `error` is what failed while the frame was built.
-    fn add(&mut self, tracepoint: &mut Tracepoint, frame: Frame, error: Option<bytecode::Fault>) {
+    fn add(
+        &mut self,
+        tracepoint: &mut Tracepoint,
+        frame: Frame,
+        error: Option<bytecode::Fault>,
+    ) -> bool {
         let size = frame.size();
-        if self.keep(frame) {
+        let kept = self.keep(frame);
+        if kept {
             tracepoint.usage += size as u64;
         } else if self.drained {
             tracepoint.dropped += 1;
             self.is_unmarked(tracepoint.number, tracepoint.at);
         } else {
-            return self.stop(Ended::Full);
+            self.stop(Ended::Full);
+            return false;
         }
         if let Some(fault) = error {
             self.stop(Ended::Error(tracepoint.number, fault.to_string()));
         }
+        kept
     }
 }
 

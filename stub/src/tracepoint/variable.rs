@@ -25,9 +25,12 @@ pub(crate) enum Computed {
     /// `trace_stack_left`: bytes from the stack pointer to the end of the stack, where the stack
     /// began.
     StackLeft,
+    /// `trace_stack_key`: set by an expression to something else than zero, memory that is
+    /// collected from the stack pointer on after that is sent once for each call path.
+    StackKey,
 }
 
-const COMPUTED: [(&[u8], Computed); 7] = [
+const COMPUTED: [(&[u8], Computed); 8] = [
     (b"trace_timestamp", Computed::Timestamp),
     (b"trace_time", Computed::Time),
     (b"trace_thread", Computed::Thread),
@@ -35,6 +38,7 @@ const COMPUTED: [(&[u8], Computed); 7] = [
     (b"trace_stop", Computed::Stop),
     (b"trace_needed", Computed::Needed),
     (b"trace_stack_left", Computed::StackLeft),
+    (b"trace_stack_key", Computed::StackKey),
 ];
 
 /// Number of `trace_timestamp`, which is always defined.

@@ -20,7 +20,7 @@ const NAME: u8 = 16;
 /// Trace variables in the order of their numbers. The stub sets those that begin with `trace_`
 /// (docs/reference/protocol.md, "Tracepoints"). The others hold data collected at the end of a
 /// call.
-pub(super) const VARIABLES: [&str; 8] = [
+pub(super) const VARIABLES: [&str; 9] = [
     "trace_time",
     "trace_thread",
     "trace_stack_left",
@@ -29,6 +29,7 @@ pub(super) const VARIABLES: [&str; 8] = [
     "stack_pointer",
     "flags",
     "trace_needed",
+    "trace_stack_key",
 ];
 pub(super) const TIME: usize = 0;
 pub(super) const THREAD: usize = 1;
@@ -38,6 +39,7 @@ pub(super) const RESULT: usize = 4;
 pub(super) const SP: usize = 5;
 pub(super) const FLAGS: usize = 6;
 const NEEDED: usize = 7;
+pub(super) const STACK_KEY: usize = 8;
 
 /// The data that the server collects at a hit in `function`.
 pub(super) fn actions(abi: &Abi, purpose: Purpose, function: &str) -> Vec<TraceAction> {

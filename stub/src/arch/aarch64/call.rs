@@ -8,7 +8,12 @@ pub(crate) const INSTRUCTION: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
 /// Its length, in bytes.
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
 pub(crate) const MMAP: u64 = 222;
+/// The unit of its offset, in bytes.
+pub(crate) const MMAP_UNIT: u64 = 1;
 pub(crate) const MUNMAP: u64 = 215;
+pub(crate) const MADVISE: u64 = 233;
+pub(crate) const MEMFD_CREATE: u64 = 279;
+pub(crate) const CLOSE: u64 = 57;
 
 /// Index of the register with the system call's number.
 const NUMBER: usize = 8;

@@ -10,7 +10,12 @@ pub(crate) const INSTRUCTION: &[u8] = &[0x00, 0x00, 0x00, 0xef, 0xf0, 0x01, 0xf0
 pub(crate) const LENGTH: u64 = 4;
 /// `mmap2`, whose offset is in pages.
 pub(crate) const MMAP: u64 = 192;
+/// The unit of its offset, in bytes.
+pub(crate) const MMAP_UNIT: u64 = 4096;
 pub(crate) const MUNMAP: u64 = 91;
+pub(crate) const MADVISE: u64 = 220;
+pub(crate) const MEMFD_CREATE: u64 = 385;
+pub(crate) const CLOSE: u64 = 6;
 
 const NUMBER: usize = 7;
 /// IT state, T32: bits 26 and 25, 15 to 10, 5 (B1.3.3).

@@ -8,7 +8,12 @@ pub(crate) const INSTRUCTION: &[u8] = &[0x0f, 0x05];
 /// Its length, in bytes.
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
 pub(crate) const MMAP: u64 = 9;
+/// The unit of its offset, in bytes.
+pub(crate) const MMAP_UNIT: u64 = 1;
 pub(crate) const MUNMAP: u64 = 11;
+pub(crate) const MADVISE: u64 = 28;
+pub(crate) const MEMFD_CREATE: u64 = 319;
+pub(crate) const CLOSE: u64 = 3;
 
 /// rdi, rsi, rdx, r10, r8, r9
 const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];

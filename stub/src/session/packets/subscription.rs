@@ -47,6 +47,7 @@ pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8])
     }
     let trace = tracee.trace(role);
     (trace.drained, trace.waits) = (drained, waits);
+    trace.known_stacks.clear();
     Answer::ok()
 }
 

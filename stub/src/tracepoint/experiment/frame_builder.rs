@@ -6,6 +6,7 @@ use super::Asked;
 use crate::bytecode::{self, World};
 use crate::tracepoint::definition::{self, Action, Tracepoint};
 use crate::tracepoint::frame_buffer::Frame;
+use crate::tracepoint::stack_key::KnownStacks;
 use crate::tracepoint::variable::{Computed, Variables};
 
 /// Longest recorded string, in bytes.
@@ -26,6 +27,11 @@ pub(crate) trait HitContext {
     fn register(&mut self, number: usize) -> Option<u64>;
     /// Reads as many bytes as are readable from `address` on. Returns their number.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
+    /// The key of the stack, of which `length` bytes from `address` on are collected. `None` if
+    /// these bytes are not the stack, or if that is unknown.
+    fn stack_key(&mut self, _address: u64, _length: u64) -> Option<u64> {
+        None
+    }
     /// The value of a variable that is not stored.
     fn compute(&mut self, computed: Computed) -> i64;
 }
@@ -36,6 +42,12 @@ pub(super) struct FrameBuilder<'a> {
     variables: &'a mut Variables,
     context: &'a mut dyn HitContext,
     pub(super) asked: Asked,
+    /// The stacks that the client has, if it is to get each once.
+    known: Option<&'a KnownStacks>,
+    /// The variable that a stack's key is kept in, if an expression asks for that.
+    key_variable: Option<u32>,
+    /// The key of a stack that the client does not have.
+    pub(super) new_key: Option<u64>,
 }
 
 impl<'a> FrameBuilder<'a> {
@@ -45,6 +57,7 @@ impl<'a> FrameBuilder<'a> {
         pc: u64,
         variables: &'a mut Variables,
         context: &'a mut dyn HitContext,
+        known: Option<&'a KnownStacks>,
     ) -> FrameBuilder<'a> {
         let mut frame = Frame::new(tracepoint.number, pc);
         frame.time = context.time();
@@ -53,6 +66,9 @@ impl<'a> FrameBuilder<'a> {
             variables,
             context,
             asked: Asked::default(),
+            known,
+            key_variable: None,
+            new_key: None,
         }
     }
 
@@ -100,7 +116,16 @@ impl World for FrameBuilder<'_> {
     }
 
     fn collect(&mut self, address: u64, length: u64) {
-        let mut bytes = vec![0; length.min(MAX_MEMORY) as usize];
+        if let (Some(number), Some(known)) = (self.key_variable, self.known)
+            && let Some(key) = self.context.stack_key(address, length)
+        {
+            self.frame.add_variable(number, key.cast_signed());
+            if known.contains(key, self.frame.time) {
+                return;
+            }
+            self.new_key = Some(key);
+        }
+        let mut bytes = vec![0; length.min(LONGEST_MEMORY) as usize];
         let known = self.context.read(address, &mut bytes);
         self.frame.add_memory(address, &bytes[..known]);
     }
@@ -128,6 +153,7 @@ impl World for FrameBuilder<'_> {
         match self.variables.computed(number) {
             Some(Computed::Stop) => self.asked.stop = value != 0,
             Some(Computed::Needed) => self.asked.needed = value != 0,
+            Some(Computed::StackKey) => self.key_variable = (value != 0).then_some(number),
             _ => {}
         }
         self.variables.set(number, value);

@@ -11,13 +11,14 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::arch::collector::{self, Collector, HAS_VENEERS, HEAD, REACH};
-use crate::arch::fast::{Block, Noted, Order, Position};
+use crate::arch::fast::{Block, Noted, Order, Position, TABLE, THREAD_SIZE, THREADS, slot_size};
 use crate::breakpoint::journal::Journal;
 use crate::breakpoint::patch::Patch;
 use crate::sys::memory::Memory;
+use crate::sys::shared::SharedMemory;
 
 use super::planner::Plan;
-use super::pool::{Hit, Pool};
+use super::pool::{Filled, Hit, Pool};
 
 /// Size of one mapping for collectors, in bytes.
 const REGION_SIZE: u64 = 64 << 10;
@@ -88,6 +89,10 @@ pub(crate) trait Mapper {
 
     /// Maps memory that is readable and executable (`code`), or readable and writable.
     fn map(&mut self, near: u64, size: u64, code: bool) -> Option<u64>;
+
+    /// The same for memory that we map, too, but for this part of it, which is the program's alone
+    /// and empty in its children. `None`: only memory of the program's own can be had.
+    fn share(&mut self, near: u64, size: u64, own: Range<u64>) -> Option<(u64, SharedMemory)>;
 }
 
 impl JumpPads {
@@ -168,9 +173,16 @@ impl JumpPads {
             slot_size,
             buffer,
         } = *order;
-        let slots = Pool::shape(slot_size, buffer)?;
-        let start = mapper.map(near, Pool::size(slots, slot_size), false)?;
-        let mut pool = Pool::new(start, slots, slot_size);
+        let slots = Pool::shape(slot_size, buffer, true)?;
+        let table = TABLE..TABLE + THREADS * THREAD_SIZE;
+        let mut pool = match mapper.share(near, Pool::size(slots, slot_size), table) {
+            Some((start, shared)) => Pool::new(start, slots, slot_size, Some(shared)),
+            None => {
+                let slots = Pool::shape(slot_size, buffer, false)?;
+                let start = mapper.map(near, Pool::size(slots, slot_size), false)?;
+                Pool::new(start, slots, slot_size, None)
+            }
+        };
         pool.arm(memory);
         self.pool = Some(pool);
         self.remove_veneers(memory);
@@ -380,9 +392,19 @@ impl JumpPads {
     }
 
     /// Takes the waiting hits out of the pool. See [`Pool::drain`] for `told`.
-    pub(crate) fn drain(&mut self, memory: &Memory, told: bool) -> Vec<Hit> {
+    pub(crate) fn filled(&mut self, memory: &Memory, told: bool) -> Option<Filled> {
         let pool = self.pool.as_mut();
-        pool.map(|pool| pool.drain(memory, told))
+        pool.map(|pool| pool.filled(memory, told))
+    }
+
+    /// The next of these, and none if there are no more.
+    pub(crate) fn take(&self, memory: &Memory, filled: &mut Filled) -> Vec<Hit> {
+        let pool = self.pool.as_ref();
+        let used = |id: u32| {
+            let made = self.made.get(id as usize);
+            made.map_or(u64::MAX, |made| slot_size(&made.blocks))
+        };
+        pool.map(|pool| pool.take(memory, filled, used))
             .unwrap_or_default()
     }
 

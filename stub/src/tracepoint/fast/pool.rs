@@ -9,21 +9,29 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::arch::fast::{
-    ALARM, DRAINED, MAX_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET, entries,
+    ALARM, BEGIN, DRAINED, MAX_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET,
+    entries,
 };
 use crate::sys::memory::Memory;
+use crate::sys::shared::SharedMemory;
 use crate::sys::{Tid, monotonic_ns, ticks};
 
 use super::Registration;
 
 /// Smallest useful number of slots.
 const MIN_SLOTS: u64 = 16;
-/// Maximum size of all slots together, in bytes.
+/// Maximum size of all slots together, in bytes: in memory of the program alone, and in memory that
+/// the stub maps too.
 const MAX_SLOT_BYTES: u64 = 2 << 20;
+const MAX_SHARED_SLOT_BYTES: u64 = 8 << 20;
 /// Maximum number of slots in one read.
 const MAX_BATCH_SLOTS: usize = 32;
+/// Maximum number of addresses in one read (`UIO_MAXIOV`).
+const MAX_REMOTE_PARTS: usize = 1024;
 /// Interval at which the pool is drained for a client that waits for hits.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// The interval while hits would fill half of the pool in [`DRAIN_INTERVAL`].
+const BUSY_DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// Time without hits after which the stub stops polling. The next hit then wakes it.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 
@@ -32,10 +40,14 @@ pub(crate) struct Pool {
     pub(crate) start: u64,
     pub(crate) slots: u64,
     pub(crate) slot_size: u64,
+    /// The stub's mapping of the pool, without the table of threads.
+    shared: Option<SharedMemory>,
     /// The clocks when the pool was made.
     first: Clocks,
     looked: Instant,
     last_hit: Instant,
+    /// True if the last drain found many hits.
+    busy: bool,
     /// True if the next hit wakes the stub.
     armed: bool,
 }
@@ -75,6 +87,20 @@ struct Words {
     states: Vec<u64>,
 }
 
+/// The filled slots at one moment, with the start times of their hits. The last one is the
+/// earliest.
+pub(crate) struct Filled {
+    slots: Vec<(u64, u64)>,
+    clock: Clocks,
+}
+
+impl Filled {
+    /// True if no filled slot is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
 /// A recorded hit.
 pub(crate) struct Hit {
     /// The slot's bytes, which [`Noted`] decodes.
@@ -89,8 +115,13 @@ pub(crate) struct Hit {
 impl Pool {
     /// Number of slots of this size, a power of two, in at most as much memory as the trace buffer
     /// has. `None` if that is too few.
-    pub(crate) fn shape(slot_size: u64, buffer: u64) -> Option<u64> {
-        let room = buffer.clamp(64 << 10, MAX_SLOT_BYTES);
+    pub(crate) fn shape(slot_size: u64, buffer: u64, shared: bool) -> Option<u64> {
+        let largest = if shared {
+            MAX_SHARED_SLOT_BYTES
+        } else {
+            MAX_SLOT_BYTES
+        };
+        let room = buffer.clamp(64 << 10, largest);
         let most = (room / slot_size).min(MAX_SLOTS);
         (most >= MIN_SLOTS).then(|| 1 << most.ilog2())
     }
@@ -101,15 +132,22 @@ impl Pool {
     }
 
     /// A pool in memory that is all zero.
-    pub(crate) fn new(start: u64, slots: u64, slot_size: u64) -> Pool {
+    pub(crate) fn new(
+        start: u64,
+        slots: u64,
+        slot_size: u64,
+        shared: Option<SharedMemory>,
+    ) -> Pool {
         let now = Instant::now();
         Pool {
             start,
             slots,
             slot_size,
+            shared,
             first: Clocks::now(),
             looked: now,
             last_hit: now,
+            busy: false,
             armed: false,
         }
     }
@@ -117,10 +155,14 @@ impl Pool {
     /// Takes the filled slots out, in the order of their timestamps. Tickets have another order,
     /// because a thread may be preempted between taking its ticket and reading the clock. If
     /// `told`, the next hit after a quiet time wakes the stub.
-    pub(crate) fn drain(&mut self, memory: &Memory, told: bool) -> Vec<Hit> {
+    pub(crate) fn filled(&mut self, memory: &Memory, told: bool) -> Filled {
         let now = Instant::now();
         self.looked = now;
-        let mut hits = Vec::new();
+        let clock = Clocks::now();
+        let mut filled = Filled {
+            slots: Vec::new(),
+            clock,
+        };
         let Some(Words {
             ticket,
             drained: known,
@@ -128,7 +170,7 @@ impl Pool {
             mut states,
         }) = self.words(memory)
         else {
-            return hits;
+            return filled;
         };
         if states.iter().any(|state| *state != 0 && state % 2 == 0) {
             // Reading the array takes time: it may show a hit as filled, but not an earlier hit
@@ -143,82 +185,149 @@ impl Pool {
                 }
             }
         }
-        let mut filled: Vec<(u64, u64)> = states
-            .iter()
-            .enumerate()
-            .filter(|(_, state)| *state % 2 == 1)
-            .map(|(index, state)| (*state, index as u64))
+        let indexes = (0..).zip(&states).filter(|(_, state)| *state % 2 == 1);
+        let indexes: Vec<u64> = indexes.map(|(index, _)| index).collect();
+        filled.slots = indexes
+            .into_iter()
+            .zip(self.begins(memory, &states))
             .collect();
-        filled.sort_unstable();
-        let clock = Clocks::now();
-        for part in filled.chunks(MAX_BATCH_SLOTS) {
-            let size = self.slot_size as usize;
-            let places: Vec<u64> = part
-                .iter()
-                .map(|(_, index)| self.start + SLOTS + index * self.slot_size)
-                .collect();
-            let mut bytes = vec![0; size * places.len()];
-            if !memory.read_many(&places, size, &mut bytes) {
-                break;
-            }
-            let states: Vec<u64> = part
-                .iter()
-                .map(|(_, index)| self.start + STATES + 8 * index)
-                .collect();
-            memory.write_words(&states, 0);
-            for bytes in bytes.chunks(size) {
-                let (begin, end) = Noted(bytes).ticks();
-                let time_ns = self.ns(&clock, begin);
-                let since = Duration::from_nanos(time_ns.saturating_sub(self.first.ns));
-                hits.push(Hit {
-                    bytes: bytes.to_vec(),
-                    time_ns,
-                    time: self.first.instant + since,
-                    cost_ns: self.ns(&clock, end).saturating_sub(time_ns),
-                });
-            }
-        }
-        hits.sort_by_key(|hit| hit.time_ns);
-        if !hits.is_empty() {
+        filled.slots.sort_by_key(|(_, begin)| *begin);
+        // The last is taken first.
+        filled.slots.reverse();
+        self.busy = filled.slots.len() as u64 > self.slots / 8;
+        if !filled.slots.is_empty() {
             self.last_hit = now;
             self.armed = false;
         }
-        let arm = told && hits.is_empty() && now - self.last_hit > QUIET_TIME;
+        let arm = told && filled.slots.is_empty() && now - self.last_hit > QUIET_TIME;
         let drained = if arm {
             ticket.wrapping_sub(self.slots)
         } else {
             ticket
         };
         if drained != known {
-            memory.write_words(&[self.start + DRAINED], drained);
+            self.write(memory, &[DRAINED], drained);
         }
         // An alarm raised from now on stops its thread, and the stub drains again for that stop.
         if alarm != 0 {
-            memory.write_words(&[self.start + ALARM], 0);
+            self.write(memory, &[ALARM], 0);
         }
         if arm && !self.armed {
             // A hit since the first read has not woken the stub.
             let now = self.words(memory);
             self.armed = now.is_some_and(|now| now.states.iter().all(|state| *state == 0));
         }
-        hits
+        filled
+    }
+
+    /// Takes the next hits out and frees their slots. Empty if no hits are left. `used` gives the
+    /// number of bytes of a slot that a collector uses, by the collector's number.
+    pub(crate) fn take(
+        &self,
+        memory: &Memory,
+        filled: &mut Filled,
+        used: impl Fn(u32) -> u64,
+    ) -> Vec<Hit> {
+        let size = self.slot_size as usize;
+        let rest = filled.slots.len().saturating_sub(MAX_BATCH_SLOTS);
+        let part = filled.slots.split_off(rest);
+        let indexes = || part.iter().rev().map(|(index, _)| *index);
+        let places = indexes().map(|index| SLOTS + index * self.slot_size);
+        let slots: Option<Vec<Vec<u8>>> = match &self.shared {
+            Some(shared) => places
+                .map(|place| {
+                    let used = used(shared.load(place) as u32).min(self.slot_size);
+                    let mut bytes = vec![0; used as usize];
+                    shared.copy(place, &mut bytes).then_some(bytes)
+                })
+                .collect(),
+            None => {
+                let places: Vec<u64> = places.map(|place| self.start + place).collect();
+                let mut bytes = vec![0; size * part.len()];
+                let read = memory.read_many(&places, size, &mut bytes);
+                read.then(|| bytes.chunks(size).map(<[u8]>::to_vec).collect())
+            }
+        };
+        let Some(slots) = slots else {
+            filled.slots.clear();
+            return Vec::new();
+        };
+        let states: Vec<u64> = indexes().map(|index| STATES + 8 * index).collect();
+        self.write(memory, &states, 0);
+        let hit = |bytes: Vec<u8>| {
+            let (begin, end) = Noted(&bytes).ticks();
+            let time_ns = self.ns(&filled.clock, begin);
+            let since = Duration::from_nanos(time_ns.saturating_sub(self.first.ns));
+            Hit {
+                bytes,
+                time_ns,
+                time: self.first.instant + since,
+                cost_ns: self.ns(&filled.clock, end).saturating_sub(time_ns),
+            }
+        };
+        slots.into_iter().map(hit).collect()
+    }
+
+    /// Start times of the hits in these filled slots, by the processor's clock.
+    fn begins(&self, memory: &Memory, states: &[u64]) -> Vec<u64> {
+        let filled = (0..).zip(states).filter(|(_, state)| *state % 2 == 1);
+        let places = filled.map(|(index, _)| SLOTS + index * self.slot_size + u64::from(BEGIN));
+        if let Some(shared) = &self.shared {
+            return places.map(|place| shared.load(place)).collect();
+        }
+        let places: Vec<u64> = places.map(|place| self.start + place).collect();
+        let mut begins = Vec::new();
+        for part in places.chunks(MAX_REMOTE_PARTS) {
+            let mut bytes = vec![0; 8 * part.len()];
+            // Memory that cannot be read now cannot be read later, either.
+            memory.read_many(part, 8, &mut bytes);
+            let word = |word: &[u8]| word.first_chunk().copied().map_or(0, u64::from_le_bytes);
+            begins.extend(bytes.chunks_exact(8).map(word));
+        }
+        begins
+    }
+
+    /// Writes a word at each of these offsets, with acquire and release ordering: a thread that
+    /// sees the word sees all earlier writes, and no earlier read moves behind it.
+    fn write(&self, memory: &Memory, offsets: &[u64], word: u64) {
+        match &self.shared {
+            Some(shared) => offsets.iter().for_each(|at| shared.store(*at, word)),
+            None => {
+                let places: Vec<u64> = offsets.iter().map(|at| self.start + at).collect();
+                memory.write_words(&places, word);
+            }
+        }
     }
 
     /// Lets the first hit wake the stub.
     pub(crate) fn arm(&mut self, memory: &Memory) {
         let drained = 0_u64.wrapping_sub(self.slots);
-        memory.write_words(&[self.start + DRAINED], drained);
+        self.write(memory, &[DRAINED], drained);
         // Ticket 0 is left out: its slot would look free while it is being filled.
-        memory.write_words(&[self.start + TICKET], 1);
+        self.write(memory, &[TICKET], 1);
         self.armed = true;
     }
 
     /// Time of the next drain for a client that waits for hits.
     pub(crate) fn due(&self) -> Option<Instant> {
-        (!self.armed).then(|| self.looked + DRAIN_INTERVAL)
+        let interval = if self.busy {
+            BUSY_DRAIN_INTERVAL
+        } else {
+            DRAIN_INTERVAL
+        };
+        (!self.armed).then(|| self.looked + interval)
     }
 
     fn words(&self, memory: &Memory) -> Option<Words> {
+        if let Some(shared) = &self.shared {
+            let states = (0..self.slots).map(|index| shared.load(STATES + 8 * index));
+            return Some(Words {
+                ticket: shared.load(TICKET),
+                drained: shared.load(DRAINED),
+                alarm: shared.load(ALARM),
+                states: states.collect(),
+            });
+        }
         let mut bytes = vec![0; (STATES + 8 * self.slots) as usize];
         if memory.read(self.start, &mut bytes) != Ok(bytes.len()) {
             return None;
@@ -315,13 +424,12 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::fast::BEGIN;
 
     #[test]
     fn drain_sorts_hits_by_clock() {
         const SLOT: u64 = 128;
         let mut bytes = vec![0_u8; Pool::size(MIN_SLOTS, SLOT) as usize];
-        let mut pool = Pool::new(bytes.as_ptr() as u64, MIN_SLOTS, SLOT);
+        let mut pool = Pool::new(bytes.as_ptr() as u64, MIN_SLOTS, SLOT, None);
         let mut put = |at: u64, word: u64| {
             bytes[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
         };
@@ -334,20 +442,23 @@ mod tests {
         let process = Tid(std::process::id().cast_signed());
         let memory = Memory::open(process).expect("own memory");
         let begun = |hit: &Hit| now - Noted(&hit.bytes).ticks().0;
-        let hits = pool.drain(&memory, false);
+        let mut filled = pool.filled(&memory, false);
+        let hits = pool.take(&memory, &mut filled, |_| SLOT);
         assert_eq!(
             hits.iter().map(begun).collect::<Vec<_>>(),
             [3000, 2000, 1000]
         );
         assert!(hits.is_sorted_by_key(|hit| hit.time));
-        assert!(pool.drain(&memory, false).is_empty());
+        assert!(filled.is_empty() && pool.take(&memory, &mut filled, |_| SLOT).is_empty());
+        assert!(pool.filled(&memory, false).is_empty());
     }
 
     #[test]
     fn shapes() {
-        assert_eq!(Pool::shape(256, 1 << 20), Some(1024));
-        assert_eq!(Pool::shape(2304, 1 << 20), Some(256));
-        assert_eq!(Pool::shape(17 << 10, 128 << 20), Some(64));
-        assert_eq!(Pool::shape(17 << 10, 4096), None);
+        assert_eq!(Pool::shape(256, 1 << 20, false), Some(1024));
+        assert_eq!(Pool::shape(2304, 1 << 20, false), Some(256));
+        assert_eq!(Pool::shape(17 << 10, 128 << 20, false), Some(64));
+        assert_eq!(Pool::shape(17 << 10, 128 << 20, true), Some(256));
+        assert_eq!(Pool::shape(17 << 10, 4096, true), None);
     }
 }

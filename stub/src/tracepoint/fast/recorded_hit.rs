@@ -6,6 +6,7 @@ use crate::arch;
 use crate::arch::fast::{Base, Block, Noted};
 use crate::sys::monotonic_ns;
 use crate::tracepoint::experiment::HitContext;
+use crate::tracepoint::stack_key::CodeMap;
 use crate::tracepoint::variable::Computed;
 
 use super::pool::Hit;
@@ -17,11 +18,19 @@ pub(crate) struct RecordedHit<'a> {
     time: Instant,
     sets: Vec<(usize, Vec<u8>)>,
     blocks: Vec<(u64, &'a [u8])>,
+    code_map: &'a CodeMap,
+    at: u64,
 }
 
 impl<'a> RecordedHit<'a> {
     /// A hit at `at` with these recorded blocks of memory.
-    pub(crate) fn new(hit: &Hit, noted: &'a Noted<'a>, at: u64, blocks: &[Block]) -> Self {
+    pub(crate) fn new(
+        hit: &Hit,
+        noted: &'a Noted<'a>,
+        at: u64,
+        blocks: &[Block],
+        code_map: &'a CodeMap,
+    ) -> Self {
         let sets = noted.sets(at);
         RecordedHit {
             noted,
@@ -33,6 +42,8 @@ impl<'a> RecordedHit<'a> {
                 .map(|(block, bytes)| (address(block, &sets), bytes))
                 .collect(),
             sets,
+            code_map,
+            at,
         }
     }
 }
@@ -77,6 +88,14 @@ impl HitContext for RecordedHit<'_> {
         known
     }
 
+    fn stack_key(&mut self, address: u64, length: u64) -> Option<u64> {
+        let block = self.blocks.iter().find(|(start, _)| *start == address);
+        let stack = block.filter(|_| address == self.noted.stack_pointer());
+        let stack = stack.and_then(|(_, bytes)| bytes.get(..usize::try_from(length).ok()?))?;
+        let registers = self.sets.first().map_or(&[][..], |(_, general)| general);
+        Some(self.code_map.key(self.at, address, registers, stack))
+    }
+
     fn compute(&mut self, computed: Computed) -> i64 {
         match computed {
             Computed::Timestamp => {
@@ -87,7 +106,7 @@ impl HitContext for RecordedHit<'_> {
                 })
             }
             Computed::Time => self.time_ns.cast_signed(),
-            Computed::Stop | Computed::Needed => 0,
+            Computed::Stop | Computed::Needed | Computed::StackKey => 0,
             Computed::Thread => self.noted.thread().into(),
             Computed::Cpu => self.noted.processor().into(),
             Computed::StackLeft => self.noted.stack_left().cast_signed(),

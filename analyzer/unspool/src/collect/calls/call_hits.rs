@@ -13,7 +13,8 @@ use super::super::session::Session;
 use super::super::sink::Sink;
 use super::super::stack::LiveStack;
 use super::super::stack_walk::StackWalker;
-use super::super::tracepoints::{FLAGS, RESULT, SP};
+use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_KEY};
+use super::condition;
 use super::site::{OBJECT, Site, variable};
 use crate::platform::abi::Abi;
 use crate::platform::condition;
@@ -48,6 +49,8 @@ impl CallHit {
 pub(in crate::collect) struct CallReader {
     /// For the program counters of each stack, the number of the event that carries the stack.
     paths: HashMap<Box<[u64]>, u64>,
+    /// The same by the keys that the server gives stacks. It sends each stack once.
+    sent: HashMap<u64, u64>,
 }
 
 impl CallReader {
@@ -84,6 +87,7 @@ impl CallReader {
         event.frame = abi.sp(&registers);
         event.args = site.args(abi, &registers);
         let object = site.object(&event.args);
+        let key = variable(&frame, STACK_KEY);
         let mut memory = frame.memory.into_iter().peekable();
         let stack = memory
             .next_if(|(address, _)| Some(*address) == event.frame)
@@ -92,18 +96,21 @@ impl CallReader {
         event
             .reads
             .extend(read.map(|(address, bytes)| object_at(address, bytes)));
+        if stack.is_none()
+            && let Some(seq) = key.and_then(|key| self.sent.get(&key))
+        {
+            event.same_stack_as = Some(*seq);
+            return sink.record_event(event);
+        }
         let mut noted = CollectedStack::needing(stack, 0);
         let file = abi.register_file(&registers);
         let walked = walker.walk(modules, &file, &mut noted);
         let settled = walked.end.is_complete() || noted.is_short();
-        self.begin(
-            sink,
-            event,
-            &registers,
-            &walked,
-            settled,
-            noted.into_chunks(),
-        );
+        let chunks = noted.into_chunks();
+        let seq = self.begin(sink, event, &registers, &walked, settled, chunks);
+        if let Some(key) = key {
+            self.sent.insert(key, seq);
+        }
     }
 
     /// Records the hit of a thread that is stopped at a probe.
@@ -153,7 +160,8 @@ impl CallReader {
     }
 
     /// Records the beginning of a call. `settled` is set if another walk of the same stack, with
-    /// other files, would give the same program counters.
+    /// other files, would give the same program counters. Gives the number of the event that carries
+    /// the stack.
     pub(in crate::collect) fn begin(
         &mut self,
         sink: &mut Sink,
@@ -162,7 +170,7 @@ impl CallReader {
         walked: &Stack,
         settled: bool,
         chunks: Vec<Chunk>,
-    ) {
+    ) -> u64 {
         let pcs = walked.frames.iter().map(|frame| frame.pc).collect();
         let seq = sink.events() + 1;
         event.same_stack_as = settled.then(|| self.same_path(pcs, seq)).flatten();
@@ -172,7 +180,9 @@ impl CallReader {
             snapshot.chunks = chunks;
             event.snapshot = Some(snapshot);
         }
+        let carrier = event.same_stack_as.unwrap_or(seq);
         sink.record_event(event);
+        carrier
     }
 
     /// The number of the event that carries the same stack; `None` if `seq` is the first.

@@ -6,9 +6,8 @@ use unspool_unwind::RegisterFile;
 use unspool_unwind::code::exits::{Early, Given, Return, SystemCall};
 
 use super::super::bytecode::*;
-use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_LEFT, THREAD, TIME, number};
-use crate::platform::abi::Abi;
-use crate::platform::condition;
+use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_KEY, STACK_LEFT, THREAD, TIME, number};
+use super::condition;
 
 /// Number of bytes recorded of each object. They cover mutexes, and read-write locks up to their
 /// writer, in every known C library.
@@ -243,6 +242,8 @@ impl Site {
         let mut actions = Vec::new();
         if self.begins() {
             actions.push(TraceAction::Registers(abi.trace_registers()));
+            // The server sends the stack of each call path once.
+            code.extend([CONST8, 1, SETV, 0, number(STACK_KEY), POP]);
             add_stack(&mut code, abi.sp_number());
             if let Some(argument) = match self {
                 Site::Enter { object } => object.map(|index| abi.argument_number(index.into())),
