@@ -1,8 +1,7 @@
-//! Memory that the program and the stub both map, so that neither needs the other to read what is
-//! there.
+//! Memory that the program and the stub both map, so that reading it needs no system call.
 //!
-//! It stands apart because the program writes it at any time. This file alone accesses it, and hands
-//! out copies.
+//! It stands apart because the program writes it at any time. This file alone accesses it, and
+//! hands out copies.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
@@ -13,15 +12,15 @@ use nix::errno::Errno;
 
 use super::Tid;
 
-/// Our mapping of a file in memory.
+/// The stub's mapping of a memory file.
 pub(crate) struct SharedMemory {
     base: NonNull<u8>,
     size: usize,
 }
 
 impl SharedMemory {
-    /// Maps a file in memory that a process has open (memfd_create(2)), and gives it this size for
-    /// good: who accesses memory behind a file's end is killed.
+    /// Maps a memory file that a process has open (memfd_create(2)), and seals its size: an access
+    /// behind a file's end would kill the program.
     pub(crate) fn open(process: Tid, descriptor: i32, size: u64) -> Result<SharedMemory, Errno> {
         let errno =
             |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
@@ -52,8 +51,7 @@ impl SharedMemory {
         }
     }
 
-    /// Reads the word at an offset that is a multiple of its size; 0 behind the end. What was
-    /// written before it is read after it.
+    /// Reads the word at an aligned offset, with acquire ordering. Returns 0 behind the end.
     pub(crate) fn load(&self, offset: u64) -> u64 {
         let word = self.word(offset);
         word.map_or(0, |word| word.load(Ordering::Acquire))
@@ -74,7 +72,7 @@ impl SharedMemory {
         fits.then(|| unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) })
     }
 
-    /// Copies bytes out. Where the program writes meanwhile, it is anybody's guess what they are.
+    /// Copies bytes out. Bytes that the program writes meanwhile have any value.
     pub(crate) fn copy(&self, offset: u64, into: &mut [u8]) -> bool {
         let start = usize::try_from(offset).ok();
         let fits = |start: usize| {

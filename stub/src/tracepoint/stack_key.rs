@@ -6,8 +6,8 @@
 //! have the same call path if all their words that may be such addresses are equal. A [`key`] is a
 //! hash over these words. Of stacks with equal keys only the first is sent.
 //!
-//! Whether a word may be the address of code is told by the program's mappings, which are read now
-//! and then ([`CodeMap`]). What is not known to be data counts as code.
+//! The program's mappings, which the stub reads now and then ([`CodeMap`]), decide whether a word may
+//! be the address of code. An address in no known mapping counts as code.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,29 +16,29 @@ use std::time::{Duration, Instant};
 use crate::arch::{Word, wide};
 use crate::sys::{Tid, maps};
 
-/// Addresses below are never mapped; counters and sizes are mostly smaller.
+/// Lowest address that can be mapped. Most counters and sizes are smaller.
 const LOWEST: u64 = 0x1_0000;
-/// Words below that are in no mapping are numbers: in a program of 64 bits all that is mapped later
-/// is above.
+/// Words below this that are in no mapping are numbers, because 64-bit programs map new memory above
+/// it.
 const NUMBERS: u64 = if size_of::<Word>() == 8 {
     1 << 32
 } else {
     LOWEST
 };
-/// The end of what programs can map (Linux, four levels of page tables; more is asked for by hint).
+/// End of the addresses that Linux maps without a hint (four levels of page tables).
 const HIGHEST: u64 = if size_of::<Word>() == 8 {
     1 << 47
 } else {
     1 << 32
 };
-/// The mappings are read no more often than this,
+/// Minimum time between two reads of the mappings.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// and take no more than this part of the time.
+/// Reading the mappings takes at most one part in this many of the time.
 const REST_FACTOR: u32 = 100;
-/// More keys are not kept.
+/// Maximum number of keys kept.
 const MAX_KEYS: usize = 4096;
 
-/// Where the program's code and data are.
+/// The addresses of the program's code and data.
 #[derive(Default)]
 pub(crate) struct CodeMap {
     /// Runs of mappings, by address, and whether they may hold code.
@@ -47,7 +47,7 @@ pub(crate) struct CodeMap {
 }
 
 impl CodeMap {
-    /// Reads the mappings if they were last read a while ago. Whether code has come or gone.
+    /// Reads the mappings if the last read is long enough ago. Returns true if code has come or gone.
     pub(crate) fn refresh(&mut self, process: Tid) -> bool {
         let now = Instant::now();
         if self.due.is_some_and(|due| now < due) {
@@ -67,7 +67,7 @@ impl CodeMap {
             .eq(self.ranges.iter().filter(code))
     }
 
-    /// Whether a word may be the address of code.
+    /// True if a word may be the address of code.
     fn may_be_code(&self, word: u64) -> bool {
         if !(LOWEST..HIGHEST).contains(&word) {
             return false;

@@ -125,7 +125,7 @@ impl World for FrameBuilder<'_> {
             }
             self.new_key = Some(key);
         }
-        let mut bytes = vec![0; length.min(LONGEST_MEMORY) as usize];
+        let mut bytes = vec![0; length.min(MAX_MEMORY) as usize];
         let known = self.context.read(address, &mut bytes);
         self.frame.add_memory(address, &bytes[..known]);
     }

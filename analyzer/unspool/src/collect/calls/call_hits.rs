@@ -160,8 +160,8 @@ impl CallReader {
     }
 
     /// Records the beginning of a call. `settled` is set if another walk of the same stack, with
-    /// other files, would give the same program counters. Gives the number of the event that carries
-    /// the stack.
+    /// other files, would give the same program counters. Gives the number of the event that
+    /// carries the stack.
     pub(in crate::collect) fn begin(
         &mut self,
         sink: &mut Sink,

@@ -133,8 +133,8 @@ fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Cand
             *own.entry((item.order(), item)).or_default() += ns;
         }
     }
-    // The path goes on in the thread that held a lock, so a lock may have a short part of it and yet
-    // put one thread's work behind another's.
+    // The path goes on in the thread that held a lock, so a lock may have a short part of it and
+    // yet put one thread's work behind another's.
     let mut waits: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
     for step in steps.threads.iter().flatten() {
         if let Doing::Blocked {
@@ -170,7 +170,7 @@ fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Cand
     kept
 }
 
-/// What items are ordered by. All work in half the time is more than a program can be asked for, so
+/// What items are ordered by. All work in half the time is more than a program can reach, so
 /// a lock or missing processors with nearly the same effect come first.
 fn weight(impact: &Impact) -> u64 {
     match impact.item {

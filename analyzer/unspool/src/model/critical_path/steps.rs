@@ -206,8 +206,8 @@ impl Resolve<'_> {
                     });
                     let end = self.end(intervals.get(at + 1), interval, wait.copied());
                     let end = match (end, wait.and_then(|wait| wait.waker)) {
-                        // A signal or the recorder interrupted the wait, and a thread ended it before
-                        // this one blocked again.
+                        // A signal or the recorder interrupted the wait, and a thread ended it
+                        // before this one blocked again.
                         (End::Device | End::Outside | End::Recorder, Some(waker)) if !goes_on => {
                             End::By(waker)
                         }
