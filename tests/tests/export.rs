@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("folded", folded as fn() -> Result<()>),
         ("perfetto", perfetto),
         ("chrome", chrome),
+        ("findings", findings),
         ("options", options),
     ]
     .into_iter()
@@ -28,16 +30,25 @@ pub(crate) fn trials() -> Vec<Trial> {
     .collect()
 }
 
-/// A recording of `programs/page.c`: a pool, a contended mutex, a barrier, threads of threads.
+/// A recording of a program in `programs/`.
 struct Recorded {
     folder: TempDir,
     capture: PathBuf,
     json: Value,
 }
 
-fn recorded() -> Result<Recorded> {
-    let (folder, program) = waiting::compile_in(".", "page.c", &["gcc", "-g", "-O1", "-pthread"])?;
-    let capture = folder.path().join("page.unspool");
+/// A pool, a contended mutex, a barrier, threads of threads.
+const PAGE: &str = "page.c";
+
+fn recorded(source: &'static str) -> Result<Arc<Recorded>> {
+    /// Trials share recordings.
+    static RECORDED: Memo<&str, Recorded> = Memo::new();
+    RECORDED.get(source, || record(source))
+}
+
+fn record(source: &str) -> Result<Recorded> {
+    let (folder, program) = waiting::compile_in(".", source, &["gcc", "-g", "-O1", "-pthread"])?;
+    let capture = folder.path().join("capture");
     let program = program.to_str().context("a path in UTF-8")?;
     report::record(&capture, &["-q", "--sync=all"], &[program])?.success()?;
     let json = report::json(&capture, &[])?;
@@ -48,9 +59,6 @@ fn recorded() -> Result<Recorded> {
     })
 }
 
-/// All trials look at one recording.
-static RECORDED: Memo<(), Recorded> = Memo::new();
-
 fn export(capture: &Path, format: &str, output: &Path, more: &[&str]) -> Result<process::Run> {
     let mut command = report::unspool()?;
     command.args(["export", "--format", format, "-o"]);
@@ -60,7 +68,7 @@ fn export(capture: &Path, format: &str, output: &Path, more: &[&str]) -> Result<
 
 /// A flame graph tool draws each file, with our totals.
 fn folded() -> Result<()> {
-    let recorded = RECORDED.get((), recorded)?;
+    let recorded = recorded(PAGE)?;
     let threads = recorded.json["threads"].as_array().context("threads")?;
     let waited = threads.iter().map(|thread| {
         let times = ["held_ns", "others_ns", "idle_ns"].map(|name| &thread["times"][name]);
@@ -101,10 +109,9 @@ fn folded() -> Result<()> {
     Ok(())
 }
 
-/// Perfetto's own schema decodes the trace. States by its switches, waits, flows and findings are
-/// ours.
+/// Perfetto's own schema decodes the trace. States by its switches, waits and flows are ours.
 fn perfetto() -> Result<()> {
-    let recorded = RECORDED.get((), recorded)?;
+    let recorded = recorded(PAGE)?;
     let file = recorded.folder.path().join("trace.pftrace");
     export(&recorded.capture, "perfetto", &file, &[])?.success()?;
     let read = read(&python()?, "perfetto", &file)?;
@@ -126,9 +133,9 @@ fn perfetto() -> Result<()> {
     Ok(())
 }
 
-/// Each event is one of the format's, slices nest, and waits, flows and findings are ours.
+/// Each event is one of the format's, slices nest, and waits and flows are ours.
 fn chrome() -> Result<()> {
-    let recorded = RECORDED.get((), recorded)?;
+    let recorded = recorded(PAGE)?;
     let file = recorded.folder.path().join("trace.json");
     export(&recorded.capture, "chrome", &file, &[])?.success()?;
     compare(
@@ -137,7 +144,7 @@ fn chrome() -> Result<()> {
     )
 }
 
-/// Threads, waiting times, wake-ups and findings of a trace equal the report's.
+/// Threads, waiting times and wake-ups of a trace are the report's.
 fn compare(json: &Value, read: &Value) -> Result<()> {
     let threads = json["threads"].as_array().context("threads")?;
     let mut waited = 0;
@@ -169,17 +176,6 @@ fn compare(json: &Value, read: &Value) -> Result<()> {
         flows.iter().any(|flow| flow[0] != flow[1]),
         "no thread woke another"
     );
-    let count = |names: &mut dyn Iterator<Item = &Value>| {
-        let mut counts = BTreeMap::new();
-        for name in names {
-            *counts.entry(name.to_string()).or_insert(0) += 1;
-        }
-        counts
-    };
-    let findings = json["findings"].as_array().context("findings")?;
-    let ours = count(&mut findings.iter().map(|finding| &finding["kind"]));
-    let theirs = count(&mut read["findings"].as_array().context("findings")?.iter());
-    ensure!(ours == theirs, "findings {ours:?}, read {theirs:?}");
     let running = read["counters"].as_array().context("counters")?;
     let most = running.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
     ensure!(most >= 1.0, "at most {most} threads ran");
@@ -187,9 +183,32 @@ fn compare(json: &Value, read: &Value) -> Result<()> {
     Ok(())
 }
 
+/// A trace has the report's findings, one instant each.
+fn findings() -> Result<()> {
+    let recorded = recorded("inversion.c")?;
+    let count = |names: &mut dyn Iterator<Item = &Value>| {
+        let mut counts = BTreeMap::new();
+        for name in names {
+            *counts.entry(name.to_string()).or_insert(0) += 1;
+        }
+        counts
+    };
+    let findings = recorded.json["findings"].as_array().context("findings")?;
+    let ours = count(&mut findings.iter().map(|finding| &finding["kind"]));
+    ensure!(ours.contains_key("\"lock-order\""), "{ours:?}");
+    for (format, python) in [("perfetto", python()?), ("chrome", "python3".into())] {
+        let file = recorded.folder.path().join(format);
+        export(&recorded.capture, format, &file, &[])?.success()?;
+        let read = read(&python, format, &file)?;
+        let theirs = count(&mut read["findings"].as_array().context("findings")?.iter());
+        ensure!(ours == theirs, "{format}: {ours:?}, read {theirs:?}");
+    }
+    Ok(())
+}
+
 /// An option that a format does not take, and an unknown format, are refused and leave no file.
 fn options() -> Result<()> {
-    let recorded = RECORDED.get((), recorded)?;
+    let recorded = recorded(PAGE)?;
     let file = recorded.folder.path().join("refused");
     for (format, more, says) in [
         (

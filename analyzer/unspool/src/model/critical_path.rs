@@ -24,7 +24,7 @@ use replay::{Change, Replay};
 use super::schedule::Schedule;
 use super::sync::{Object, Use, WaitSpan};
 use super::thread::{Thread, ThreadIndex};
-use super::timeline::Window;
+use super::window::Window;
 use crate::model::sync::ObjectIndex;
 use std::collections::BTreeMap;
 

@@ -54,6 +54,7 @@ use unspool_image::Arch;
 
 use super::backtrace::{Backtrace, Frames};
 use super::calls::Calls;
+use super::critical_path::CallMarks;
 use super::window::Window;
 use super::{Detail, Finding, Key, Model, Note, ThreadIndex, Topic};
 use kernel_waits::KernelWaits;

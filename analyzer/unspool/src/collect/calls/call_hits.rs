@@ -14,7 +14,6 @@ use super::super::sink::Sink;
 use super::super::stack::LiveStack;
 use super::super::stack_walk::StackWalker;
 use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_KEY};
-use super::condition;
 use super::site::{OBJECT, Site, variable};
 use crate::platform::abi::Abi;
 use crate::platform::condition;

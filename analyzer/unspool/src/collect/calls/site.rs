@@ -7,7 +7,8 @@ use unspool_unwind::code::exits::{Early, Given, Return, SystemCall};
 
 use super::super::bytecode::*;
 use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_KEY, STACK_LEFT, THREAD, TIME, number};
-use super::condition;
+use crate::platform::abi::Abi;
+use crate::platform::condition;
 
 /// Number of bytes recorded of each object. They cover mutexes, and read-write locks up to their
 /// writer, in every known C library.

@@ -398,7 +398,9 @@ fn leaves(turn: &Interval, next: Option<&Interval>, has_ended: bool) -> u64 {
     }
 }
 
-fn borrowed(facts: &[(&'static str, String)]) -> impl Iterator<Item = (&'static str, &str)> {
+fn borrowed<'t>(
+    facts: &'t [(&'static str, String)],
+) -> impl Iterator<Item = (&'static str, &'t str)> {
     facts.iter().map(|(name, value)| (*name, value.as_str()))
 }
 
