@@ -3,6 +3,7 @@
 //! The name of a failing trial shows the combination of program and build, which can be run alone:
 //! `cargo test -p unspool-tests -- creation::pool::t32-O2-pie-bare-stripped`.
 
+mod addr2line;
 mod bad_input;
 mod beside;
 mod board_script;
@@ -34,7 +35,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let trials = [
         tidy::trials(),
-        prose::trials(),
+        addr2line::trials(),
         bad_input::trials(),
         gdb_session::trials(),
         beside::trials(),

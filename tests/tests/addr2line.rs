@@ -1,0 +1,353 @@
+//! Compares `unspool addr2line` with binutils' addr2line, byte for byte, at random addresses; and
+//! checks what only Unspool can look up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use tempfile::TempDir;
+
+use unspool_tests::process::{self, Run};
+use unspool_tests::{report, waiting};
+
+/// Number of random addresses per file.
+const ADDRESSES: usize = 10_000;
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Libraries with debug packages, and one without.
+const LIBRARIES: [&str; 5] = [
+    "libc.so.6",
+    "libm.so.6",
+    "ld-linux-x86-64.so.2",
+    "libthread_db.so.1",
+    "libstdc++.so.6",
+];
+
+/// Compiler and options of each build of `addresses.cpp`.
+const BUILDS: [(&str, &[&str]); 12] = [
+    ("gcc-O2", &["g++", "-O2", "-g"]),
+    ("gcc-O0", &["g++", "-O0", "-g"]),
+    ("gcc-O2-dwarf4", &["g++", "-O2", "-gdwarf-4"]),
+    ("gcc-O2-compressed", &["g++", "-O2", "-g", "-gz"]),
+    ("gcc-O1-g1", &["g++", "-O1", "-g1"]),
+    ("gcc-O2-static", &["g++", "-O2", "-g", "-static"]),
+    ("gcc-O2-fixed", &["g++", "-O2", "-g", "-fno-pie", "-no-pie"]),
+    ("gcc-O2-bare", &["g++", "-O2"]),
+    ("gcc-O2-stripped", &["g++", "-O2", "-s"]),
+    ("clang-O2", &["clang++", "-O2", "-g"]),
+    ("clang-O1-lines", &["clang++", "-O1", "-gline-tables-only"]),
+    ("clang-O0", &["clang++", "-O0", "-g"]),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for library in LIBRARIES {
+        let check = move || {
+            let path = Path::new("/lib/x86_64-linux-gnu").join(library);
+            let path = match path.exists() {
+                true => path,
+                false => Path::new("/usr/lib/x86_64-linux-gnu").join(library),
+            };
+            agrees("addr2line", &path, &["-f", "-i"])
+        };
+        trials.push(crate::trial(format!("addr2line::{library}"), check));
+    }
+    for (name, command) in BUILDS {
+        let check = move || {
+            let (_folder, program) = waiting::compile_in(".", "addresses.cpp", command)?;
+            agrees("addr2line", &program, &["-f", "-i"])
+        };
+        trials.push(crate::trial(format!("addr2line::{name}"), check));
+    }
+    for mode in ["-mthumb", "-marm"] {
+        let check = move || {
+            let command = ["arm-linux-gnueabihf-g++", "-O2", "-g", "-Wno-psabi", mode];
+            let (_folder, program) = waiting::compile_in(".", "addresses.cpp", &command)?;
+            agrees(
+                "arm-linux-gnueabihf-addr2line",
+                &program,
+                &["-a", "-f", "-i"],
+            )
+        };
+        trials.push(crate::trial(format!("addr2line::arm{mode}"), check));
+    }
+    for (name, check) in [
+        ("options", options as fn() -> Result<()>),
+        ("names-and-modules", names_and_modules),
+        ("process", process_and_log),
+        ("untouched", untouched),
+        ("errors", errors),
+    ] {
+        trials.push(crate::trial(format!("addr2line::{name}"), check));
+    }
+    trials
+}
+
+/// Compares both programs at random addresses in the file's segments, and at some outside.
+fn agrees(binutils: &str, file: &Path, options: &[&str]) -> Result<()> {
+    let addresses = random_addresses(file)?;
+    let theirs = lookup(Command::new(binutils), file, options, &addresses)?;
+    let ours = lookup(ours()?, file, options, &addresses)?;
+    let differences = theirs.lines().zip(ours.lines()).filter(|(a, b)| a != b);
+    let shown: Vec<String> = differences
+        .take(5)
+        .map(|(theirs, ours)| format!("- {theirs}\n+ {ours}"))
+        .collect();
+    ensure!(theirs == ours, "{}:\n{}", file.display(), shown.join("\n"));
+    let known = theirs
+        .lines()
+        .filter(|line| !line.starts_with("??"))
+        .count();
+    ensure!(known > ADDRESSES / 10, "only {known} lines are known");
+    Ok(())
+}
+
+fn ours() -> Result<Command> {
+    let mut command = report::unspool()?;
+    command.arg("addr2line");
+    Ok(command)
+}
+
+fn lookup(mut program: Command, file: &Path, options: &[&str], input: &str) -> Result<String> {
+    program.args(options).arg("-e").arg(file);
+    let run = process::run_with_input(&mut program, input.as_bytes(), LIMIT)?.success()?;
+    Ok(String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
+fn random_addresses(file: &Path) -> Result<String> {
+    let mut command = Command::new("readelf");
+    let run = process::run(command.arg("-lW").arg(file), LIMIT)?.success()?;
+    let text = run.text();
+    let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16);
+    let mut segments = Vec::new();
+    for line in text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("LOAD"))
+    {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (start, size) = (
+            words.get(2).context("an address")?,
+            words.get(5).context("a size")?,
+        );
+        segments.push((hex(start)?, hex(size)?));
+    }
+    let total: u64 = segments.iter().map(|(_, size)| size).sum();
+    ensure!(total > 0, "{} has no segments", file.display());
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut text = String::new();
+    for _ in 0..ADDRESSES {
+        let mut skip = random() % total;
+        let inside = segments.iter().find_map(|(start, size)| {
+            let here = (skip < *size).then_some(start + skip);
+            skip = skip.saturating_sub(*size);
+            here
+        });
+        let outside = (random() % 50 == 0).then(|| random() >> 30);
+        let address = outside.or(inside).context("an address")?;
+        text.push_str(&format!("{address:#x}\n"));
+    }
+    Ok(text)
+}
+
+fn debuggable(source: &str) -> Result<(TempDir, PathBuf)> {
+    waiting::compile_in(".", source, &[compiler(source), "-O1", "-g", "-rdynamic"])
+}
+
+fn compiler(source: &str) -> &'static str {
+    if source.ends_with(".c") { "gcc" } else { "g++" }
+}
+
+/// All forms of options, with addresses as arguments.
+fn options() -> Result<()> {
+    let (folder, program) = debuggable("backtrace.c")?;
+    let symbol = address_of(&program, "middle")?;
+    let text = format!("{symbol:x}");
+    let arguments = folder.path().join("arguments");
+    fs::write(&arguments, format!("-f '{text}' \"0x{text}\""))?;
+    let from_file = format!("@{}", arguments.display());
+    for words in [
+        vec!["-f", &text],
+        vec!["-fip", &text, "0"],
+        vec!["-aps", &text],
+        vec!["-apf", "0x10", "junk", "-s"],
+        vec![
+            "--functions",
+            "--inlines",
+            "--pretty-print",
+            "--addresses",
+            &text,
+        ],
+        vec!["--basenames", "--demangle", &text],
+        vec!["--demangle=gnu-v3", "--func", &text],
+        vec!["-f", "-j", ".text", "0", "10"],
+        vec!["--section=.text", "-a", "20"],
+        vec!["-b", "elf64-x86-64", &text],
+        vec!["-C", "-R", "-r", "-f", &text],
+        vec![&from_file],
+    ] {
+        let run = |mut command: Command| -> Result<Run> {
+            command.arg("-e").arg(&program).args(&words);
+            process::run(&mut command, LIMIT)?.success()
+        };
+        let theirs = run(Command::new("addr2line"))?;
+        let ours = run(ours()?)?;
+        ensure!(
+            theirs.stdout == ours.stdout,
+            "{words:?}:\n{}{}",
+            theirs.text(),
+            ours.text()
+        );
+    }
+    Ok(())
+}
+
+/// The address of a function by nm.
+fn address_of(program: &Path, function: &str) -> Result<u64> {
+    let run = process::run(Command::new("nm").arg(program), LIMIT)?.success()?;
+    let text = run.text();
+    let line = text
+        .lines()
+        .find(|line| line.ends_with(&format!(" T {function}")));
+    let digits = line
+        .context("the symbol")?
+        .split(' ')
+        .next()
+        .context("digits")?;
+    Ok(u64::from_str_radix(digits, 16)?)
+}
+
+/// `function+0xoff/0xsize` and `file+0xoff` give what the address gives.
+fn names_and_modules() -> Result<()> {
+    let (_folder, program) = debuggable("backtrace.c")?;
+    let address = address_of(&program, "middle")? + 4;
+    let expected = lookup(ours()?, &program, &["-f"], &format!("{address:x}"))?;
+    ensure!(expected.starts_with("middle\n"), "{expected}");
+    let name = program
+        .file_name()
+        .context("a name")?
+        .to_string_lossy()
+        .into_owned();
+    let module = format!("{name}+{address:#x}");
+    for text in ["middle+0x4", module.as_str()] {
+        let found = lookup(ours()?, &program, &["-f"], text)?;
+        ensure!(found == expected, "{text}: {found}");
+    }
+    let wrong_size = lookup(ours()?, &program, &["-f"], "middle+0x4/0x9999")?;
+    ensure!(wrong_size == "??\n??:0\n", "{wrong_size}");
+    Ok(())
+}
+
+/// Addresses of a running process, and its backtrace through `unspool symbolize`.
+fn process_and_log() -> Result<()> {
+    let (_folder, program) = debuggable("backtrace.c")?;
+    let mut child = Command::new(&program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut log = String::new();
+    {
+        use std::io::{BufRead, BufReader};
+        let mut out = BufReader::new(child.stdout.take().context("its output")?);
+        while !log.contains("after") {
+            ensure!(out.read_line(&mut log)? > 0, "the program ended: {log}");
+        }
+    }
+    let line = log
+        .lines()
+        .find(|line| line.contains("(middle+"))
+        .context("a frame")?;
+    let (_, address) = line.rsplit_once("[0x").context("an address")?;
+    let address = u64::from_str_radix(address.trim_end_matches(']'), 16)? - 1;
+    let mut command = ours()?;
+    command.args([
+        "--pid",
+        &child.id().to_string(),
+        "-fs",
+        &format!("{address:x}"),
+    ]);
+    let live = process::run(&mut command, LIMIT);
+    let mut symbolize = report::unspool()?;
+    let symbolized =
+        process::run_with_input(symbolize.arg("symbolize"), log.as_bytes(), LIMIT)?.success()?;
+    drop(child.stdin.take());
+    child.wait()?;
+    let source = include_str!("../programs/backtrace.c");
+    let line_of = |comment: &str| source.lines().position(|line| line.ends_with(comment));
+    let live = live?.success()?.text();
+    let expected = line_of("// middle").context("the line")? + 1;
+    ensure!(
+        live.contains(&format!("middle\nbacktrace.c:{expected}\n")),
+        "{live}"
+    );
+    let text = symbolized.text();
+    for function in ["innermost", "middle", "main"] {
+        // The address after the call of backtrace() is on the line before the comment.
+        let line = line_of(&format!("// {function}")).context("the line")? + 1;
+        let line = line - usize::from(function == "innermost");
+        let place = format!("backtrace.c:{line})");
+        let found = text
+            .lines()
+            .any(|text| text.contains(&format!("({function} at ")) && text.contains(&place));
+        ensure!(found, "{function} {place}:\n{text}");
+    }
+    Ok(())
+}
+
+/// `symbolize` passes all bytes on, whatever they are.
+fn untouched() -> Result<()> {
+    let mut bytes: Vec<u8> = Vec::new();
+    for round in 0..2000_u32 {
+        bytes.extend(round.wrapping_mul(2_654_435_761).to_le_bytes());
+        bytes.extend(b"+0x12/0x34 [<c0101010>] f+0x ((+0x1) [<\n"[..(round % 41) as usize].iter());
+    }
+    bytes.extend([b'x'; 200_000]);
+    let run = process::run_with_input(report::unspool()?.arg("symbolize"), &bytes, LIMIT)?;
+    let run = run.success()?;
+    ensure!(
+        run.stdout == bytes,
+        "{} of {} bytes",
+        run.stdout.len(),
+        bytes.len()
+    );
+    Ok(())
+}
+
+/// One sentence for each mistake.
+fn errors() -> Result<()> {
+    let (_folder, program) = debuggable("backtrace.c")?;
+    let program = program.to_string_lossy();
+    for (words, expected) in [
+        (
+            &["-e", "/nowhere/file", "0"][..],
+            "cannot read /nowhere/file",
+        ),
+        (&["-e", "/", "0"], "is a directory"),
+        (&["-e", "/etc/passwd", "0"], "ELF"),
+        (
+            &["-e", &program, "-j", ".nothing", "0"],
+            "has no section .nothing",
+        ),
+        (&["-e", &program, "--unknown"], "--unknown"),
+        (&["--pid", "4000000", "0"], "4000000"),
+        (
+            &["-e", &program, "--debug-dir", "/nowhere", "0"],
+            "/nowhere",
+        ),
+    ] {
+        let run = process::run(ours()?.args(words), LIMIT)?;
+        ensure!(run.code()? != 0, "{words:?} succeeded: {run}");
+        let text = String::from_utf8_lossy(&run.stderr).into_owned();
+        ensure!(text.contains(expected), "{words:?}: {text}");
+        ensure!(!text.contains("panicked"), "{words:?}: {text}");
+    }
+    Ok(())
+}
