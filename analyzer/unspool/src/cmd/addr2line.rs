@@ -97,7 +97,7 @@ enum Space {
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut files = Files::new(&self.symbols)?;
+        let mut files = Files::new(&self.symbols, true)?;
         let space = match self.pid {
             Some(pid) => Space::Memory(addresses::of_process(pid)?),
             None => match addresses::of_recording(&self.exe)? {
@@ -255,12 +255,21 @@ impl Cmd {
     }
 }
 
-/// The demangled name, as `c++filt` prints it.
+/// The demangled name, nearly as `c++filt` prints it. Leading dots and version suffixes stay.
 pub(super) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
-    match std::str::from_utf8(name) {
-        Ok(text) => Cow::Owned(unspool_image::demangle(text).into_bytes()),
-        Err(_) => Cow::Borrowed(name),
+    let Ok(text) = std::str::from_utf8(name) else {
+        return Cow::Borrowed(name);
+    };
+    let bare = text.trim_start_matches(['.', '$']);
+    let (bare, suffix) = bare.split_at(bare.find('@').unwrap_or(bare.len()));
+    let plain = unspool_image::demangle(bare);
+    if plain == bare {
+        return Cow::Borrowed(name);
     }
+    let prefix = &text[..text.len() - bare.len() - suffix.len()];
+    // Empty packs of template arguments leave no trace in binutils' output.
+    let plain = plain.replace(", >", ">");
+    Cow::Owned(format!("{prefix}{plain}{suffix}").into_bytes())
 }
 
 /// Replaces each argument `@FILE` by the words in FILE, as all programs of binutils do. Words are

@@ -30,6 +30,8 @@ pub(super) struct Files {
     /// Indices in `open`; `None` if the file cannot be used, which has been reported.
     by_name: HashMap<(String, Option<BuildId>), Option<usize>>,
     reported: BTreeSet<String>,
+    /// Answers as binutils does, even where it misses inlined functions.
+    like_binutils: bool,
 }
 
 /// An open file.
@@ -70,12 +72,13 @@ enum Place {
 }
 
 impl Files {
-    pub(super) fn new(symbols: &Symbols) -> anyhow::Result<Files> {
+    pub(super) fn new(symbols: &Symbols, like_binutils: bool) -> anyhow::Result<Files> {
         Ok(Files {
             finder: symbols.finder()?,
             open: Vec::new(),
             by_name: HashMap::new(),
             reported: BTreeSet::new(),
+            like_binutils,
         })
     }
 
@@ -134,8 +137,12 @@ impl Files {
         for note in notes {
             self.report(note);
         }
+        let mut file = BinutilsFile::new(&image);
+        if !self.like_binutils {
+            file = file.with_indexed_ranges();
+        }
         // Lookups borrow from the file, and both live until the process ends.
-        let file: &'static BinutilsFile = Box::leak(Box::new(BinutilsFile::new(&image)));
+        let file: &'static BinutilsFile = Box::leak(Box::new(file));
         self.open.push(OpenFile {
             name,
             image,

@@ -47,7 +47,7 @@ const MAX_LINE: u64 = 64 << 10;
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut files = Files::new(&self.symbols)?;
+        let mut files = Files::new(&self.symbols, false)?;
         let named = self.exe.iter().map(|path| files.open(path));
         let named = named.collect::<anyhow::Result<Vec<usize>>>()?;
         let mut lookup = Lookup {
