@@ -9,11 +9,11 @@
 pub(crate) mod fork;
 pub(crate) mod launch;
 pub(crate) mod maps;
+pub(crate) mod memfd;
 pub(crate) mod memory;
 pub(crate) mod perf;
 pub(crate) mod ptrace;
 pub(crate) mod scheduling;
-pub(crate) mod shared;
 pub(crate) mod signals;
 pub(crate) mod wait;
 

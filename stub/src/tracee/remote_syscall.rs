@@ -9,7 +9,7 @@ use crate::arch::call;
 use crate::arch::collector::HAS_VENEERS;
 use crate::breakpoint::patch::Patch;
 use crate::ptrace::remote_syscall::MOTION;
-use crate::sys::shared::SharedMemory;
+use crate::sys::memfd::SharedMemory;
 use crate::sys::{Tid, maps};
 use crate::tracepoint::fast::jump_pad::Mapper;
 

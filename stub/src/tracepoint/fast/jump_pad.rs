@@ -14,8 +14,8 @@ use crate::arch::collector::{self, Collector, HAS_VENEERS, HEAD, REACH};
 use crate::arch::fast::{Block, Noted, Order, Position, TABLE, THREAD_SIZE, THREADS, slot_size};
 use crate::breakpoint::journal::Journal;
 use crate::breakpoint::patch::Patch;
+use crate::sys::memfd::SharedMemory;
 use crate::sys::memory::Memory;
-use crate::sys::shared::SharedMemory;
 
 use super::planner::Plan;
 use super::pool::{Filled, Hit, Pool};

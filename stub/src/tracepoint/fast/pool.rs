@@ -12,8 +12,8 @@ use crate::arch::fast::{
     ALARM, BEGIN, DRAINED, MAX_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET,
     entries,
 };
+use crate::sys::memfd::SharedMemory;
 use crate::sys::memory::Memory;
-use crate::sys::shared::SharedMemory;
 use crate::sys::{Tid, monotonic_ns, ticks};
 
 use super::Registration;
