@@ -11,6 +11,7 @@ mod budget;
 mod callables;
 mod connections;
 mod creation;
+mod critical;
 mod export;
 mod findings;
 mod gdb_session;
@@ -35,6 +36,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let trials = [
         tidy::trials(),
+        prose::trials(),
         addr2line::trials(),
         bad_input::trials(),
         gdb_session::trials(),
@@ -53,6 +55,7 @@ fn main() {
         html::trials(),
         real::trials(),
         creation::trials(),
+        critical::trials(),
         export::trials(),
         connections::trials(),
         undisturbed::trials(),
