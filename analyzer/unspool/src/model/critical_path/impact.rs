@@ -59,7 +59,7 @@ impl Item {
 /// How much shorter the run would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
-    /// What is changed.
+    /// The change that is replayed.
     pub item: Item,
     /// By how much the run would be shorter, nanoseconds.
     pub saved_ns: u64,
