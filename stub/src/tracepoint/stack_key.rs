@@ -6,8 +6,8 @@
 //! have the same call path if all their words that may be such addresses are equal. A [`key`] is a
 //! hash over these words. Of stacks with equal keys only the first is sent.
 //!
-//! The program's mappings, which the stub reads now and then ([`CodeMap`]), decide whether a word may
-//! be the address of code. An address in no known mapping counts as code.
+//! The program's mappings, which the stub reads now and then ([`CodeMap`]), decide whether a word
+//! may be the address of code. An address in no known mapping counts as code.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,8 +18,8 @@ use crate::sys::{Tid, maps};
 
 /// Lowest address that can be mapped. Most counters and sizes are smaller.
 const LOWEST: u64 = 0x1_0000;
-/// Words below this that are in no mapping are numbers, because 64-bit programs map new memory above
-/// it.
+/// Words below this that are in no mapping are numbers, because 64-bit programs map new memory
+/// above it.
 const NUMBERS: u64 = if size_of::<Word>() == 8 {
     1 << 32
 } else {
@@ -47,7 +47,8 @@ pub(crate) struct CodeMap {
 }
 
 impl CodeMap {
-    /// Reads the mappings if the last read is long enough ago. Returns true if code has come or gone.
+    /// Reads the mappings if the last read is long enough ago. Returns true if code has come or
+    /// gone.
     pub(crate) fn refresh(&mut self, process: Tid) -> bool {
         let now = Instant::now();
         if self.due.is_some_and(|due| now < due) {
