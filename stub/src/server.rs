@@ -20,7 +20,7 @@ use crate::session::{Outcome, Session};
 use crate::subscription::role::Role;
 use crate::sys::scheduling::Turn;
 use crate::sys::signals::{Signals, Told};
-use crate::sys::{monotonic_ns, ptrace, wait};
+use crate::sys::{monotonic_ns, processor_ns, ptrace, wait};
 use crate::tracee::Tracee;
 use crate::tracepoint::experiment::Ended;
 
@@ -231,7 +231,9 @@ impl Server {
         }
         let mut clients = self.clients.iter_mut();
         if let Some(client) = clients.find(|client| client.session.number() == number) {
+            let before = processor_ns();
             client.listen(&mut self.debuggee, &mut self.buffer);
+            self.debuggee.exclude_from_budgets(processor_ns() - before);
         }
         false
     }

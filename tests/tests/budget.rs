@@ -35,10 +35,8 @@ fn suffices_for_thousands_of_calls() -> Result<()> {
     record.args(["record", "-q", "--sync", "-o"]).arg(&capture);
     record.arg("--").arg(&program).arg("4000");
     let run = process::run(&mut record, LIMIT)?.success()?;
-    let output = String::from_utf8_lossy(&run.stdout);
-    let mut numbers = output
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok());
+    let told = String::from_utf8_lossy(&run.stdout);
+    let mut numbers = told.split_whitespace().filter_map(|word| word.parse().ok());
     let (waits, wakes): (u64, u64) = numbers.next().zip(numbers.next()).context("no counts")?;
     let json = report::json(&capture, &[])?;
     let recording = &json["recording"];

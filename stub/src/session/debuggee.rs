@@ -298,6 +298,13 @@ impl Debuggee {
             .min()
     }
 
+    /// Excludes processor time that the stub has used for something else than hits.
+    pub(crate) fn exclude_from_budgets(&mut self, used: u64) {
+        for tracee in self.family.members() {
+            tracee.tracepoints.budget.exclude(used);
+        }
+    }
+
     /// The process with this id, even if it is gone, for an observer.
     pub(crate) fn observed(&mut self, pid: Tid) -> Option<&mut Tracee> {
         let mut all = self.family.members().chain(&mut self.gone);

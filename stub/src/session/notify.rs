@@ -10,7 +10,7 @@ use crate::subscription::outbox::Notification;
 use crate::subscription::role::Role;
 use crate::subscription::stalls::Cause;
 use crate::subscription::thread_log::ThreadLog;
-use crate::sys::Tid;
+use crate::sys::{Tid, processor_ns};
 use crate::tracepoint::budget::Missed;
 
 use super::debuggee::Debuggee;
@@ -67,7 +67,11 @@ impl Session {
         };
         self.notify_control(debuggee);
         let ended = self.end_to_notify(debuggee);
-        self.notify_schedule(all || ended.is_some());
+        if self.schedule.is_some() {
+            let before = processor_ns();
+            self.notify_schedule(all || ended.is_some());
+            debuggee.exclude_from_budgets(processor_ns() - before);
+        }
         let tracee = match role {
             Role::Control => debuggee.family.current.as_mut(),
             Role::Observer(_) => self.notified.process.and_then(|pid| debuggee.observed(pid)),

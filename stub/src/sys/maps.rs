@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use super::Tid;
 
+/// The name of the first thread's stack.
+pub(crate) const FIRST_STACK: &str = "[stack]";
+
 /// One line of the file.
 #[derive(Debug)]
 pub(crate) struct Mapping<'a> {

@@ -136,7 +136,7 @@ impl Tracee {
             return;
         };
         // The stack of the first thread grows.
-        let grows = stack.path == "[stack]";
+        let grows = stack.path == maps::FIRST_STACK;
         let low = if grows {
             stack.range.end.saturating_sub(1 << 30)
         } else {
@@ -145,7 +145,7 @@ impl Tracee {
         let thread = Registration {
             pointer,
             processor: ptrace::processor_word(tid),
-            stack: (low, stack_end(sp, stack.range.end, pointer)),
+            stack: (low, stack_end(sp, &stack, pointer)),
         };
         let fast = &mut self.tracepoints.fast;
         fast.register(&self.process.memory, tid, &thread);

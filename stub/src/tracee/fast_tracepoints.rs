@@ -17,6 +17,7 @@ use crate::ptrace::thread::{At, State, Thread};
 use crate::subscription::stop_policy::SyscallFilter;
 use crate::sys::maps;
 use crate::sys::memory::Memory;
+use crate::sys::processor_ns;
 use crate::tracepoint::fast::jump_pad::{JumpPads, JumpSite, PoolOrder};
 
 use super::Tracee;
@@ -342,7 +343,9 @@ impl Tracee {
     pub(super) fn place_jumps_if_due(&mut self) {
         let due = self.placement_due();
         if due.is_some_and(|due| due <= Instant::now()) {
+            let before = processor_ns();
             self.place_jumps_halted();
+            self.tracepoints.budget.exclude(processor_ns() - before);
         }
     }
 

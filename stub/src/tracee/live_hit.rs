@@ -7,7 +7,8 @@ use crate::arch;
 use crate::ptrace::process::last_processor;
 use crate::ptrace::thread::{Stopped, Thread};
 use crate::subscription::Subscriptions;
-use crate::sys::{Tid, maps, monotonic_ns};
+use crate::sys::maps::{self, FIRST_STACK, Mapping};
+use crate::sys::{Tid, monotonic_ns};
 use crate::tracepoint::Stacks;
 use crate::tracepoint::experiment::HitContext;
 use crate::tracepoint::variable::Computed;
@@ -100,19 +101,37 @@ impl LiveHit<'_> {
             *low = sp.min(*low);
             return Some(*end - sp);
         }
-        let end = maps::around(&maps::read(self.process), sp)?.range.end;
-        let end = stack_end(sp, end, self.stopped.thread_pointer().unwrap_or(0));
+        let text = maps::read(self.process);
+        let pointer = self.stopped.thread_pointer().unwrap_or(0);
+        let end = stack_end(sp, &maps::around(&text, sp)?, pointer);
         self.stacks.insert(self.tid, (sp, end));
         Some(end - sp)
     }
 }
 
-/// The end of the stack that contains `sp`, in a mapping that ends at `end`. C libraries put the
-/// data of a thread that they create above its stack, in the same mapping.
-pub(super) fn stack_end(sp: u64, end: u64, thread_pointer: u64) -> u64 {
-    if (sp..end).contains(&thread_pointer) {
+/// The end of the stack in this mapping, which contains `sp`. C libraries put the data of a thread
+/// that they create above its stack, in the same mapping.
+pub(super) fn stack_end(sp: u64, mapping: &Mapping<'_>, thread_pointer: u64) -> u64 {
+    let end = mapping.range.end;
+    if mapping.path != FIRST_STACK && (sp..end).contains(&thread_pointer) {
         thread_pointer
     } else {
         end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_ends_below_its_threads_own_data() {
+        let text = "7000-9000 rw-p 00000000 00:00 0\n\
+                    a000-c000 rw-p 00000000 00:00 0                          [stack]\n";
+        let end = |sp, pointer| stack_end(sp, &maps::around(text, sp).expect("a stack"), pointer);
+        assert_eq!(end(0x7100, 0x8700), 0x8700);
+        // Elsewhere, below the stack pointer, and in the first thread's stack.
+        assert_eq!((end(0x7100, 0xb000), end(0x8800, 0x8700)), (0x9000, 0x9000));
+        assert_eq!(end(0xa100, 0xb000), 0xc000);
     }
 }

@@ -176,6 +176,11 @@ impl Budget {
         self.spend(now, spent);
     }
 
+    /// Excludes processor time that the stub has used for something else than hits.
+    pub(crate) fn exclude(&mut self, used: u64) {
+        self.cpu += used;
+    }
+
     fn spend(&mut self, now: u64, cost: u64) {
         let tick = now / TICK;
         for passed in (self.tick + 1..=tick).rev().take(self.ticks.len()) {

@@ -108,6 +108,19 @@ fn no_second_exceeds_the_budget_and_the_most_frequent_is_paused() {
     assert!(told.abs_diff(hot.by) < hot.by / 10, "{told} of {hot:?}");
 }
 
+/// What the stub does for its clients is no cost of a hit.
+#[test]
+fn what_no_hit_causes_is_not_counted() {
+    let mut budget = budget(Some(Share::USUAL));
+    budget.hit(SECOND + US, HOT, US);
+    budget.exclude(SECOND / 2);
+    budget.settle(SECOND + 2 * US, SECOND / 2 + 3 * US);
+    assert_eq!(
+        (budget.spent, budget.pause(SECOND + 3 * US)),
+        (4 * US, None)
+    );
+}
+
 /// A batch of hits taken at one moment, in which the program has not run, has no rate.
 #[test]
 fn a_batch_without_run_time_has_no_rate() {
