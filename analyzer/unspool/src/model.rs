@@ -33,7 +33,7 @@ mod window;
 pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
 pub use critical_path::CriticalPath;
-use critical_path::{Bottleneck, Functions, Item, Segment};
+use critical_path::Functions;
 pub use finding::{
     Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, ObjectName,
     Shows,
@@ -48,8 +48,6 @@ pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
 pub use timeline::{Cell, Timeline};
 pub use window::Window;
-
-use std::sync::Arc;
 
 use unspool_capture::{Capture, Source};
 
@@ -315,76 +313,12 @@ impl Model {
                 launched: self.recording.source == Some(Source::Launched),
             };
             self.critical_path = CriticalPath::of(&facts, functions);
-            let bottleneck = self.critical_path.as_ref().and_then(|path| path.bottleneck);
-            self.findings
-                .extend(bottleneck.map(|limit| self.bottleneck(limit)));
+            self.findings.extend(critical_path::finding(self));
             finding::sort(&mut self.findings);
         }
         if !detail.journal {
             self.sync.journal = None;
         }
-    }
-
-    /// The finding about what limits the run, with the stacks of who waits and of who is waited
-    /// for.
-    fn bottleneck(&self, limit: Bottleneck) -> Finding {
-        let stack = |path: calls::PathId| self.sync.paths.get(path.0).cloned();
-        let mut finding = Finding {
-            kind: FindingKind::Bottleneck,
-            proved: false,
-            threads: Vec::new(),
-            circle: false,
-            objects: Vec::new(),
-            facts: Facts::Bottleneck(limit),
-            evidence: Vec::new(),
-        };
-        let mut shows = |thread: ThreadIndex, clause: String, stack: Option<Arc<Backtrace>>| {
-            finding.threads.push(thread);
-            finding.evidence.push(Evidence {
-                thread,
-                shows: Shows::Clause(clause),
-                stack: stack.filter(|stack| !stack.frames.is_empty()),
-            });
-        };
-        let path = self.critical_path.as_ref();
-        let segments = path.map_or(&[][..], |path| &path.segments);
-        let is_own = |segment: &&Segment| match limit.item {
-            Item::Threads(identity) => {
-                self.sync.identity_of.get(segment.thread.0) == Some(&identity)
-            }
-            Item::Function(function) => segment.function == Some(function),
-            Item::Lock(_) | Item::Processors => false,
-        };
-        let longest = segments.iter().filter(is_own).max_by_key(|s| s.length_ns());
-        if let Some(longest) = longest {
-            let creation = self.thread(longest.thread).map(|thread| &thread.creation);
-            let (clause, stack) = match creation {
-                Some(Creation::Seen { stack, .. }) => ("was created here", Some(stack.clone())),
-                _ => ("has the longest part of the critical path", None),
-            };
-            shows(longest.thread, clause.to_owned(), stack);
-        }
-        if let Item::Lock(lock) = limit.item {
-            let object = self.sync.object(lock);
-            let name = ObjectName {
-                kind: object.kind,
-                address: object.address,
-                name: self.sync.name(object),
-            };
-            if let Some(worst) = object.contention.first() {
-                let (waiter, holder) = worst.longest;
-                let waited = stack(self.sync.used(worst.waiter).path);
-                shows(waiter, format!("waited for {name}"), waited);
-                let taken = worst.holder.map(|taken| self.sync.used(taken).path);
-                let clause = match taken {
-                    Some(_) => format!("took {name}"),
-                    None => format!("gave up {name}"),
-                };
-                shows(holder, clause, taken.or(worst.ended).and_then(stack));
-            }
-            finding.objects.push(name);
-        }
-        finding
     }
 
     /// Adds the wait graph's findings, from the recording and from an inspection if there was one.

@@ -7,6 +7,7 @@
 //! history and schedule.
 
 mod bottleneck;
+mod finding;
 mod functions;
 mod impact;
 mod replay;
@@ -16,6 +17,7 @@ mod tests;
 mod walk;
 
 pub use bottleneck::Bottleneck;
+pub(super) use finding::finding;
 pub use functions::{Calls as CallMarks, FunctionIndex, Functions};
 pub use impact::{Impact, Item};
 

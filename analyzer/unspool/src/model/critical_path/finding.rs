@@ -1,0 +1,73 @@
+//! The finding about what limits the run, with its evidence.
+
+use std::sync::Arc;
+
+use super::{Item, Segment};
+use crate::model::Model;
+use crate::model::backtrace::Backtrace;
+use crate::model::calls::PathId;
+use crate::model::finding::{Evidence, Facts, Finding, FindingKind, ObjectName, Shows};
+use crate::model::thread::{Creation, ThreadIndex};
+
+/// The finding about what limits the run, with the stacks of who waits and of who is waited for.
+pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
+    let path = model.critical_path.as_ref()?;
+    let limit = path.bottleneck?;
+    let stack = |path: PathId| model.sync.paths.get(path.0).cloned();
+    let mut finding = Finding {
+        kind: FindingKind::Bottleneck,
+        proved: false,
+        threads: Vec::new(),
+        circle: false,
+        objects: Vec::new(),
+        facts: Facts::Bottleneck(limit),
+        evidence: Vec::new(),
+    };
+    let mut shows = |thread: ThreadIndex, clause: String, stack: Option<Arc<Backtrace>>| {
+        finding.threads.push(thread);
+        finding.evidence.push(Evidence {
+            thread,
+            shows: Shows::Clause(clause),
+            stack: stack.filter(|stack| !stack.frames.is_empty()),
+        });
+    };
+    let is_own = |segment: &&Segment| match limit.item {
+        Item::Threads(identity) => model.sync.identity_of.get(segment.thread.0) == Some(&identity),
+        Item::Function(function) => segment.function == Some(function),
+        Item::Lock(_) | Item::Processors => false,
+    };
+    let longest = path
+        .segments
+        .iter()
+        .filter(is_own)
+        .max_by_key(|s| s.length_ns());
+    if let Some(longest) = longest {
+        let creation = model.thread(longest.thread).map(|thread| &thread.creation);
+        let (clause, stack) = match creation {
+            Some(Creation::Seen { stack, .. }) => ("was created here", Some(stack.clone())),
+            _ => ("has the longest part of the critical path", None),
+        };
+        shows(longest.thread, clause.to_owned(), stack);
+    }
+    if let Item::Lock(lock) = limit.item {
+        let object = model.sync.object(lock);
+        let name = ObjectName {
+            kind: object.kind,
+            address: object.address,
+            name: model.sync.name(object),
+        };
+        if let Some(worst) = object.contention.first() {
+            let (waiter, holder) = worst.longest;
+            let waited = stack(model.sync.used(worst.waiter).path);
+            shows(waiter, format!("waited for {name}"), waited);
+            let taken = worst.holder.map(|taken| model.sync.used(taken).path);
+            let clause = match taken {
+                Some(_) => format!("took {name}"),
+                None => format!("gave up {name}"),
+            };
+            shows(holder, clause, taken.or(worst.ended).and_then(stack));
+        }
+        finding.objects.push(name);
+    }
+    Some(finding)
+}
