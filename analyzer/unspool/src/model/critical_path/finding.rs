@@ -12,7 +12,9 @@ use crate::model::thread::{Creation, ThreadIndex};
 /// The finding about what limits the run, with the stacks of who waits and of who is waited for.
 pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
     let path = model.critical_path.as_ref()?;
-    let limit = path.bottleneck?;
+    let limit = path
+        .bottleneck
+        .filter(|_| !model.recording.too_little_seen())?;
     let stack = |path: PathId| model.sync.paths.get(path.0).cloned();
     let mut finding = Finding {
         kind: FindingKind::Bottleneck,
