@@ -8,8 +8,8 @@ use gimli::{AttributeValue, UnitHeader, UnitOffset};
 use super::Reader;
 use super::functions::Name;
 
-/// Maximum number of references that a name may lead through.
-const DEPTH_LIMIT: usize = 100;
+/// Maximum number of DIEs that a name may lead through.
+const DIE_LIMIT: usize = 100;
 
 /// The units of one file, found by offset. Those that names refer to stay open.
 pub(super) struct Names<'a> {
@@ -64,7 +64,7 @@ impl<'a> Names<'a> {
     pub(super) fn described(&mut self, unit: usize, offset: UnitOffset) -> Described<'a> {
         let mut described = Described::default();
         // What comes before a damaged part counts.
-        let _ = self.describe((0, unit, offset), 0, &mut described);
+        let _ = self.describe((0, unit, offset), &mut 0, &mut described);
         described
     }
 
@@ -72,10 +72,11 @@ impl<'a> Names<'a> {
     fn describe(
         &mut self,
         (file, unit, offset): (FileIndex, usize, UnitOffset),
-        depth: usize,
+        visited: &mut usize,
         described: &mut Described<'a>,
     ) -> Option<()> {
-        if depth > DEPTH_LIMIT {
+        *visited += 1;
+        if *visited > DIE_LIMIT {
             return None;
         }
         let (dwarf, opened) = self.open(file, unit)?;
@@ -91,7 +92,7 @@ impl<'a> Names<'a> {
                         _ => None,
                     };
                     if let Some(origin) = origin {
-                        self.describe(origin, depth + 1, described)?;
+                        self.describe(origin, visited, described)?;
                     }
                 }
                 gimli::DW_AT_name if described.name.text.is_none() => {
