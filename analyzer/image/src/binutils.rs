@@ -154,8 +154,7 @@ impl BinutilsFile {
             let same = headers.iter().position(|other| other.name == *name)?;
             u16::try_from(same).ok()
         };
-        let mut symbols: Vec<(&symbols::Tables, &[_], &dyn Fn(u16) -> Option<u16>)> =
-            vec![(&self.symbols, headers, &same)];
+        let mut symbols: Vec<symbols::Part<'_, '_>> = vec![(&self.symbols, headers, &same)];
         if let Some((image, tables)) = mini {
             symbols.push((tables, &image.layout().sections, &named));
         }

@@ -173,12 +173,8 @@ fn path_of<'a>(
         .directory_index()
         .checked_sub(first)
         .and_then(|index| {
-            text(
-                header
-                    .include_directories()
-                    .get(usize::try_from(index).ok()?)?
-                    .clone(),
-            )
+            let index = usize::try_from(index).ok()?;
+            text(*header.include_directories().get(index)?)
         });
     let parts = match directory {
         Some(directory) if directory.starts_with(b"/") => [None, Some(directory)],

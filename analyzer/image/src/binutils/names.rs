@@ -144,7 +144,7 @@ impl<'a> Names<'a> {
         let header = &file.headers[at].1;
         let dwarf = &file.dwarf;
         let opened = file.open.entry(start).or_insert_with(|| {
-            let unit = dwarf.unit(header.clone()).ok()?;
+            let unit = dwarf.unit(*header).ok()?;
             let is_plain = is_plain(&unit);
             let unit = Arc::new(unit);
             Some(Arc::new(Opened { unit, is_plain }))

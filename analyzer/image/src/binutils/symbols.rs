@@ -98,13 +98,17 @@ pub(super) struct Found<'a> {
     pub(super) offset: u64,
 }
 
+/// A symbol table of one file, the headers of the file, and the number that each of its sections has
+/// in the first file.
+pub(super) type Part<'a, 'f> = (
+    &'a Tables,
+    &'f [layout::Header],
+    &'f dyn Fn(u16) -> Option<u16>,
+);
+
 impl<'a> SymbolTable<'a> {
-    /// Sorts the symbols of several tables into one. Each comes with the headers of its file, and
-    /// with the number in the first file for each of its sections.
-    pub(super) fn new(
-        tables: &[(&'a Tables, &[layout::Header], &dyn Fn(u16) -> Option<u16>)],
-        arch: Arch,
-    ) -> SymbolTable<'a> {
+    /// Sorts the symbols of several tables into one.
+    pub(super) fn new(tables: &[Part<'a, '_>], arch: Arch) -> SymbolTable<'a> {
         let mut table = SymbolTable::default();
         for (tables, headers, number) in tables {
             table.add(tables, headers, number, arch);

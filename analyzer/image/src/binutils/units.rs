@@ -55,6 +55,9 @@ pub(super) struct HitRow {
     pub(super) discriminator: u64,
 }
 
+/// The file and line of a call, and the function that contains it.
+type Caller = (Option<Arc<[u8]>>, u64, FunctionId);
+
 impl<'a> Units<'a> {
     pub(super) fn new(mut dwarf: gimli::Dwarf<Reader<'a>>, indexed_ranges: bool) -> Units<'a> {
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
@@ -64,7 +67,7 @@ impl<'a> Units<'a> {
         let mut without_ranges = Vec::new();
         for (number, (_, header)) in (0..).zip(names.headers()) {
             let before = ranges.len();
-            if let Ok(unit) = dwarf.unit(header.clone())
+            if let Ok(unit) = dwarf.unit(*header)
                 && let Ok(mut covered) = dwarf.unit_ranges(&unit)
             {
                 while let Ok(Some(range)) = covered.next() {
@@ -196,7 +199,7 @@ impl<'a> Units<'a> {
         if self.variables.is_none() {
             let mut variables = Variables::new();
             for (number, (_, header)) in (0..).zip(self.names.headers()) {
-                if let Ok(unit) = self.dwarf.unit(header.clone()) {
+                if let Ok(unit) = self.dwarf.unit(*header) {
                     // What precedes a damaged DIE counts.
                     let _ = variables::read(&self.dwarf, &unit, number, &mut variables);
                 }
@@ -251,7 +254,7 @@ impl<'a> Units<'a> {
     }
 
     /// The next caller: the file and line of the call, and the function that contains it.
-    pub(super) fn next_caller(&mut self) -> Option<(Option<Arc<[u8]>>, u64, FunctionId)> {
+    pub(super) fn next_caller(&mut self) -> Option<Caller> {
         let id = self.innermost.take()?;
         let function = self.function(id)?;
         let (caller, file, line) = (function.caller?, function.call_file, function.call_line);

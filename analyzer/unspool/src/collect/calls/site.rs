@@ -133,7 +133,7 @@ impl Site {
                 let called = abi.call_number(registers);
                 let futex = |number| {
                     let mut numbers = abi.platform.system_call.futexes.iter();
-                    numbers.any(|futex| u64::from(*futex) == number)
+                    numbers.any(|futex| *futex == number)
                 };
                 (!any || called.is_some_and(futex)) && does_it(does, &self.args(abi, registers))
             }

@@ -228,7 +228,7 @@ impl Replay {
             ready: (0..self.threads.len() as u32).rev().collect(),
             end: 0.0,
         };
-        run.to_the_end();
+        run.run_to_end();
         run.end as u64
     }
 }
@@ -419,7 +419,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn to_the_end(&mut self) {
+    fn run_to_end(&mut self) {
         loop {
             while let Some(thread) = self.ready.pop() {
                 if self.go_on(thread) && thread as usize == self.replay.last.0 {

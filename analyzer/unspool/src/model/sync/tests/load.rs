@@ -23,7 +23,8 @@ fn long_hold(change: fn(&mut Header)) -> Model {
 
 #[test]
 fn durations_of_a_lossless_recording_prove_nothing() {
-    let cases: [(bool, fn(&mut Header)); 5] = [
+    type Change = fn(&mut Header);
+    let cases: [(bool, Change); 5] = [
         (false, |_| ()),
         (true, |header| header.waits_for_recorder = Some(true)),
         // Headers before 1.13 have the command line alone.
