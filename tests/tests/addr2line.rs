@@ -345,7 +345,7 @@ fn errors() -> Result<()> {
     ] {
         let run = process::run(ours()?.args(words), LIMIT)?;
         ensure!(run.code()? != 0, "{words:?} succeeded: {run}");
-        let text = run.stderr.clone();
+        let text = &run.stderr;
         ensure!(text.contains(expected), "{words:?}: {text}");
         ensure!(!text.contains("panicked"), "{words:?}: {text}");
     }
