@@ -98,8 +98,8 @@ pub(super) struct Found<'a> {
     pub(super) offset: u64,
 }
 
-/// A symbol table of one file, the headers of the file, and the number that each of its sections has
-/// in the first file.
+/// A symbol table of one file, the headers of the file, and the number that each of its sections
+/// has in the first file.
 pub(super) type Part<'a, 'f> = (
     &'a Tables,
     &'f [layout::Header],
