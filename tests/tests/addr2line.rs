@@ -36,7 +36,7 @@ const BUILDS: [(&str, &[&str]); 12] = [
     ("gcc-O2-static", &["g++", "-O2", "-g", "-static"]),
     ("gcc-O2-fixed", &["g++", "-O2", "-g", "-fno-pie", "-no-pie"]),
     ("gcc-O2-bare", &["g++", "-O2"]),
-    ("gcc-O2-stripped", &["g++", "-O2", "-s"]),
+    ("gcc-O2-stripped", &["g++", "-O2", "-s", "-rdynamic"]),
     ("clang-O2", &["clang++", "-O2", "-g"]),
     ("clang-O1-lines", &["clang++", "-O1", "-gline-tables-only"]),
     ("clang-O0", &["clang++", "-O0", "-g"]),
