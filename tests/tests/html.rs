@@ -180,11 +180,23 @@ fn numbers(browser: &mut Browser) -> Result<()> {
             times.remove("waits");
         }
     }
+    let path = wanted["critical_path"].as_object_mut();
+    let segments = path.and_then(|path| path.remove("segments"));
     opened(browser, &recorded.page, "")?;
     let names: Vec<&String> = wanted.as_object().context("an object")?.keys().collect();
     let seen = browser.run(REBUILD, json!([names]))?;
     let seen: Value = serde_json::from_str(seen.as_str().context("text")?)?;
     same("", &seen, &wanted)?;
+    let drawn = "
+        const {path} = window.unspool.rec;
+        return Array.from(path.thread, (thread, at) => [thread, path.from[at], path.from[at + 1]]);";
+    let segments = segments.as_ref().and_then(Value::as_array).into_iter();
+    let segments = segments.flatten().map(|segment| {
+        let field = |name: &str| segment[name].clone();
+        json!([field("thread"), field("from_ns"), field("to_ns")])
+    });
+    let drawn = browser.run(drawn, json!([]))?;
+    same("critical path", &drawn, &segments.collect())?;
     // Waits of single spans add up to the sums of each thread and of each object.
     let sums = "
         const {rec} = window.unspool;
