@@ -1,4 +1,4 @@
-// The states of a thread. `id` is the number in the data; views/html/states.rs writes it.
+// The states of a thread. `id` is the number in the data; views/states.rs has it.
 import {h} from './dom.js';
 
 /** All states, in the order in which a column of the timeline stacks them, from the bottom. */
