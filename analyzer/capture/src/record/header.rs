@@ -66,7 +66,8 @@ pub struct Target {
     /// The received documents of the target description.
     #[prost(message, repeated, tag = "3")]
     pub documents: Vec<Document>,
-    /// The registers in the order of the `g` packet, which define the bytes of a [`Snapshot`].
+    /// The registers in the order of the `g` packet, which define the bytes of a
+    /// [`Snapshot`](super::Snapshot).
     #[prost(message, repeated, tag = "4")]
     pub registers: Vec<RegisterLayout>,
     /// Process id; 0 = unknown.
@@ -78,7 +79,8 @@ pub struct Target {
     /// The target ran on the recording machine, so paths are this machine's paths.
     #[prost(bool, tag = "7")]
     pub local: bool,
-    /// The server reported every new thread and its creator ([`ThreadSeen::creator_tid`]).
+    /// The server reported every new thread and its creator
+    /// ([`creator_tid`](super::ThreadSeen::creator_tid)).
     #[prost(bool, tag = "8")]
     pub tells_creators: bool,
     /// Number of processors that the program could use; 0 = unknown.
