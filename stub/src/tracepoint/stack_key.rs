@@ -3,8 +3,9 @@
 //! Threads come to a tracepoint again and again by the same calls, and nearly all of a frame is the
 //! stack by which the client finds these calls. An unwinder follows return addresses, and stack
 //! addresses that were saved there. So two stacks at the same place with the same stack pointer
-//! have the same call path if all their words that may be such addresses are equal. A [`key`] is a
-//! hash over these words. Of stacks with equal keys only the first is sent.
+//! have the same call path if all their words that may be such addresses are equal. A
+//! [key](CodeMap::key) is a hash over these words. Of stacks with equal keys only the first is
+//! sent.
 //!
 //! The program's mappings, which the stub reads now and then ([`CodeMap`]), decide whether a word
 //! may be the address of code. An address in no known mapping counts as code.

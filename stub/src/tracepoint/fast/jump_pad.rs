@@ -391,7 +391,7 @@ impl JumpPads {
         (pc - start <= collector.code.len() as u64).then(|| start + collector.copy())
     }
 
-    /// Takes the waiting hits out of the pool. See [`Pool::drain`] for `told`.
+    /// Takes the waiting hits out of the pool. See [`Pool::filled`] for `told`.
     pub(crate) fn filled(&mut self, memory: &Memory, told: bool) -> Option<Filled> {
         let pool = self.pool.as_mut();
         pool.map(|pool| pool.filled(memory, told))
