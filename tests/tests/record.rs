@@ -298,7 +298,9 @@ fn ended_with_its_group() -> Result<()> {
     let recording = &report["recording"];
     let errors = report["errors"].as_array().context("errors")?;
     ensure!(errors.is_empty(), "{errors:#?}");
-    ensure!(recording["signal"] == 15, "{recording:#}");
+    // The recorder may end the program, by SIGINT, before the signal of `timeout` arrives.
+    let signal = &recording["signal"];
+    ensure!(*signal == 15 || *signal == 2, "{recording:#}");
     Ok(())
 }
 
