@@ -16,6 +16,8 @@ mod dwarf;
 mod scopes;
 mod variables;
 
+pub(crate) use dwarf::unit_headers;
+
 use dwarf::Reader;
 use scopes::Scopes;
 use variables::Variables;

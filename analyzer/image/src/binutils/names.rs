@@ -7,6 +7,7 @@ use gimli::{AttributeValue, UnitHeader, UnitOffset};
 
 use super::Reader;
 use super::functions::Name;
+use crate::locator::unit_headers;
 
 /// Maximum number of DIEs that a name may lead through.
 const DIE_LIMIT: usize = 100;
@@ -155,13 +156,7 @@ impl<'a> Names<'a> {
 
 impl<'a> File<'a> {
     fn new(dwarf: Arc<gimli::Dwarf<Reader<'a>>>) -> File<'a> {
-        let mut headers = Vec::new();
-        let mut units = dwarf.units();
-        while let Ok(Some(header)) = units.next() {
-            if let Some(offset) = header.debug_info_offset() {
-                headers.push((offset.0, header));
-            }
-        }
+        let headers = unit_headers(&dwarf);
         File {
             dwarf,
             headers,

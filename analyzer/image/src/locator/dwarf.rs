@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gimli::{EndianArcSlice, RunTimeEndian, SectionId};
+use gimli::{EndianArcSlice, RunTimeEndian, SectionId, UnitHeader};
 
 use super::scopes::Scopes;
 use super::variables::Variables;
@@ -11,6 +11,20 @@ use crate::Image;
 use crate::image::SharedBytes;
 
 pub(super) type Reader = EndianArcSlice<RunTimeEndian>;
+
+/// The headers of all units in `.debug_info`, each with its offset there, in ascending order.
+pub(crate) fn unit_headers<R: gimli::Reader<Offset = usize>>(
+    dwarf: &gimli::Dwarf<R>,
+) -> Vec<(usize, UnitHeader<R>)> {
+    let mut headers = Vec::new();
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        if let Some(offset) = header.debug_info_offset() {
+            headers.push((offset.0, header));
+        }
+    }
+    headers
+}
 
 /// Loads the sections. `None` if the image has no DWARF.
 pub(super) fn load(image: &Image) -> Result<Option<Dwarf>, gimli::Error> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, DwTag, Reader as _, UnitHeader, UnitOffset};
 
-use super::dwarf::Reader;
+use super::dwarf::{Reader, unit_headers};
 use crate::demangle::function_name;
 
 /// Maximum number of references and scopes that a name may lead through.
@@ -175,17 +175,10 @@ impl Scopes {
 
 impl File {
     fn new(dwarf: &Arc<gimli::Dwarf<Reader>>, is_supplementary: bool) -> File {
-        let mut headers = Vec::new();
-        let mut units = dwarf.units();
-        while let Ok(Some(header)) = units.next() {
-            if let Some(offset) = header.debug_info_offset() {
-                headers.push((offset.0, header));
-            }
-        }
         File {
             dwarf: dwarf.clone(),
             is_supplementary,
-            headers,
+            headers: unit_headers(dwarf),
             units: HashMap::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -128,17 +128,9 @@ impl Cmd {
                 }
                 return Ok(());
             }
-            let mut input = io::BufReader::with_capacity(64 << 10, io::stdin().lock());
-            let mut line = Vec::new();
-            while input.read_until(b'\n', &mut line)? > 0 {
-                lookup.write(&String::from_utf8_lossy(&line), out)?;
-                line.clear();
-                // A program that sends one address at a time waits for its answer.
-                if input.buffer().is_empty() {
-                    out.flush()?;
-                }
-            }
-            Ok(())
+            terminal::answer_lines(u64::MAX, out, |line, out| {
+                lookup.write(&String::from_utf8_lossy(line), out)
+            })
         })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,6 +1,6 @@
 //! `unspool symbolize`: a text with functions and lines instead of offsets.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -56,17 +56,7 @@ impl Cmd {
             frames: Frames::new(),
         };
         terminal::to_stdout(|out| {
-            let mut input = io::BufReader::with_capacity(64 << 10, io::stdin().lock());
-            let mut line = Vec::new();
-            while (&mut input).take(MAX_LINE).read_until(b'\n', &mut line)? > 0 {
-                lookup.write(&line, out)?;
-                line.clear();
-                // A reader that follows a log sees each line at once.
-                if input.buffer().is_empty() {
-                    out.flush()?;
-                }
-            }
-            Ok(())
+            terminal::answer_lines(MAX_LINE, out, |line, out| lookup.write(line, out))
         })?;
         Ok(ExitCode::SUCCESS)
     }

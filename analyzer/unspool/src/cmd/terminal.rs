@@ -1,6 +1,6 @@
 //! The output of commands: style of the terminal, closed pipes, error messages.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 
 use terminal_size::{Height, Width};
 
@@ -52,6 +52,26 @@ pub(super) fn to_stdout(
             Ok(())
         }
     }
+}
+
+/// Answers each line of standard input on `out`. Lines longer than `max_line` bytes come in parts.
+///
+/// A program that sends one line at a time, or follows a log, gets each answer at once.
+pub(super) fn answer_lines(
+    max_line: u64,
+    out: &mut dyn Write,
+    mut answer: impl FnMut(&[u8], &mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut input = io::BufReader::with_capacity(64 << 10, io::stdin().lock());
+    let mut line = Vec::new();
+    while (&mut input).take(max_line).read_until(b'\n', &mut line)? > 0 {
+        answer(&line, out)?;
+        line.clear();
+        if input.buffer().is_empty() {
+            out.flush()?;
+        }
+    }
+    Ok(())
 }
 
 fn style(terminal: bool, size: Option<(Width, Height)>) -> Style {
