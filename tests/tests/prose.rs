@@ -15,7 +15,7 @@ const MAX_SENTENCE_WORDS: usize = 35;
 const USER_DOCUMENTS: [(&str, usize); 2] = [("README.md", 120), ("docs/guide/", 150)];
 const MAX_CHANGELOG_SECTION_LINES: usize = 60;
 
-/// Maximum number of passive reports ("it is told") in 1,000 words of comments.
+/// Maximum number of reports in the passive voice in 1,000 words of comments.
 const MAX_PASSIVE_REPORTS: f64 = 0.3;
 
 /// Openings of doc comments that describe an item by a question.
