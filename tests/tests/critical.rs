@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use unspool_tests::{process, report, waiting, workspace};
+use unspool_tests::{process, report, trial, waiting, workspace};
 
 const C: &[&str] = &["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
 const LIMIT: Duration = Duration::from_secs(120);
@@ -99,7 +99,7 @@ const CASES: &[Case] = &[
 pub(crate) fn trials() -> Vec<Trial> {
     let trials = CASES
         .iter()
-        .map(|case| crate::trial(format!("critical::{}", case.name), move || found_in(case)));
+        .map(|case| trial::alone(format!("critical::{}", case.name), move || found_in(case)));
     trials.collect()
 }
 

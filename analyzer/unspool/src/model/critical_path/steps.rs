@@ -230,22 +230,21 @@ impl Resolve<'_> {
     }
 
     fn end(&self, next: Option<&Interval>, blocked: &Interval, wait: Option<&WaitSpan>) -> End {
-        let by_call = || match wait {
-            Some(wait) => wait.waker.map_or(End::NotKnown, End::By),
-            None => End::Device,
-        };
-        let Some(next) = next else {
-            return End::NotKnown;
-        };
-        match next.state {
-            RunState::Woken { waker: None } => End::Device,
-            RunState::Woken { waker: Some(tid) } => match self.thread(tid, blocked.to_ns) {
+        match next.map(|next| next.state) {
+            None => End::NotKnown,
+            Some(RunState::Woken { waker: None }) => End::Device,
+            Some(RunState::Woken { waker: Some(tid) }) => match self.thread(tid, blocked.to_ns) {
                 Some(waker) => End::By(waker),
                 None if self.recorder == Some(tid) => End::Recorder,
                 None => End::Outside,
             },
-            _ if self.facts.schedule.has_wakers => End::NotKnown,
-            _ => by_call(),
+            // Without a record of the wake-up, the recorded call tells the waker. Threads' wake-ups
+            // are recorded if any are, but those by interrupts may not be: kernels leave them out
+            // when an idle processor handles the interrupt.
+            Some(_) => match wait {
+                Some(wait) => wait.waker.map_or(End::NotKnown, End::By),
+                None => End::Device,
+            },
         }
     }
 }

@@ -239,6 +239,12 @@ fn without_wakers_the_recorded_wakes_serve() {
         [(0, 0, Running), (1, 80, Running), (0, 500, Running)]
     );
     assert_eq!(built.path().basis, Basis::Futexes);
+    // The same where other wake-ups were recorded: kernels leave out some.
+    built.schedule.has_wakers = true;
+    assert_eq!(built.walked()[1], (1, 80, Running));
+    let join = std::mem::take(&mut built.waits);
+    assert_eq!(built.walked()[1], (0, 100, Blocked));
+    (built.waits, built.schedule.has_wakers) = (join, false);
     // The waker may be unknown.
     built.waits[0].waker = None;
     assert_eq!(built.walked()[1], (0, 100, Unknown));
