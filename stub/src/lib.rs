@@ -42,6 +42,8 @@ use std::process::ExitCode;
 /// The program's name in messages.
 const NAME: &str = "unspool-stub";
 
+pub use schedule::prepare as prepare_schedule;
+
 /// Runs the server with the arguments after the program's name, until there is nothing left to
 /// serve.
 ///

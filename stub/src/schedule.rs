@@ -35,8 +35,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
-/// Stack size of the thread that closes the events, in bytes.
-const CLOSING_STACK: usize = 64 << 10;
+/// Stack size of the threads that open and close events, in bytes.
+const SMALL_STACK: usize = 64 << 10;
 /// Maximum number of times that the thread list is read to find new threads.
 const MAX_LISTINGS: usize = 16;
 
@@ -55,6 +55,17 @@ pub(crate) struct Schedule {
     drained: Instant,
     /// The last drain left records behind.
     unfinished: bool,
+}
+
+/// Prepares the kernel for a recording that begins within a second, and does not wait for that.
+///
+/// The first event of the system that needs context switches takes the kernel up to 30 ms, because
+/// every processor has to take note. It stays prepared for a second after the last one is closed
+/// (Linux, kernel/events/core.c, `account_event`).
+pub fn prepare() {
+    const OWN_THREAD: Tid = Tid(0);
+    let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
+    drop(thread.spawn(|| drop(perf::open_schedule(OWN_THREAD, 0, false, 0))));
 }
 
 impl Schedule {
@@ -210,7 +221,7 @@ impl Drop for Schedule {
         let events = std::mem::take(&mut self.events);
         let close = || drop((sources, events));
         // Where no thread can be created, the closure is dropped here, and closes them.
-        let thread = std::thread::Builder::new().stack_size(CLOSING_STACK);
+        let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
         drop(thread.spawn(close));
     }
 }

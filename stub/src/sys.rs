@@ -12,6 +12,7 @@ pub(crate) mod maps;
 pub(crate) mod memfd;
 pub(crate) mod memory;
 pub(crate) mod perf;
+pub(crate) mod proc_file;
 pub(crate) mod ptrace;
 pub(crate) mod scheduling;
 pub(crate) mod signals;

@@ -32,6 +32,8 @@ const DT_SONAME: u64 = 14;
 const DT_DEBUG: u64 = 21;
 const DT_FLAGS_1: u64 = 0x6fff_fffb;
 const DF_1_PIE: u64 = 0x0800_0000;
+/// Maximum length of a string with its NUL, in bytes.
+const MAX_STRING: u64 = 4096;
 
 impl Dynamic {
     pub(crate) fn read(file: &File) -> (Dynamic, Vec<String>) {
@@ -55,12 +57,14 @@ impl Dynamic {
                 .find(|(tag, _)| *tag == wanted)
                 .map(|(_, v)| *v)
         };
-        let strings = match (value(DT_STRTAB), value(DT_STRSZ)) {
-            (Some(svma), Some(size)) => file.bytes_at(svma, size).unwrap_or(&[]),
-            _ => &[],
+        // Not the whole table: it may have megabytes.
+        let text_at = |offset: u64| {
+            let left = value(DT_STRSZ)?.checked_sub(offset)?;
+            let svma = value(DT_STRTAB)?.checked_add(offset)?;
+            string_at(file.bytes_at(svma, left.min(MAX_STRING))?, 0)
         };
         let mut string = |offset: u64| {
-            let text = string_at(strings, offset).filter(|text| text.len() < 4096);
+            let text = text_at(offset);
             if text.is_none() {
                 notes.push(format!(
                     "the dynamic section names a string at {offset:#x} that is not in the file"

@@ -64,12 +64,16 @@ pub use wanted::Wanted;
 /// Records until the program ends, the user stops the recording or the server is gone. Calls `open`
 /// only after the program has started, so a failed start overwrites no file.
 ///
-/// # Errors Returns errors that prevent a recording from beginning. Later errors are
+/// # Errors
+/// Returns errors that prevent a recording from beginning. Later errors are
 /// [`Outcome::failure`], because by then a capture exists.
 pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Result<Outcome, Error> {
     if let Source::Launch { program, .. } = &options.source {
         calls::check(&launch::find(program)?, &options.calls)?;
     }
     let attached = options.source.attached();
+    if !matches!(options.source, Source::Connect { .. }) {
+        unspool_stub::prepare_schedule();
+    }
     event_loop::record(options, open).map_err(|error| launch::unless_ended(attached, error))
 }

@@ -41,9 +41,18 @@ pub(super) fn find(maps: &str, memory: &Memory) -> Vec<Range<u64>> {
 
 /// The ends of the executable segments of the image with its header at `head`.
 fn text_ends(memory: &Memory, head: u64) -> Vec<u64> {
+    // The program headers follow the file's header, so one read almost always gets both.
+    let mut first = [0; 1024];
+    let length = memory.read(head, &mut first).unwrap_or(0);
     let field = |at: u64, size: usize| -> Option<u64> {
         let mut bytes = [0; 8];
-        (memory.read(at, &mut bytes[..size]).ok()? == size).then_some(u64::from_le_bytes(bytes))
+        let bytes_at = usize::try_from(at.checked_sub(head)?).ok()?;
+        match first[..length].get(bytes_at..bytes_at + size) {
+            Some(read) => bytes[..size].copy_from_slice(read),
+            None if memory.read(at, &mut bytes[..size]).ok()? == size => {}
+            None => return None,
+        }
+        Some(u64::from_le_bytes(bytes))
     };
     let wide = size_of::<Word>() == 8;
     let word = size_of::<Word>();

@@ -1,5 +1,6 @@
 //! The auxiliary vector, which the kernel passes to a program at its start.
 
+use super::memory::number;
 use super::process::Process;
 use crate::arch::Word;
 
@@ -17,14 +18,9 @@ impl Process {
     /// The value of one entry.
     pub(crate) fn auxv_entry(&self, kind: u64) -> Option<u64> {
         const WORD: usize = size_of::<Word>();
-        let word = |bytes: &[u8]| {
-            let mut wide = [0; 8];
-            wide[..WORD].copy_from_slice(bytes);
-            u64::from_le_bytes(wide)
-        };
         self.auxv()
             .chunks_exact(2 * WORD)
-            .map(|pair| (word(&pair[..WORD]), word(&pair[WORD..])))
+            .map(|pair| (number(&pair[..WORD]), number(&pair[WORD..])))
             .find(|(key, _)| *key == kind)
             .map(|(_, value)| value)
     }

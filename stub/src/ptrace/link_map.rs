@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 
 use super::auxv::{AT_PHDR, AT_PHNUM};
+use super::memory::number;
 use super::process::Process;
 use crate::arch::Word;
 
@@ -48,6 +49,10 @@ const PT_DYNAMIC: u64 = 2;
 const PT_PHDR: u64 = 6;
 const DT_DEBUG: u64 = 21;
 const PATH_MAX: usize = 4096;
+/// Upper limit of the entries of a dynamic section.
+const MAX_ENTRIES: usize = 4096;
+/// Upper limit of the program headers.
+const MAX_HEADERS: usize = 1024;
 /// Maximum length of the list. A longer list is damaged.
 const MAX_LIBRARIES: usize = 65_536;
 
@@ -107,10 +112,7 @@ impl Process {
         let mut entry = head;
         while entry != 0 && seen.len() < MAX_LIBRARIES && seen.insert(entry) {
             // link_map: addr bias; char *name; dyn *ld; link_map *next, *prev.
-            let field = |index: u64| self.read_number(entry + index * WORD, WORD as usize);
-            let (Some(bias), Some(name), Some(dynamic), Some(next)) =
-                (field(0), field(1), field(2), field(3))
-            else {
+            let Some([bias, name, dynamic, next]) = self.read_words(entry) else {
                 break;
             };
             if libraries.main.is_none() {
@@ -138,18 +140,16 @@ impl Process {
             Some((None, _)) => return Debug::Never,
             None => return Debug::NotYet,
         };
-        for index in 0..(size / (2 * WORD)).min(4096) {
-            let entry = start + index * 2 * WORD;
-            match self.read_number(entry, WORD as usize) {
-                Some(0) => return Debug::Never,
-                Some(DT_DEBUG) => {
-                    return match self.read_number(entry + WORD, WORD as usize) {
-                        None | Some(0) => Debug::NotYet,
-                        Some(at) => Debug::At(at),
-                    };
-                }
-                Some(_) => {}
-                None => break,
+        let entry = 2 * WORD as usize;
+        let size = (size as usize).min(MAX_ENTRIES * entry);
+        let section = self.read_bytes(start, size).unwrap_or_default();
+        for pair in section.chunks_exact(entry) {
+            let (tag, value) = pair.split_at(WORD as usize);
+            match (number(tag), number(value)) {
+                (0, _) => return Debug::Never,
+                (DT_DEBUG, 0) => return Debug::NotYet,
+                (DT_DEBUG, at) => return Debug::At(at),
+                _ => {}
             }
         }
         Debug::NotYet
@@ -163,16 +163,14 @@ impl Process {
         // Elf64_Phdr: type 0, vaddr 16, memsz 40, size 56; Elf32_Phdr: type 0, vaddr 8, memsz 20,
         // size 32.
         let (vaddr, memsz, size) = if WORD == 8 { (16, 40, 56) } else { (8, 20, 32) };
+        let count = usize::try_from(count).ok()?.min(MAX_HEADERS);
         let mut bias = None;
         let mut dynamic = None;
-        for index in 0..count.min(1024) {
-            let header = headers + index * size;
-            let address = self.read_number(header + vaddr, WORD as usize)?;
-            match self.read_number(header, 4)? {
-                PT_PHDR => bias = Some(headers.wrapping_sub(address)),
-                PT_DYNAMIC => {
-                    dynamic = Some((address, self.read_number(header + memsz, WORD as usize)?));
-                }
+        for header in self.read_bytes(headers, count * size)?.chunks_exact(size) {
+            let word = |at: usize| number(&header[at..at + WORD as usize]);
+            match number(&header[..4]) {
+                PT_PHDR => bias = Some(headers.wrapping_sub(word(vaddr))),
+                PT_DYNAMIC => dynamic = Some((word(vaddr), word(memsz))),
                 _ => {}
             }
         }

@@ -2,17 +2,16 @@
 //! reported them.
 
 use std::collections::VecDeque;
-use std::io::Read;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
-use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::Status;
+use crate::sys::{Tid, proc_file};
 
 use super::action::Action;
 use super::fork::Children;
@@ -163,11 +162,7 @@ impl Process {
 
     /// Reads a file of the process's directory in `/proc`. Empty if it cannot be read.
     pub(crate) fn read_proc(&self, name: &str) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        if let Ok(mut file) = std::fs::File::open(format!("/proc/{}/{name}", self.any_task())) {
-            let _ = file.read_to_end(&mut bytes);
-        }
-        bytes
+        proc_file::read(format!("/proc/{}/{name}", self.any_task()))
     }
 
     /// A thread whose memory still exists. An exited first thread has none.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Tid;
+use super::{Tid, proc_file};
 
 /// The name of the first thread's stack.
 pub(crate) const FIRST_STACK: &str = "[stack]";
@@ -23,7 +23,7 @@ pub(crate) struct Mapping<'a> {
 /// Reads the file. Empty if the process or its first thread has ended.
 pub(crate) fn read(process: Tid) -> String {
     // File names may contain any bytes.
-    let bytes = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let bytes = proc_file::read(format!("/proc/{process}/maps"));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -314,6 +314,9 @@ impl Calls {
 
 /// Fails if the patterns name too many functions of the program's own file, before it is started.
 pub(super) fn check(program: &Path, wanted: &Instrumented) -> Result<(), Error> {
+    if wanted.functions.is_empty() {
+        return Ok(());
+    }
     let Ok(image) = Image::open(program) else {
         return Ok(());
     };

@@ -29,7 +29,8 @@ impl Inspection {
     /// Reads all threads. With our own stub the program runs on at once, with other servers after
     /// the inspection.
     ///
-    /// # Errors Returns errors that prevent the inspection. Notes threads that cannot be read.
+    /// # Errors
+    /// Returns errors that prevent the inspection. Notes threads that cannot be read.
     pub fn begin(options: Options) -> Result<Self, Error> {
         let attached = options.source.attached();
         Self::open(options).map_err(|error| launch::unless_ended(attached, error))
@@ -74,7 +75,8 @@ impl Inspection {
 
     /// Detaches from the program. Dropping waits for a server that was started for this inspection.
     ///
-    /// # Errors Returns an error if the server does not detach.
+    /// # Errors
+    /// Returns an error if the server does not detach.
     pub fn finish(&mut self) -> Result<(), Error> {
         Ok(self.session.client.detach()?)
     }

@@ -164,10 +164,19 @@ impl Modules {
     /// True if `avma` belongs to libstdc++'s start routine, which may be linked into the program.
     /// libstdc++ begins all threads there.
     pub(super) fn begins_cxx_threads(&self, avma: u64) -> bool {
-        let path = self.at(avma).map_or("", |mapped| &mapped.path);
-        let name = path.rsplit('/').next().unwrap_or(path);
-        name.starts_with("libstdc++.so")
-            || self.function_at(avma).as_deref() == Some("execute_native_thread_routine")
+        const LIBRARY: &str = "libstdc++.so";
+        let Some(mapped) = self.at(avma) else {
+            return false;
+        };
+        let name = mapped.path.rsplit('/').next().unwrap_or(&mapped.path);
+        if name.starts_with(LIBRARY) {
+            return true;
+        }
+        // The symbols of a large program take long to read, so ask its short list of libraries.
+        let image = mapped.image.as_ref();
+        let mut needed = image.map_or(&[][..], |image| &image.dynamic().needed).iter();
+        !needed.any(|needed| needed.starts_with(LIBRARY))
+            && self.function_at(avma).as_deref() == Some("execute_native_thread_routine")
     }
 
     /// Adds a module: finds its file, checks it against the mapped memory, compiles its unwind

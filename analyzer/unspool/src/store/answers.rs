@@ -37,7 +37,8 @@ pub(super) fn read<T: DeserializeOwned>(cache: &Cache, name: &str) -> Option<T> 
 
 /// Writes a file atomically.
 ///
-/// # Errors Returns an error if the file cannot be written.
+/// # Errors
+/// Returns an error if the file cannot be written.
 pub(super) fn write<T: Serialize>(cache: &Cache, name: &str, answers: &T) -> std::io::Result<()> {
     let text = serde_json::to_vec(answers)?;
     let head = head(&text) + "\n";

@@ -150,7 +150,8 @@ impl Places {
 
     /// Keeps all answers so far. Does nothing if they are kept already.
     ///
-    /// # Errors Returns an error if the file cannot be written.
+    /// # Errors
+    /// Returns an error if the file cannot be written.
     pub fn keep(&self) -> std::io::Result<()> {
         let mut known = self.known();
         let (Some((cache, name)), true) = (self.kept(), known.news) else {

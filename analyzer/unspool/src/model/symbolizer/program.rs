@@ -42,7 +42,11 @@ impl Symbolizer {
                 }
                 continue;
             };
-            let bytes = image.bytes();
+            let constants = image.section(".rodata");
+            let bytes = match &constants {
+                Some(section) => &section.data,
+                None => image.bytes(),
+            };
             if let Some(at) = memmem::find(bytes, b"GNU C Library (") {
                 let text = bytes
                     .get(at..(at + 200).min(bytes.len()))

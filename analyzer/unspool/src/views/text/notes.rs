@@ -55,7 +55,8 @@ pub(super) fn all_but_errors(page: &mut Page<'_>, model: &Model) -> io::Result<(
 /// Writes all notes of a recording, for `report --notes`.
 /// Writes all notes of a recording, for `report --notes`.
 ///
-/// # Errors Returns an error if `out` cannot be written.
+/// # Errors
+/// Returns an error if `out` cannot be written.
 pub fn write(model: &Model, out: &mut dyn io::Write, style: &Style) -> io::Result<()> {
     let page = &mut Page::new(out, style);
     if model.notes.is_empty() {
