@@ -35,8 +35,8 @@ pub use backtrace::{Backtrace, NamedFrame, Place};
 pub use critical_path::CriticalPath;
 use critical_path::Functions;
 pub use finding::{
-    Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, ObjectName,
-    Shows,
+    Act, Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait,
+    KernelWait, ObjectName, OrderRisk, OrderStep, Shows, TimeDoubt,
 };
 pub use identity::Key;
 pub use inspection::{Holder, Inspection, State, Wait};

@@ -14,7 +14,7 @@ pub mod table;
 pub mod text;
 
 mod container_growth;
-mod finding_text;
+pub(crate) mod finding_text;
 mod groups;
 mod names;
 mod same_identity;

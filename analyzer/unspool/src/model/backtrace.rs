@@ -48,7 +48,7 @@ impl Place {
 
     /// True for the internals of synchronization primitives, in the C library or the language's
     /// library.
-    pub(super) fn is_within(&self) -> bool {
+    pub(crate) fn is_within(&self) -> bool {
         self.is_low() || self.function.as_deref().is_some_and(is_inner)
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::backtrace::Backtrace;
 use super::calls::PathId;
 use super::critical_path::Bottleneck;
+use super::sync::{ObjectIndex, UseIndex};
 use super::thread::ThreadIndex;
 use crate::primitives::Kind;
 
@@ -147,8 +148,46 @@ pub enum Shows {
         /// It has ended without releasing it.
         ended: bool,
     },
-    /// A clause without the thread, e.g. `waited for mutex queue_lock`.
-    Clause(String),
+    /// What the thread did with an object of the recording.
+    Act {
+        /// What it did.
+        act: Act,
+        /// The object.
+        object: ObjectIndex,
+    },
+    /// The thread created this thread.
+    Creates(ThreadIndex),
+    /// The thread was created here.
+    Created,
+    /// The thread has the longest part of the critical path.
+    LongestPart,
+}
+
+/// What a thread did with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// It waited for it.
+    WaitedFor,
+    /// It took it.
+    Took,
+    /// It had taken it before.
+    HadTaken,
+    /// It took it and held it for this time, nanoseconds.
+    TookFor(u64),
+    /// It released it.
+    GaveUp,
+    /// It released it after this time, nanoseconds.
+    GaveUpAfter(u64),
+    /// It takes it, each time.
+    Takes,
+    /// It takes it while it holds this other object.
+    TakesWhile(ObjectIndex),
+    /// It unlocks it.
+    Unlocks,
+    /// It ends its life.
+    Destroys,
+    /// It signals it.
+    Signals,
 }
 
 /// The object that a thread waits for.
@@ -185,14 +224,6 @@ pub struct Finding {
 
 #[cfg(test)]
 impl Finding {
-    /// The sentences of a finding whose facts are not data yet.
-    pub(crate) fn sentences(&self) -> &str {
-        match &self.facts {
-            Facts::Sentences(text) => text,
-            other => panic!("facts, no sentences: {other:?}"),
-        }
-    }
-
     /// The facts of a hang.
     pub(crate) fn hang(&self) -> &Hang {
         match &self.facts {
@@ -209,8 +240,124 @@ pub enum Facts {
     Hang(Hang),
     /// What limits the run.
     Bottleneck(Bottleneck),
-    /// Whole sentences, of findings whose facts are not data yet.
-    Sentences(String),
+    /// The longest hold of an object, for which others waited.
+    LongHold {
+        /// The object.
+        object: ObjectIndex,
+        /// The longest wait of the holder in the kernel meanwhile.
+        kernel: Option<KernelWait>,
+        /// The reason why the times are not certain.
+        doubt: Option<TimeDoubt>,
+    },
+    /// Threads queue up at an object.
+    Convoy {
+        /// The object.
+        object: ObjectIndex,
+        /// The reason why the times are not certain.
+        doubt: Option<TimeDoubt>,
+    },
+    /// Threads wait for an object.
+    Contention {
+        /// The object.
+        object: ObjectIndex,
+        /// The reason why the times are not certain.
+        doubt: Option<TimeDoubt>,
+    },
+    /// Locks are taken in orders that form a circle.
+    LockOrder {
+        /// The steps; each takes the object that the next one holds.
+        steps: Vec<OrderStep>,
+        /// Whether the threads can wait for each other forever.
+        risk: OrderRisk,
+    },
+    /// An object is unlocked or destroyed when it must not be.
+    Misuse {
+        /// The thread that does it.
+        thread: ThreadIndex,
+        /// The call.
+        used: UseIndex,
+        /// The object.
+        object: ObjectIndex,
+        /// How often it happened.
+        count: u64,
+        /// The thread that held the object, and where it had taken it.
+        holder: Option<(ThreadIndex, UseIndex)>,
+    },
+    /// A condition is signalled by threads that had not locked its mutex.
+    UnlockedSignal {
+        /// The condition.
+        condition: ObjectIndex,
+        /// The mutex with which others wait for it.
+        mutex: ObjectIndex,
+        /// Number of signals without the mutex.
+        without: u64,
+        /// Number of all signals.
+        all: u64,
+        /// One of the threads, and its call.
+        example: (ThreadIndex, UseIndex),
+    },
+    /// The finding's threads ended without being joined.
+    Unjoined {
+        /// The program has ended, so that no thread can join them any more.
+        ended: bool,
+    },
+    /// The finding's threads lived only briefly.
+    Churn {
+        /// The median of their lives, nanoseconds.
+        median_ns: u64,
+    },
+}
+
+/// A wait in the kernel during a hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelWait {
+    /// Name of the system call. None for a page fault.
+    pub call: Option<&'static str>,
+    /// The object at whose futex word it waited.
+    pub object: Option<ObjectIndex>,
+    /// The file behind its descriptor. Empty if it has none.
+    pub file: String,
+    /// The stack of the wait.
+    pub stack: Arc<Backtrace>,
+    /// Length, nanoseconds.
+    pub ns: u64,
+}
+
+/// A reason why recorded times do not describe the program alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeDoubt {
+    /// The program may have waited for its recorder.
+    WaitedForRecorder,
+    /// The recorder delayed threads much of the time.
+    Overloaded,
+}
+
+/// One step of a circle of lock orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderStep {
+    /// The thread that does it.
+    pub thread: ThreadIndex,
+    /// The object that it holds.
+    pub holds: ObjectIndex,
+    /// The object that it takes.
+    pub takes: ObjectIndex,
+    /// The call that takes it.
+    pub taken: UseIndex,
+    /// How often it happened.
+    pub count: u64,
+}
+
+/// Whether threads that take locks in a circle can wait for each other forever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderRisk {
+    /// They can.
+    Proved,
+    /// They can if this semaphore lets enough of them in at the same time.
+    Seats(ObjectIndex),
+    /// They can if no missing event says otherwise.
+    EventsMissing,
+    /// In this recording no two threads could take the steps at the same time.
+    Apart,
 }
 
 /// Threads that cannot continue, and the reason.

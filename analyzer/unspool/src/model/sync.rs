@@ -202,7 +202,7 @@ pub(super) fn analyse(
     );
     let functions = replay.take_functions(&calls);
     let threads = times(model, &replay);
-    let words = findings::Words {
+    let basis = findings::Basis {
         model,
         objects: &replay.objects.objects,
         uses: &replay.objects.uses,
@@ -218,9 +218,9 @@ pub(super) fn analyse(
         is_overloaded: late_ns > (end_ns / OVERLOAD_DIVISOR).max(MAX_PLANTING_NS),
         clock_is_sound: replay.jump_ns < MIN_JUMP_NS,
     };
-    let findings = words.all(&replay, joins_are_seen(records));
-    let final_waits = final_waits::of(&words, &replay);
-    drop(words);
+    let findings = basis.all(&replay, joins_are_seen(records));
+    let final_waits = final_waits::of(&basis, &replay);
+    drop(basis);
     let processors = Processors::of(records, model, &window);
     let concurrency = concurrency::of(
         model,

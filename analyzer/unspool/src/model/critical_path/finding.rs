@@ -6,7 +6,7 @@ use super::{Item, Segment};
 use crate::model::Model;
 use crate::model::backtrace::Backtrace;
 use crate::model::calls::PathId;
-use crate::model::finding::{Evidence, Facts, Finding, FindingKind, ObjectName, Shows};
+use crate::model::finding::{Act, Evidence, Facts, Finding, FindingKind, ObjectName, Shows};
 use crate::model::thread::{Creation, ThreadIndex};
 
 /// The finding about what limits the run, with the stacks of who waits and of who is waited for.
@@ -25,11 +25,11 @@ pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
         facts: Facts::Bottleneck(limit),
         evidence: Vec::new(),
     };
-    let mut shows = |thread: ThreadIndex, clause: String, stack: Option<Arc<Backtrace>>| {
+    let mut shows = |thread: ThreadIndex, shows: Shows, stack: Option<Arc<Backtrace>>| {
         finding.threads.push(thread);
         finding.evidence.push(Evidence {
             thread,
-            shows: Shows::Clause(clause),
+            shows,
             stack: stack.filter(|stack| !stack.frames.is_empty()),
         });
     };
@@ -45,11 +45,12 @@ pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
         .max_by_key(|s| s.length_ns());
     if let Some(longest) = longest {
         let creation = model.thread(longest.thread).map(|thread| &thread.creation);
-        let (clause, stack) = match creation {
-            Some(Creation::Seen { stack, .. }) => ("was created here", Some(stack.clone())),
-            _ => ("has the longest part of the critical path", None),
-        };
-        shows(longest.thread, clause.to_owned(), stack);
+        match creation {
+            Some(Creation::Seen { stack, .. }) => {
+                shows(longest.thread, Shows::Created, Some(stack.clone()));
+            }
+            _ => shows(longest.thread, Shows::LongestPart, None),
+        }
     }
     if let Item::Lock(lock) = limit.item {
         let object = model.sync.object(lock);
@@ -61,13 +62,14 @@ pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
         if let Some(worst) = object.contention.first() {
             let (waiter, holder) = worst.longest;
             let waited = stack(model.sync.used(worst.waiter).path);
-            shows(waiter, format!("waited for {name}"), waited);
+            let did = |act| Shows::Act { act, object: lock };
+            shows(waiter, did(Act::WaitedFor), waited);
             let taken = worst.holder.map(|taken| model.sync.used(taken).path);
-            let clause = match taken {
-                Some(_) => format!("took {name}"),
-                None => format!("gave up {name}"),
+            let act = match taken {
+                Some(_) => Act::Took,
+                None => Act::GaveUp,
             };
-            shows(holder, clause, taken.or(worst.ended).and_then(stack));
+            shows(holder, did(act), taken.or(worst.ended).and_then(stack));
         }
         finding.objects.push(name);
     }

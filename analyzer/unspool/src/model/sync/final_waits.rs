@@ -2,7 +2,7 @@
 //!
 //! Only the replay knows the holders at the end. The wait graph draws the conclusions.
 
-use super::findings::Words;
+use super::findings::Basis;
 use super::holds::Held;
 use super::misuse::StillWaiting;
 use super::objects::{Object, ObjectIndex, UseIndex};
@@ -55,11 +55,11 @@ pub(in crate::model) fn is_alive(recording: &crate::model::Recording, thread: &T
 
 /// Returns one wait per thread. Of nested calls it takes the outermost, which says what the thread
 /// waits for.
-pub(super) fn of(words: &Words<'_>, replay: &Replay<'_>) -> Vec<FinalWait> {
+pub(super) fn of(basis: &Basis<'_>, replay: &Replay<'_>) -> Vec<FinalWait> {
     let mut all = replay.misuse.still.clone();
     all.sort_by_key(|waiting| (waiting.thread, waiting.since_ns));
     all.dedup_by_key(|waiting| waiting.thread);
-    let end_ns = words.model.recording.duration_ns;
+    let end_ns = basis.model.recording.duration_ns;
     let waits = all.iter().map(|waiting| FinalWait {
         thread: waiting.thread,
         object: waiting.object,
@@ -67,20 +67,20 @@ pub(super) fn of(words: &Words<'_>, replay: &Replay<'_>) -> Vec<FinalWait> {
         ns: end_ns.saturating_sub(waiting.since_ns),
         timed: waiting.timed,
         sure: waiting.sure,
-        holders: holders(words, replay, waiting),
-        users: users(words, &words.objects[waiting.object.0]),
+        holders: holders(basis, replay, waiting),
+        users: users(basis, &basis.objects[waiting.object.0]),
     });
     waits.collect()
 }
 
-fn holders(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Vec<FinalHolder> {
-    let object = &words.objects[waiting.object.0];
-    let sure = waiting.sure && !waiting.timed && words.lossless();
-    let ns = (words.model.recording.duration_ns).saturating_sub(waiting.since_ns);
+fn holders(basis: &Basis<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Vec<FinalHolder> {
+    let object = &basis.objects[waiting.object.0];
+    let sure = waiting.sure && !waiting.timed && basis.lossless();
+    let ns = (basis.model.recording.duration_ns).saturating_sub(waiting.since_ns);
     match waiting.operation {
         Operation::Join => {
-            let threads = &words.model.threads;
-            let alive = |thread: &Thread| is_alive(&words.model.recording, thread);
+            let threads = &basis.model.threads;
+            let alive = |thread: &Thread| is_alive(&basis.model.recording, thread);
             let joined = |thread: &Thread| thread.joiner == Some(waiting.thread) && alive(thread);
             let called = threads.iter().position(joined).map(ThreadIndex);
             let there = |joined: &ThreadIndex| threads.get(joined.0).is_some_and(alive);
@@ -102,7 +102,7 @@ fn holders(words: &Words<'_>, replay: &Replay<'_>, waiting: &StillWaiting) -> Ve
                 }];
             }
             // Rather miss a deadlock than report one from holds that ended unseen.
-            if !words.model.recording.is_certain_between_gaps() {
+            if !basis.model.recording.is_certain_between_gaps() {
                 return Vec::new();
             }
             let shared = waiting.operation == Operation::ReadLock;
@@ -135,8 +135,8 @@ fn held(replay: &Replay<'_>, thread: ThreadIndex, object: ObjectIndex) -> Option
 }
 
 /// The living threads that could end waits at an object, by what they were seen to do there.
-fn users(words: &Words<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
-    let recording = &words.model.recording;
+fn users(basis: &Basis<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
+    let recording = &basis.model.recording;
     let is_lock = matches!(object.kind, Kind::Mutex | Kind::Rwlock);
     // Each user of a lock holds it at times and may wait for it, so that some of its calls are seen
     // even with gaps. A thread that only ends waits may have done so in a gap.
@@ -152,7 +152,7 @@ fn users(words: &Words<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
         ),
     };
     let mut identities: Vec<usize> = Vec::new();
-    for used in object.uses.iter().map(|used| &words.uses[used.0]) {
+    for used in object.uses.iter().map(|used| &basis.uses[used.0]) {
         if ends_waits(used.operation) {
             identities.extend(used.shares.iter().map(|share| share.identity));
         }
@@ -162,9 +162,9 @@ fn users(words: &Words<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
     if identities.is_empty() && !is_lock {
         return None;
     }
-    let threads = words.model.threads.iter().enumerate();
+    let threads = basis.model.threads.iter().enumerate();
     let users = threads.filter(|(index, thread)| {
-        let identity = words.identity_of.get(*index);
+        let identity = basis.identity_of.get(*index);
         identity.is_some_and(|identity| identities.contains(identity))
             && is_alive(recording, thread)
     });

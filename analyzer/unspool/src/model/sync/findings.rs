@@ -1,8 +1,7 @@
-//! Findings about synchronization, as sentences with evidence. Each module covers one kind of
-//! cause.
+//! Findings about synchronization, as facts with evidence. Each module covers one kind of cause.
 //!
 //! A finding that rests on events that may be missing is never called proved: it is an inference,
-//! and its text says so.
+//! and its facts say so.
 
 mod lives;
 mod load;
@@ -12,13 +11,13 @@ mod orders;
 use std::sync::Arc;
 
 use super::kernel_waits::KernelWaits;
-use super::naming::{caller, name_of, place};
+use super::naming::name_of;
 use super::objects::{Object, ObjectIndex, Use, UseIndex};
 use super::replay::Replay;
 use crate::model::backtrace::Backtrace;
 use crate::model::calls::PathId;
-use crate::model::finding::{Evidence, Finding, FindingKind, ObjectName, Shows};
-use crate::model::{Creation, Model, ThreadIndex};
+use crate::model::finding::{Act, Evidence, Finding, FindingKind, ObjectName, Shows};
+use crate::model::{Model, ThreadIndex};
 
 /// Maximum number of findings of one kind in a report.
 const MAX_PER_KIND: usize = 25;
@@ -26,8 +25,8 @@ const MAX_PER_KIND: usize = 25;
 /// Size of the largest object of a C library (glibc: a read-write lock has 56 bytes).
 const MAX_OBJECT_SIZE: u64 = 56;
 
-/// The data from which findings are worded.
-pub(super) struct Words<'a> {
+/// The data on which findings rest.
+pub(super) struct Basis<'a> {
     pub(super) model: &'a Model,
     pub(super) objects: &'a [Object],
     pub(super) uses: &'a [Use],
@@ -43,7 +42,7 @@ pub(super) struct Words<'a> {
     pub(super) clock_is_sound: bool,
 }
 
-impl Words<'_> {
+impl Basis<'_> {
     /// Returns all findings except hangs, which the wait graph reports; the gravest first.
     pub(super) fn all(&self, replay: &Replay<'_>, joins_are_seen: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -64,34 +63,6 @@ impl Words<'_> {
     /// True if no missing event could change the conclusions.
     pub(super) fn lossless(&self) -> bool {
         self.clock_is_sound && self.model.recording.is_lossless()
-    }
-
-    /// Names a thread: `main`, `worker (TID 7)`.
-    fn thread(&self, index: ThreadIndex) -> String {
-        let Some(thread) = self.model.threads.get(index.0) else {
-            return "an unknown thread".to_owned();
-        };
-        if thread.creation == Creation::Main {
-            return "main".to_owned();
-        }
-        let function = thread.function.as_ref().and_then(|f| f.function.as_deref());
-        match (self.model.name_instead(thread).or(function), thread.tid) {
-            (Some(function), Some(tid)) => format!("{function} (TID {tid})"),
-            (Some(function), None) => function.to_owned(),
-            (None, Some(tid)) => format!("TID {tid}"),
-            (None, None) => "a thread of unknown function".to_owned(),
-        }
-    }
-
-    /// Names an object: `mutex queue_lock`, `the mutex made in new_queue (queue.c:12)`.
-    fn object(&self, index: ObjectIndex) -> String {
-        let object = &self.objects[index.0];
-        let noun = object.kind.noun();
-        match self.name(index) {
-            Some(name) if object.symbol.is_some() => format!("{noun} {name}"),
-            Some(name) => format!("the {noun} {name}"),
-            None => format!("the {noun} at {:#x}", object.address),
-        }
     }
 
     /// The object that contains a futex word: the nearest one that begins at or before it.
@@ -115,26 +86,27 @@ impl Words<'_> {
         }
     }
 
-    /// The place of a use, as ` in push (queue.c:31)`; empty if the path is unknown.
-    fn at(&self, used: UseIndex) -> String {
-        self.at_path(self.uses[used.0].path)
+    fn evidence(
+        &self,
+        thread: ThreadIndex,
+        used: UseIndex,
+        act: Act,
+        object: ObjectIndex,
+    ) -> Evidence {
+        self.evidence_at(thread, self.uses[used.0].path, act, object)
     }
 
-    fn at_path(&self, path: PathId) -> String {
-        let path = self.paths.get(path.0);
-        path.and_then(|path| caller(path))
-            .map_or(String::new(), |frame| format!(" in {}", place(frame)))
-    }
-
-    fn evidence(&self, thread: ThreadIndex, used: UseIndex, what: String) -> Evidence {
-        self.evidence_at(thread, self.uses[used.0].path, what)
-    }
-
-    fn evidence_at(&self, thread: ThreadIndex, path: PathId, what: String) -> Evidence {
+    fn evidence_at(
+        &self,
+        thread: ThreadIndex,
+        path: PathId,
+        act: Act,
+        object: ObjectIndex,
+    ) -> Evidence {
         let path = self.paths.get(path.0);
         Evidence {
             thread,
-            shows: Shows::Clause(what),
+            shows: Shows::Act { act, object },
             stack: path.filter(|path| !path.frames.is_empty()).cloned(),
         }
     }
@@ -154,12 +126,4 @@ pub(crate) fn length(ns: u64) -> String {
         _ => 0,
     };
     format!("{value:.digits$} {unit}")
-}
-
-fn times(count: u64) -> String {
-    match count {
-        1 => "once".to_owned(),
-        2 => "twice".to_owned(),
-        count => format!("{count} times"),
-    }
 }

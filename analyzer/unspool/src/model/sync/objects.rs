@@ -57,7 +57,7 @@ pub struct Object {
     /// Durations of the waits for it.
     pub waits: Histogram,
     /// The part of that in which the recorder may have stopped a thread, nanoseconds.
-    pub(super) stood_ns: u64,
+    pub(crate) stood_ns: u64,
     /// Durations of its holds.
     pub holds: Histogram,
     /// Number of events recorded of its holders during these holds.
@@ -210,11 +210,11 @@ pub struct LongHold {
     /// Length of the hold, nanoseconds.
     pub ns: u64,
     /// The part of that in which the recorder may have stopped a thread, nanoseconds.
-    pub(super) stood_ns: u64,
+    pub(crate) stood_ns: u64,
     /// Number of events recorded of the holder during the hold.
     pub(super) events: u64,
     /// The first wait during the hold and its thread, if the hold's beginning was recorded.
-    pub(super) first: Option<(UseIndex, ThreadIndex)>,
+    pub(crate) first: Option<(UseIndex, ThreadIndex)>,
     /// Threads that waited during the hold.
     pub waiting: Vec<ThreadIndex>,
     /// Total length of these waits over all threads.

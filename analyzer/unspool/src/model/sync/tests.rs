@@ -4,9 +4,9 @@
 use unspool_capture::{Gap, GapKind, ProbeKind, Read, ReadRole, Record};
 
 use super::{Sync, Waiting};
-use crate::model::Model;
 use crate::model::fixture::PID;
 use crate::model::fixture::sync::Acting;
+use crate::model::{Finding, Model};
 use crate::primitives::Kind;
 
 mod findings;
@@ -47,6 +47,11 @@ fn two_threads() -> Acting {
 fn kinds(model: &Model) -> Vec<(&'static str, bool)> {
     let findings = model.findings.iter();
     findings.map(|f| (f.kind.as_str(), f.proved)).collect()
+}
+
+/// The sentences of a finding.
+fn text(model: &Model, finding: &Finding) -> String {
+    crate::views::finding_text::text(model, finding)
 }
 
 fn object(sync: &Sync, address: u64) -> &super::Object {

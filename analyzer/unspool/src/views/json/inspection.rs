@@ -182,7 +182,7 @@ fn findings(model: &Model) -> Vec<FoundThing<'_>> {
             .iter()
             .map(|one| Shown {
                 tid: tid(&one.thread),
-                what: finding_text::evidence(one),
+                what: finding_text::evidence(model, one),
             })
             .collect(),
     });

@@ -337,7 +337,7 @@ impl<'a> JsonFinding<'a> {
                 .iter()
                 .map(|evidence: &Evidence| FindingEvidence {
                     thread: evidence.thread.0,
-                    what: finding_text::evidence(evidence),
+                    what: finding_text::evidence(model, evidence),
                     stack: evidence.stack.as_deref().map(|s| super::frames(Some(s))),
                 })
                 .collect(),

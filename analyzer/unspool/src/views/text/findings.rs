@@ -85,7 +85,7 @@ pub(in crate::views) fn one(
             &lead,
             &lead,
             Ink::Strong,
-            &format!("{who} {}", finding_text::evidence(evidence)),
+            &format!("{who} {}", finding_text::evidence(model, evidence)),
         )?;
         if let Some(stack) = &evidence.stack {
             frames::write(page, &lead, "at  ", stack, &sources, false)?;

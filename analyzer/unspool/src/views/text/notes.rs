@@ -53,7 +53,6 @@ pub(super) fn all_but_errors(page: &mut Page<'_>, model: &Model) -> io::Result<(
 }
 
 /// Writes all notes of a recording, for `report --notes`.
-/// Writes all notes of a recording, for `report --notes`.
 ///
 /// # Errors
 /// Returns an error if `out` cannot be written.

@@ -53,7 +53,7 @@ fn write(
         line.push(Ink::Strong, clean(&model.thread_name(evidence.thread)));
         line.push(
             Ink::Plain,
-            format!(" {}", clean(&finding_text::evidence(evidence))),
+            format!(" {}", clean(&finding_text::evidence(model, evidence))),
         );
         page.line(&line)?;
         if let Some(stack) = &evidence.stack {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Words, length, place};
+use super::Basis;
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::{Evidence, Facts, Finding, FindingKind, Shows};
 use crate::model::{Ending, Key, Model, ProgramEnd, Thread, ThreadIndex};
@@ -17,13 +17,13 @@ const MAX_ENDING_NS: u64 = 10_000_000_000;
 
 /// Adds the findings. `latest_ns` is the time of the last recorded call.
 pub(super) fn find(
-    words: &Words<'_>,
+    basis: &Basis<'_>,
     joins_are_seen: bool,
     latest_ns: u64,
     findings: &mut Vec<Finding>,
 ) {
     let mut groups: BTreeMap<Key, Vec<ThreadIndex>> = BTreeMap::new();
-    for (index, thread) in words.model.threads.iter().enumerate() {
+    for (index, thread) in basis.model.threads.iter().enumerate() {
         if thread.creator().is_some() {
             groups
                 .entry(thread.key)
@@ -34,13 +34,13 @@ pub(super) fn find(
     let mut groups: Vec<Vec<ThreadIndex>> = groups.into_values().collect();
     groups.sort_by_key(|members| members.first().copied());
     // A join that was not recorded still is a join.
-    let joins_are_seen = joins_are_seen && !words.model.recording.joins_are_missing;
-    let ending_since = ending_since(words.model, latest_ns);
+    let joins_are_seen = joins_are_seen && !basis.model.recording.joins_are_missing;
+    let ending_since = ending_since(basis.model, latest_ns);
     for members in &groups {
         if joins_are_seen {
-            findings.extend(unjoined(words, members, ending_since));
+            findings.extend(unjoined(basis, members, ending_since));
         }
-        findings.extend(churn(words, members));
+        findings.extend(churn(basis, members));
     }
 }
 
@@ -64,7 +64,7 @@ fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
 /// Finds threads that ended without being joined or detached. Their remains are never freed (POSIX,
 /// `pthread_join`).
 fn unjoined(
-    words: &Words<'_>,
+    basis: &Basis<'_>,
     members: &[ThreadIndex],
     ending_since: Option<u64>,
 ) -> Option<Finding> {
@@ -75,7 +75,7 @@ fn unjoined(
         (_, None) => true,
     };
     let is_left = |index: &ThreadIndex| {
-        let thread = words.model.threads.get(index.0);
+        let thread = basis.model.threads.get(index.0);
         thread.is_some_and(|thread| {
             thread.ending == Ending::Exited && !thread.detached && by_itself(thread)
         })
@@ -83,36 +83,24 @@ fn unjoined(
     let left: Vec<ThreadIndex> = members.iter().copied().filter(is_left).collect();
     let first = *left.first()?;
     let ended = matches!(
-        words.model.recording.program_end,
+        basis.model.recording.program_end,
         Some(ProgramEnd::Exited(_))
     );
-    let what = match left.len() {
-        1 => format!("{} ended and was never joined", words.thread(first)),
-        count => format!(
-            "{count} threads that run {} ended and were never joined",
-            function(words, first)
-        ),
-    };
-    let text = if ended {
-        format!("{what} or detached. Their stacks and descriptors were never freed.")
-    } else {
-        format!("{what} or detached so far. Until then their stacks are not freed.")
-    };
     Some(Finding {
         kind: FindingKind::Unjoined,
         proved: ended,
-        evidence: created(words, first).into_iter().collect(),
+        evidence: created(basis, first).into_iter().collect(),
         threads: left,
         circle: false,
         objects: Vec::new(),
-        facts: Facts::Sentences(text),
+        facts: Facts::Unjoined { ended },
     })
 }
 
-fn churn(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
+fn churn(basis: &Basis<'_>, members: &[ThreadIndex]) -> Option<Finding> {
     let threads = members
         .iter()
-        .filter_map(|index| words.model.threads.get(index.0));
+        .filter_map(|index| basis.model.threads.get(index.0));
     let mut lives: Vec<u64> = threads
         .filter_map(|t: &Thread| t.ended_ns?.checked_sub(t.started_ns.or(t.created_ns)?))
         .collect();
@@ -125,42 +113,23 @@ fn churn(words: &Words<'_>, members: &[ThreadIndex]) -> Option<Finding> {
         return None;
     }
     let first = *members.first()?;
-    let stack = words.model.threads.get(first.0)?.creation_stack();
-    // The stack of a creation begins with the caller; the stack of a call, with the primitive.
-    let from = stack.and_then(|stack| stack.frames.first());
-    let from = from.map_or(String::new(), |frame| format!(" in {}", place(frame)));
     Some(Finding {
         kind: FindingKind::Churn,
         proved: true,
         threads: members.to_vec(),
         circle: false,
         objects: Vec::new(),
-        facts: Facts::Sentences(format!(
-            "{} threads that run {} were created on one path{from}, and half of them lived less \
-             than {}. A pool would create them once.",
-            members.len(),
-            function(words, first),
-            length(median.max(1000)),
-        )),
-        evidence: created(words, first).into_iter().collect(),
+        facts: Facts::Churn { median_ns: median },
+        evidence: created(basis, first).into_iter().collect(),
     })
 }
 
-fn function(words: &Words<'_>, thread: ThreadIndex) -> String {
-    let thread = words.model.threads.get(thread.0);
-    let function = thread.and_then(|thread| thread.function.as_ref());
-    match function.and_then(|place| place.function.as_deref()) {
-        Some(name) => name.to_owned(),
-        None => "an unknown function".to_owned(),
-    }
-}
-
-fn created(words: &Words<'_>, thread: ThreadIndex) -> Option<Evidence> {
-    let stack: &Backtrace = words.model.threads.get(thread.0)?.creation_stack()?;
-    let creator = words.model.threads.get(thread.0)?.creator()?;
+fn created(basis: &Basis<'_>, thread: ThreadIndex) -> Option<Evidence> {
+    let stack: &Backtrace = basis.model.threads.get(thread.0)?.creation_stack()?;
+    let creator = basis.model.threads.get(thread.0)?.creator()?;
     Some(Evidence {
         thread: creator,
-        shows: Shows::Clause(format!("creates {}", words.thread(thread))),
+        shows: Shows::Creates(thread),
         stack: Some(std::sync::Arc::new(stack.clone())),
     })
 }

@@ -1,65 +1,55 @@
 //! Finds objects that are used in forbidden or risky ways.
 
-use super::{Words, times};
-use crate::model::finding::{Facts, Finding, FindingKind};
+use super::Basis;
+use crate::model::finding::{Act, Facts, Finding, FindingKind};
 use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::replay::Replay;
 
-pub(super) fn find(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
+pub(super) fn find(basis: &Basis<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
     // Where events are missing, the acquisition of a lock may be missing too.
-    if !words.lossless() {
+    if !basis.lossless() {
         return;
     }
     for mistake in &replay.misuse.mistakes {
         // Contradictory observations prove nothing about the program.
         if mistake.sure {
-            findings.push(done_wrong(words, mistake));
+            findings.push(done_wrong(basis, mistake));
         }
     }
-    unlocked_signals(words, replay, findings);
+    unlocked_signals(basis, replay, findings);
 }
 
-fn done_wrong(words: &Words<'_>, mistake: &Mistake) -> Finding {
-    let object = words.object(mistake.object);
-    let thread = words.thread(mistake.thread);
-    let place = words.at(mistake.used);
-    let often = times(mistake.count);
-    let (kind, verb) = match mistake.kind {
-        MistakeKind::Unlock => (FindingKind::WrongUnlock, "unlocks"),
-        MistakeKind::Destroy => (FindingKind::DestroyedHeld, "destroys"),
+fn done_wrong(basis: &Basis<'_>, mistake: &Mistake) -> Finding {
+    let (kind, act) = match mistake.kind {
+        MistakeKind::Unlock => (FindingKind::WrongUnlock, Act::Unlocks),
+        MistakeKind::Destroy => (FindingKind::DestroyedHeld, Act::Destroys),
     };
-    let text = match mistake.holder {
-        Some((holder, taken)) if holder == mistake.thread => format!(
-            "{thread} {verb} {object}{place} while it still holds it, taken{} ({often}).",
-            words.at(taken)
-        ),
-        Some((holder, taken)) => format!(
-            "{thread} {verb} {object}{place} while {} holds it, taken{} ({often}).",
-            words.thread(holder),
-            words.at(taken)
-        ),
-        None => format!("{thread} {verb} {object}{place}, which no thread holds ({often})."),
-    };
-    let mut evidence =
-        vec![words.evidence(mistake.thread, mistake.used, format!("{verb} {object}"))];
+    let object = mistake.object;
+    let mut evidence = vec![basis.evidence(mistake.thread, mistake.used, act, object)];
     if let Some((holder, taken)) = mistake.holder {
-        evidence.push(words.evidence(holder, taken, format!("took {object}")));
+        evidence.push(basis.evidence(holder, taken, Act::Took, object));
     }
     let mut threads = vec![mistake.thread];
     threads.extend(mistake.holder.map(|(holder, _)| holder));
     threads.dedup();
     Finding {
         kind,
-        proved: words.lossless(),
+        proved: basis.lossless(),
         threads,
         circle: false,
-        objects: vec![words.named(mistake.object)],
-        facts: Facts::Sentences(text),
+        objects: vec![basis.named(object)],
+        facts: Facts::Misuse {
+            thread: mistake.thread,
+            used: mistake.used,
+            object,
+            count: mistake.count,
+            holder: mistake.holder,
+        },
         evidence,
     }
 }
 
-fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
+fn unlocked_signals(basis: &Basis<'_>, replay: &Replay<'_>, findings: &mut Vec<Finding>) {
     let mut conditions: Vec<_> = replay.misuse.signals.iter().collect();
     conditions.sort_by_key(|(object, _)| **object);
     for (condition, signals) in conditions {
@@ -72,33 +62,24 @@ fn unlocked_signals(words: &Words<'_>, replay: &Replay<'_>, findings: &mut Vec<F
         };
         let count: u64 = without.iter().map(|signalled| signalled.count).sum();
         let all: u64 = signals.iter().map(|signalled| signalled.count).sum();
-        let doubtful = words.objects[mutex.0].doubtful;
+        let doubtful = basis.objects[mutex.0].doubtful;
         findings.push(Finding {
             kind: FindingKind::UnlockedSignal,
-            proved: words.lossless() && !doubtful,
+            proved: basis.lossless() && !doubtful,
             threads: vec![first.thread],
             circle: false,
-            objects: vec![words.named(*condition), words.named(*mutex)],
-            facts: Facts::Sentences(format!(
-                "Threads wait at {} with {}. But {count} of {all} signals came from a thread \
-                 that had not locked this mutex since its previous signal, for example {}{}. If \
-                 that thread changed the state that the others wait for, it did so without the \
-                 mutex, and a wake-up can be lost.",
-                words.object(*condition),
-                words.object(*mutex),
-                words.thread(first.thread),
-                words.at(first.used),
-            )),
+            objects: vec![basis.named(*condition), basis.named(*mutex)],
+            facts: Facts::UnlockedSignal {
+                condition: *condition,
+                mutex: *mutex,
+                without: count,
+                all,
+                example: (first.thread, first.used),
+            },
             evidence: without
                 .iter()
                 .take(4)
-                .map(|s| {
-                    words.evidence(
-                        s.thread,
-                        s.used,
-                        format!("signals {}", words.object(*condition)),
-                    )
-                })
+                .map(|s| basis.evidence(s.thread, s.used, Act::Signals, *condition))
                 .collect(),
         });
     }

@@ -3,7 +3,7 @@
 use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, ThreadExited};
 
 use super::*;
-use crate::model::{Doubt, Finding, FindingKind, Model};
+use crate::model::{Doubt, FindingKind};
 
 pub(super) fn of_kind(model: &Model, kind: FindingKind) -> Vec<&Finding> {
     model.findings.iter().filter(|f| f.kind == kind).collect()
@@ -174,7 +174,7 @@ fn orders_behind_a_semaphore_are_not_proved() {
     };
     let model = orders(false);
     assert_eq!(kinds(&model), [("lock-order", false)]);
-    let text = model.findings[0].sentences();
+    let text = text(&model, &model.findings[0]);
     assert!(
         text.contains("All of these threads had passed the semaphore"),
         "{text}"
@@ -414,16 +414,8 @@ fn mistakes_are_told() {
             ("wrong-unlock", true)
         ]
     );
-    assert!(
-        model.findings[1]
-            .sentences()
-            .contains("while one (TID 11) holds it")
-    );
-    assert!(
-        model.findings[2]
-            .sentences()
-            .contains("which no thread holds")
-    );
+    assert!(text(&model, &model.findings[1]).contains("while one (TID 11) holds it"));
+    assert!(text(&model, &model.findings[2]).contains("which no thread holds"));
     // A lock taken before the recording began may be unlocked by any thread.
     let mut acting = two_threads();
     acting.unlock(ONE, 2000, A).stage.end(9);
@@ -443,9 +435,9 @@ fn signals_without_the_mutex_are_told() {
     let model = acting.stage.model();
     assert_eq!(kinds(&model), [("unlocked-signal", true)]);
     assert!(
-        model.findings[0].sentences().contains("1 of 2 signals"),
+        text(&model, &model.findings[0]).contains("1 of 2 signals"),
         "{}",
-        model.findings[0].sentences()
+        text(&model, &model.findings[0])
     );
 }
 
@@ -468,7 +460,7 @@ fn signals_after_an_unlock_are_correct() {
     assert_eq!(kinds(&signals(false)), []);
     let model = signals(true);
     assert_eq!(kinds(&model), [("unlocked-signal", true)]);
-    let text = model.findings[0].sentences();
+    let text = text(&model, &model.findings[0]);
     assert!(text.contains("1 of 3 signals"), "{text}");
 }
 

@@ -4,7 +4,7 @@ use unspool_capture::ProcessEnded;
 
 use super::findings::of_kind;
 use super::*;
-use crate::model::{Finding, FindingKind, HangReason};
+use crate::model::{FindingKind, HangReason};
 
 /// A lock of which only waits and wakes are recorded. `two` holds it for 900 ms while two others
 /// wait, and these hold it briefly one after the other. Later the probe of the waits is paused, and
@@ -81,31 +81,31 @@ fn the_longest_holder_of_a_contended_lock_is_reported() {
     let [hold] = of_kind(&model, FindingKind::LongHold)[..] else {
         panic!("{:?}", kinds(&model))
     };
-    assert!(hold.proved, "{}", hold.sentences());
+    assert!(hold.proved, "{}", text(&model, hold));
     for words in [
         "two (TID 12) held mutex lock_a for 900 ms or longer, given up in two (orders.c:41).",
         "Meanwhile 2 threads waited for it, one (TID 11) in one (orders.c:22) longest, for 900 ms.",
         "The waits of these threads add up to 1.79 s.",
     ] {
         assert!(
-            hold.sentences().contains(words),
+            text(&model, hold).contains(words),
             "{words}: {}",
-            hold.sentences()
+            text(&model, hold)
         );
     }
     let two = hold.threads[0];
     let [contention] = of_kind(&model, FindingKind::Contention)[..] else {
         panic!("{:?}", kinds(&model))
     };
-    assert_eq!(contention.threads[1], two, "{}", contention.sentences());
+    assert_eq!(contention.threads[1], two, "{}", text(&model, contention));
     for words in [
         "at most 900 ms at a time",
         "all waits of all threads add up to 1.79 s",
     ] {
         assert!(
-            contention.sentences().contains(words),
+            text(&model, contention).contains(words),
             "{words}: {}",
-            contention.sentences()
+            text(&model, contention)
         );
     }
     let contention = &object(&model.sync, A).contention;

@@ -43,8 +43,8 @@ fn durations_of_a_lossless_recording_prove_nothing() {
             [("long-hold", proved), ("contention", proved)]
         );
         for finding in &model.findings {
-            let warns = finding.sentences().contains("--budget none");
-            assert_eq!(warns, lossless, "{}", finding.sentences());
+            let warns = text(&model, finding).contains("--budget none");
+            assert_eq!(warns, lossless, "{}", text(&model, finding));
         }
     }
 }
@@ -53,14 +53,14 @@ fn durations_of_a_lossless_recording_prove_nothing() {
 fn contention_long_holds_and_convoys() {
     let model = long_hold(|_| ());
     assert!(
-        model.findings[0].sentences().contains("50.0 ms"),
+        text(&model, &model.findings[0]).contains("50.0 ms"),
         "{}",
-        model.findings[0].sentences()
+        text(&model, &model.findings[0])
     );
     assert!(
-        model.findings[1].sentences().contains("one (TID 11)"),
+        text(&model, &model.findings[1]).contains("one (TID 11)"),
         "{}",
-        model.findings[1].sentences()
+        text(&model, &model.findings[1])
     );
 
     let mut acting = Acting::new();
@@ -88,9 +88,9 @@ fn contention_long_holds_and_convoys() {
     let model = acting.stage.model();
     assert_eq!(kinds(&model), [("convoy", true)]);
     assert!(
-        model.findings[0].sentences().contains("up to 3 at a time"),
+        text(&model, &model.findings[0]).contains("up to 3 at a time"),
         "{}",
-        model.findings[0].sentences()
+        text(&model, &model.findings[0])
     );
 }
 
@@ -124,7 +124,7 @@ fn recorder_delays_are_not_the_programs() {
     let model = found(40_000..100_000);
     assert_eq!(kinds(&model), both(false));
     for finding in &model.findings {
-        let text = finding.sentences();
+        let text = text(&model, finding);
         assert!(text.contains("for up to 60.0 ms of that"), "{text}");
     }
     assert_eq!(model.sync.stood_ns, 60_000_000);
@@ -134,6 +134,6 @@ fn recorder_delays_are_not_the_programs() {
     // Another thread waits for a processor as well.
     let model = found_in(1900, 110_000..710_000);
     assert_eq!(kinds(&model), both(false));
-    let text = model.findings[0].sentences();
+    let text = text(&model, &model.findings[0]);
     assert!(text.contains("On such a busy machine"), "{text}");
 }

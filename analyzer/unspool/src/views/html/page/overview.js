@@ -53,18 +53,15 @@ function headline(rec) {
   );
 }
 
-function notes(rec) {
-  if (rec.notes.length === 0) return null;
-  const errors = new Set(rec.errors);
+/** A list of notes, if there are any. */
+function notes(title, kind, list) {
+  if (list.length === 0) return null;
+  const sentence = (note) => note.charAt(0).toUpperCase() + note.slice(1);
   return h(
     'section',
-    {'aria-label': 'Notes'},
-    h('h2', {}, 'Read this first'),
-    h(
-      'ul',
-      {class: 'notes'},
-      rec.notes.map((note) => h('li', {class: errors.has(note) ? 'error' : null}, note)),
-    ),
+    {'aria-label': title},
+    h('h2', {}, title),
+    h('ul', {class: 'notes'}, list.map((note) => h('li', {class: kind}, sentence(note)))),
   );
 }
 
@@ -224,11 +221,12 @@ function topObjects(rec) {
 /** Draws the overview. */
 export function overview(rec) {
   const findings = rec.findings.slice(0, 6);
+  const others = rec.notes.filter((note) => !rec.errors.includes(note));
   return h(
     'div',
     {class: 'page'},
     headline(rec),
-    notes(rec),
+    notes('Read this first', 'error', rec.errors),
     h(
       'section',
       {'aria-label': 'Findings'},
@@ -260,5 +258,6 @@ export function overview(rec) {
         : null,
     ),
     h('div', {class: 'cards'}, pathCard(rec), concurrencyChart(rec), topGroups(rec), topObjects(rec)),
+    notes('Notes on this recording', null, others),
   );
 }

@@ -1,0 +1,53 @@
+//! What limits the run.
+
+use super::capital;
+use crate::model::critical_path::{Bottleneck, Item};
+use crate::model::sync::length;
+use crate::model::{Finding, Model};
+use crate::views::{text, wording};
+
+/// Columns for the name of what limits the run.
+const MAX_ITEM_NAME: usize = 80;
+
+pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> String {
+    let percent = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / limit.run_ns.max(1) as f64);
+    let saved = format!("{} ({})", percent(limit.saved_ns), length(limit.saved_ns));
+    let used = format!(
+        "Meanwhile the program could use {:.1} of {} on average.",
+        limit.usable,
+        wording::count(limit.processors, "processor")
+    );
+    let what = match limit.item {
+        Item::Lock(lock) => {
+            let object = finding.objects.first();
+            let object = object.map_or(String::new(), |object| object.to_string());
+            let waits = &model.sync.object(lock).waits;
+            return format!(
+                "{} limits the run: if no thread had to wait for it, the run would be {saved} shorter. \
+                 All waits for it add up to {}. This is estimated by a replay of what was recorded.",
+                capital(&object),
+                length(waits.total_ns)
+            );
+        }
+        Item::Threads(identity) => {
+            let name = wording::identity(model, identity, MAX_ITEM_NAME);
+            match model.sync.identities.get(identity) {
+                Some((_, _, 2..)) => format!("Threads {name} limit"),
+                _ => format!("Thread {name} limits"),
+            }
+        }
+        Item::Function(function) => {
+            let path = model.critical_path.as_ref();
+            let name = path.map_or(String::new(), |path| {
+                text::frames::function(path.functions.place(function), MAX_ITEM_NAME)
+            });
+            format!("Function {name} limits")
+        }
+        Item::Processors => "The number of processors limits".to_owned(),
+    };
+    format!(
+        "{what} the run: with half the processor time here, the run would be {saved} shorter. {} of the \
+         critical path belong to it. {used} This is estimated by a replay of what was recorded.",
+        length(limit.path_ns)
+    )
+}

@@ -1,0 +1,246 @@
+//! Hangs: threads that cannot continue.
+
+use super::{MAX_NAMED, capital, list, place, what};
+use crate::model::{Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, ThreadIndex};
+use crate::primitives::Kind;
+
+/// The text of a hang, with the reasons for doubt.
+pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
+    let mut text = match &hang.reason {
+        HangReason::Circle => circle(model, hang),
+        HangReason::HolderGone { tid, holder } => holder_gone(model, hang, *tid, *holder),
+        HangReason::AllWait {
+            waiting,
+            bystanders,
+        } => all_wait(model, finding, hang, *waiting, bystanders),
+        HangReason::OnlyUsers => only_users(model, finding, hang),
+        HangReason::Readers { readers, others } => upgraders(model, hang, *readers, *others),
+        HangReason::Pool { function } => pool(hang, function),
+    };
+    for doubt in &hang.doubts {
+        text.push(' ');
+        text.push_str(reservation(*doubt));
+    }
+    text
+}
+
+fn circle(model: &Model, hang: &Hang) -> String {
+    if let [wait] = &hang.waits[..] {
+        let name = capital(&model.thread_name(wait.thread));
+        let at = place(model, wait.path);
+        if wait.awaited.object.kind == Kind::Join {
+            return format!("{name} waits for its own end{at}.");
+        }
+        let taken = match place(model, wait.taken) {
+            taken if taken.is_empty() => taken,
+            taken => format!(", taken{taken}"),
+        };
+        return format!(
+            "{name} waits{at} for {}, which it holds itself{taken}.",
+            what(&wait.awaited)
+        );
+    }
+    let joins = hang.waits.iter();
+    let joins = joins
+        .clone()
+        .all(|wait| wait.awaited.object.kind == Kind::Join);
+    let each_other = match joins {
+        true => "each other's end",
+        false => "each other",
+    };
+    let timed = hang.doubts.contains(&Doubt::Timed);
+    format!(
+        "{} threads wait for {each_other}{}: {}.",
+        hang.waits.len(),
+        if timed {
+            ""
+        } else {
+            ", and none of them can go on"
+        },
+        clauses(hang, |wait| {
+            let name = model.thread_name(wait.thread);
+            let holds = match &wait.holds[..] {
+                [] => String::new(),
+                holds => {
+                    let taken = match place(model, wait.taken) {
+                        taken if taken.is_empty() => taken,
+                        taken => format!(", taken{taken},"),
+                    };
+                    format!("holds {}{taken} and ", list(holds))
+                }
+            };
+            format!("{name} {holds}{}", waits(model, wait))
+        })
+    )
+}
+
+/// `waits in push (queue.c:31) for mutex a`
+fn waits(model: &Model, wait: &HangWait) -> String {
+    format!(
+        "waits{} {} {}",
+        place(model, wait.path),
+        wait.awaited.object.kind.preposition(),
+        what(&wait.awaited)
+    )
+}
+
+fn clauses(hang: &Hang, clause: impl Fn(&HangWait) -> String) -> String {
+    let named = hang.waits.iter().take(MAX_NAMED);
+    let text = named.map(clause).collect::<Vec<String>>().join("; ");
+    match hang.waits.len().saturating_sub(MAX_NAMED) {
+        0 => text,
+        more => format!("{text}; and so on, {more} more"),
+    }
+}
+
+fn holder_gone(
+    model: &Model,
+    hang: &Hang,
+    tid: Option<u64>,
+    holder: Option<ThreadIndex>,
+) -> String {
+    let who = match &hang.waits[..] {
+        [one] => format!("{} waits", capital(&model.thread_name(one.thread))),
+        all => format!("{} threads wait", all.len()),
+    };
+    let lock = hang.waits.first();
+    let lock = lock.map_or("a lock".to_owned(), |wait| what(&wait.awaited));
+    match (holder, tid) {
+        (Some(holder), _) => format!(
+            "{who} for {lock}. Its holder, {}, has ended without releasing it.",
+            model.thread_name(holder)
+        ),
+        (None, tid) => {
+            let tid = tid.map_or(String::new(), |tid| format!(" {tid}"));
+            format!(
+                "{who} for {lock}. Its holder is thread{tid}, which this process does not have. That thread \
+                 has ended, or it held the lock in the parent when this process was forked, or the lock's \
+                 memory is damaged. No thread will release the lock."
+            )
+        }
+    }
+}
+
+fn all_wait(
+    model: &Model,
+    finding: &Finding,
+    hang: &Hang,
+    waiting: usize,
+    bystanders: &[ThreadIndex],
+) -> String {
+    let beginning = match (waiting, bystanders) {
+        (1, []) => "The only thread waits, and no thread is left to wake it".to_owned(),
+        (2, []) => "Both threads wait, and no thread is left to wake them".to_owned(),
+        (all, []) => {
+            format!("All {all} threads wait, and no thread is left to wake any of them")
+        }
+        (1, _) => "One thread waits, and no other can wake it".to_owned(),
+        (all, _) => format!("{all} threads wait, and no other can wake any of them"),
+    };
+    let locks = finding.kind == FindingKind::Deadlock;
+    let each = clauses(hang, |wait| {
+        let readers = match wait.awaited.readers {
+            Some(count) if locks => format!(" (held by {count} for reading)"),
+            _ => String::new(),
+        };
+        format!(
+            "{} {}{readers}",
+            model.thread_name(wait.thread),
+            waits(model, wait)
+        )
+    });
+    let mut text = format!("{beginning}: {each}.");
+    if !bystanders.is_empty() {
+        let names: Vec<String> = bystanders
+            .iter()
+            .take(MAX_NAMED)
+            .map(|thread| model.thread_name(*thread))
+            .collect();
+        let more = match bystanders.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let (go, run) = match bystanders.len() {
+            1 => ("goes", "runs"),
+            _ => ("go", "run"),
+        };
+        text.push_str(&format!(
+            " {}{more} {go} on, but {run} only code that wakes no thread.",
+            capital(&names.join(", "))
+        ));
+    }
+    text
+}
+
+fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
+    let each = clauses(hang, |wait| {
+        format!("{} {}", model.thread_name(wait.thread), waits(model, wait))
+    });
+    let why = match finding.kind {
+        FindingKind::Deadlock => {
+            "These locks do not store who holds them. No other thread was seen using them, so \
+             each of these threads most likely holds a lock that another one waits for."
+        }
+        _ => {
+            "No other thread was seen ending such waits, and all these threads wait, so most \
+             likely none of them is woken."
+        }
+    };
+    format!("{each}. {why}")
+}
+
+fn upgraders(model: &Model, hang: &Hang, readers: u32, others: usize) -> String {
+    let each = clauses(hang, |wait| {
+        format!("{} {}", model.thread_name(wait.thread), waits(model, wait))
+    });
+    let others = match others {
+        0 => "every thread waits for it".to_owned(),
+        1 => "only 1 thread does not wait for it".to_owned(),
+        others => format!("only {others} threads do not wait for it"),
+    };
+    let hold = match readers {
+        1 => "1 thread holds".to_owned(),
+        readers => format!("{readers} threads hold"),
+    };
+    format!(
+        "{each}. {hold} it for reading, but {others}. So a waiting thread reads it itself and cannot go \
+         on: a reader that locks for writing must release its read lock first."
+    )
+}
+
+fn pool(hang: &Hang, function: &str) -> String {
+    let who = match hang.waits.len() {
+        1 => format!("The only thread that runs {function} waits for a future"),
+        count => format!("All {count} threads that run {function} wait for futures"),
+    };
+    format!(
+        "{who}, from within tasks. If only threads that run this function run such tasks, no \
+         thread is left to run the tasks that set the futures."
+    )
+}
+
+fn reservation(doubt: Doubt) -> &'static str {
+    match doubt {
+        Doubt::Timed => "It ends when the time limit of a wait is reached.",
+        Doubt::Refused => {
+            "The kernel has refused a thread a mutex that it could never get, and the C library \
+             lets that thread wait forever. The mutex is inferred from the thread's stack."
+        }
+        Doubt::Shared => {
+            "Several processes share an object here. This assumes that the holder's id means a \
+             thread of this process, and not one of another PID namespace."
+        }
+        Doubt::ReadApart => {
+            "The threads and the objects were read one after another, so some may have changed \
+             meanwhile."
+        }
+        Doubt::EventsMissing => {
+            "Events are missing or memory was read only once, so this is an inference."
+        }
+        Doubt::IdsAssumed => {
+            "This assumes that the program and the server use the same thread ids."
+        }
+        Doubt::SignalHandler => "Only a signal handler could end this.",
+        Doubt::SignalsUnknown => "Only a signal handler or another process could end this.",
+    }
+}

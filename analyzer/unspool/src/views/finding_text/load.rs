@@ -1,0 +1,167 @@
+//! Objects that cost time: contention, convoys, long holds.
+
+use super::{at, at_path, object, thread, times};
+use crate::model::sync::{ObjectIndex, length, place};
+use crate::model::{KernelWait, Model, TimeDoubt};
+
+pub(super) fn long_hold(
+    model: &Model,
+    index: ObjectIndex,
+    kernel: Option<&KernelWait>,
+    doubt: Option<TimeDoubt>,
+) -> String {
+    let name = object(model, index);
+    let Some(hold) = &model.sync.object(index).longest_hold else {
+        return format!("A thread held {name} for a long time.");
+    };
+    let doing = kernel.map_or(String::new(), |wait| {
+        let part = match wait.ns > hold.ns / 2 {
+            true => "Most of the time",
+            false => "For a part of it",
+        };
+        format!(" {part} {}.", in_kernel(model, wait))
+    });
+    let longest = match hold.longest_wait {
+        Some((ns, used, waiter)) => Some((Some(ns), used, waiter)),
+        None => hold.first.map(|(used, waiter)| (None, used, waiter)),
+    };
+    let waits = longest.map_or(String::new(), |(ns, used, waiter)| {
+        let place = at(model, used);
+        let long = ns.map_or(String::new(), |ns| format!(" for {}", length(ns)));
+        let who = thread(model, waiter);
+        match hold.waiting.len() {
+            0 | 1 => format!(" Meanwhile {who} waited for it{long}{place}."),
+            count => format!(
+                " Meanwhile {count} threads waited for it, {who}{place} longest,{long}. The waits of \
+                 these threads add up to {}.",
+                length(hold.waited_ns)
+            ),
+        }
+    });
+    let ns = length(hold.ns);
+    let held = match (hold.taken, hold.given_up) {
+        (Some(taken), _) => format!("for {ns}, taken{}", at(model, taken)),
+        (None, Some(path)) => format!("for {ns} or longer, given up{}", at_path(model, path)),
+        (None, None) => format!("for {ns}"),
+    };
+    format!(
+        "{} held {name} {held}.{doing}{waits}{}{}",
+        thread(model, hold.thread),
+        of_which(hold.ns, hold.stood_ns),
+        doubted(doubt),
+    )
+}
+
+pub(super) fn convoy(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>) -> String {
+    let name = object(model, index);
+    let object = model.sync.object(index);
+    let held = match object.holds.count {
+        0 => String::new(),
+        _ => format!(
+            "held for {} on average, and ",
+            length(object.holds.mean_ns())
+        ),
+    };
+    // The number of acquisitions is unknown if only waits are recorded.
+    let (behind, all) = (object.queued, object.taken.max(object.waits.count));
+    let queued = match object.taken {
+        0 => format!("{behind} of {all} waits for it began when other threads already waited"),
+        _ => format!("{behind} of {all} times it was taken, other threads already waited"),
+    };
+    format!(
+        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on \
+         average; all waits of all threads add up to {}.{}{}",
+        object.longest_queue,
+        length(object.waits.mean_ns()),
+        length(object.waits.total_ns),
+        of_which(object.waits.total_ns, object.stood_ns),
+        doubted(doubt),
+    )
+}
+
+pub(super) fn contention(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>) -> String {
+    let name = object(model, index);
+    let object = model.sync.object(index);
+    let mut text = format!(
+        "Threads waited {} for {name}, at most {} at a time; all waits of all threads add up to {}.",
+        times(object.waits.count),
+        length(object.waits.max_ns),
+        length(object.waits.total_ns),
+    );
+    if let Some(pair) = object.contention.first() {
+        let (waiting, holding) = pair.longest;
+        let seen = match (pair.holder, pair.ended) {
+            (Some(holder), _) => format!(", which had taken it{}", at(model, holder)),
+            (None, Some(ended)) => format!(", which gave it up{}", at_path(model, ended)),
+            (None, None) => String::new(),
+        };
+        let who = thread(model, waiting);
+        let place = at(model, pair.waiter);
+        let for_whom = match pair.for_one {
+            true => thread(model, holding),
+            false => format!("threads such as {}", thread(model, holding)),
+        };
+        let whose = match (pair.by_one, pair.count) {
+            (true, 1) => format!("The largest part is one wait of {who}{place}"),
+            (true, count) => format!("The largest part is {count} waits of {who}{place}"),
+            (false, count) => format!(
+                "The largest part is {count} waits of several threads, {who} among them,{place}"
+            ),
+        };
+        let sum = match pair.count {
+            1 => length(pair.total_ns),
+            _ => format!(
+                "{} in total, at most {} at a time",
+                length(pair.total_ns),
+                length(pair.max_ns)
+            ),
+        };
+        text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
+    }
+    text.push_str(&of_which(object.waits.total_ns, object.stood_ns));
+    text.push_str(doubted(doubt));
+    text
+}
+
+/// A wait in the kernel, as `it was in read() of pipe:[7], called in refill (cache.cpp:9)`.
+fn in_kernel(model: &Model, wait: &KernelWait) -> String {
+    let mut frames = wait.stack.frames.iter();
+    let caller = frames.find(|frame| !frame.place.is_within());
+    let called = caller.map_or(String::new(), |frame| {
+        format!(", called in {}", place(frame))
+    });
+    let Some(call) = wait.call else {
+        return format!("it waited for memory to be read in (a page fault){called}");
+    };
+    if let Some(index) = wait.object {
+        return format!("it waited for {}{called}", object(model, index));
+    }
+    match &wait.file[..] {
+        "" => format!("it was in {call}(){called}"),
+        file => format!("it was in {call}() of {file}{called}"),
+    }
+}
+
+fn doubted(doubt: Option<TimeDoubt>) -> &'static str {
+    match doubt {
+        Some(TimeDoubt::WaitedForRecorder) => {
+            " With '--budget none' the program may have waited for the recorder meanwhile."
+        }
+        Some(TimeDoubt::Overloaded) => {
+            " The recorder delayed threads much of the time. On such a busy machine, threads also \
+             hold locks while they wait for a processor."
+        }
+        None => "",
+    }
+}
+
+/// Says how much of a time the recorder may have caused, if that matters.
+fn of_which(ns: u64, stood_ns: u64) -> String {
+    match stood_ns > ns / 10 {
+        true => format!(
+            " The recorder itself may have delayed threads for up to {} of that.",
+            length(stood_ns)
+        ),
+        false => String::new(),
+    }
+}

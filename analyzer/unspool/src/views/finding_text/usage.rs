@@ -1,0 +1,130 @@
+//! Objects and threads that are used in risky, forbidden or costly ways.
+
+use super::{at, function, object, thread, times};
+use crate::model::sync::{ObjectIndex, UseIndex, length, place};
+use crate::model::{Finding, FindingKind, Model, OrderRisk, OrderStep, ThreadIndex};
+
+pub(super) fn lock_order(model: &Model, steps: &[OrderStep], risk: OrderRisk) -> String {
+    let clauses: Vec<String> = steps
+        .iter()
+        .map(|step| {
+            format!(
+                "{} takes {}{} while it holds {} ({})",
+                thread(model, step.thread),
+                object(model, step.takes),
+                at(model, step.taken),
+                object(model, step.holds),
+                times(step.count)
+            )
+        })
+        .collect();
+    let orders = match steps.len() {
+        2 => "Two locks are taken in both orders".to_owned(),
+        count => format!("{count} locks are taken in orders that form a circle"),
+    };
+    let verdict = match risk {
+        OrderRisk::Proved => {
+            "Threads that do this at the same time can wait for each other forever.".to_owned()
+        }
+        OrderRisk::Seats(seats) => format!(
+            "All of these threads had passed {}. If it lets enough of them in at the same time, \
+             they can wait for each other forever.",
+            object(model, seats)
+        ),
+        OrderRisk::EventsMissing => {
+            "Events are missing, so it is not certain that these locks were held, or that these \
+             threads could run at the same time."
+                .to_owned()
+        }
+        OrderRisk::Apart => {
+            "In this recording no two threads could do this at the same time. If two ever do, \
+             they can wait for each other forever."
+                .to_owned()
+        }
+    };
+    format!("{orders}: {}. {verdict}", clauses.join("; "))
+}
+
+pub(super) fn misuse(
+    model: &Model,
+    kind: FindingKind,
+    (who, used): (ThreadIndex, UseIndex),
+    index: ObjectIndex,
+    count: u64,
+    holder: Option<(ThreadIndex, UseIndex)>,
+) -> String {
+    let verb = match kind {
+        FindingKind::DestroyedHeld => "destroys",
+        _ => "unlocks",
+    };
+    let begin = format!(
+        "{} {verb} {}{}",
+        thread(model, who),
+        object(model, index),
+        at(model, used)
+    );
+    let often = times(count);
+    match holder {
+        Some((holder, taken)) if holder == who => format!(
+            "{begin} while it still holds it, taken{} ({often}).",
+            at(model, taken)
+        ),
+        Some((holder, taken)) => format!(
+            "{begin} while {} holds it, taken{} ({often}).",
+            thread(model, holder),
+            at(model, taken)
+        ),
+        None => format!("{begin}, which no thread holds ({often})."),
+    }
+}
+
+pub(super) fn unlocked_signal(
+    model: &Model,
+    [condition, mutex]: [ObjectIndex; 2],
+    [without, all]: [u64; 2],
+    (example, used): (ThreadIndex, UseIndex),
+) -> String {
+    format!(
+        "Threads wait at {} with {}. But {without} of {all} signals came from a thread that had \
+         not locked this mutex since its previous signal, for example {}{}. If that thread \
+         changed the state that the others wait for, it did so without the mutex, and a wake-up \
+         can be lost.",
+        object(model, condition),
+        object(model, mutex),
+        thread(model, example),
+        at(model, used),
+    )
+}
+
+pub(super) fn unjoined(model: &Model, finding: &Finding, ended: bool) -> String {
+    let first = finding.threads.first().copied();
+    let what = match (finding.threads.len(), first) {
+        (0 | 1, first) => format!(
+            "{} ended and was never joined",
+            first.map_or("A thread".to_owned(), |first| thread(model, first))
+        ),
+        (count, first) => format!(
+            "{count} threads that run {} ended and were never joined",
+            function(model, first)
+        ),
+    };
+    match ended {
+        true => format!("{what} or detached. Their stacks and descriptors were never freed."),
+        false => format!("{what} or detached so far. Until then their stacks are not freed."),
+    }
+}
+
+pub(super) fn churn(model: &Model, finding: &Finding, median_ns: u64) -> String {
+    let first = finding.threads.first().copied();
+    let creation = first.and_then(|first| model.thread(first)?.creation_stack());
+    // The stack of a creation begins with the caller; the stack of a call, with the primitive.
+    let from = creation.and_then(|stack| stack.frames.first());
+    let from = from.map_or(String::new(), |frame| format!(" in {}", place(frame)));
+    format!(
+        "{} threads that run {} were created on one path{from}, and half of them lived less than \
+         {}. A pool would create them once.",
+        finding.threads.len(),
+        function(model, first),
+        length(median_ns.max(1000)),
+    )
+}
