@@ -228,7 +228,7 @@ fn no_machine_paths() -> Result<()> {
     none(wrong, "no absolute path of one machine")
 }
 
-/// In `x/home/y` the folder is no absolute path.
+/// In `x/home/y` the folder is not an absolute path.
 fn starts_a_path(line: &str, machine: &str) -> bool {
     line.match_indices(machine).any(|(at, _)| {
         let before = line[..at].chars().next_back();

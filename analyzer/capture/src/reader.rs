@@ -29,7 +29,7 @@ pub enum ReadError {
     /// The file is empty.
     #[error("the file is empty because the recording wrote nothing; record again")]
     Empty,
-    /// The file is no capture.
+    /// The file is not a capture.
     #[error(
         "not an Unspool capture: the file does not begin with \"UNSPOOL\"; give a file written by `unspool record`"
     )]
@@ -86,7 +86,7 @@ pub enum CutReason {
         /// Number of missing bytes, if the block's header is complete.
         missing: Option<u64>,
     },
-    /// The bytes are no block.
+    /// The bytes are not a block.
     NoBlock,
     /// A block's size exceeds the limit.
     BlockTooLarge {

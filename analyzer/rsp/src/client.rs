@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Passes console output on. `false` if the packet is no console output.
+    /// Passes console output on. `false` if the packet is not console output.
     fn print(&mut self, payload: &[u8]) -> bool {
         if !is_console(payload) {
             return false;

@@ -348,7 +348,7 @@ impl Connection {
     fn forget_garbage(&mut self) {
         if self.skipped > 0 {
             self.note(&format!(
-                "{} bytes skipped that are no packet: {}",
+                "skipped {} bytes that are not a packet: {}",
                 self.skipped,
                 shown(&self.garbage)
             ));
@@ -471,8 +471,8 @@ impl AsFd for Connection {
     }
 }
 
-/// Whether a payload is console output: `O` and digit pairs (RSP, "Stop Reply Packets"). `OK` is
-/// none, because K is no digit.
+/// Whether a payload is console output: `O` and pairs of hexadecimal digits (RSP, "Stop Reply
+/// Packets"). `OK` is not console output, because K is not a digit.
 pub(crate) fn is_console(payload: &[u8]) -> bool {
     match payload.split_first() {
         Some((b'O', digits)) => digits.len() % 2 == 0 && digits.iter().all(u8::is_ascii_hexdigit),

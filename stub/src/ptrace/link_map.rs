@@ -90,7 +90,7 @@ impl Process {
             0 => start.entry,
             previous => {
                 // The client knows the program already. An address that the previous entry does not
-                // link to is no entry.
+                // link to is not an entry.
                 libraries.main = Some(previous);
                 let next = self.read_number(previous + 3 * WORD, WORD as usize);
                 if next == Some(start.entry) {

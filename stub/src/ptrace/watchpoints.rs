@@ -33,7 +33,7 @@ impl Process {
     }
 
     /// Removes a watchpoint. All threads must be stopped. Removing a watchpoint that does not exist
-    /// is no error.
+    /// is not an error.
     pub(crate) fn remove_watch(&mut self, watch: Watch) -> Result<(), Errno> {
         self.watches.retain(|other| *other != watch);
         self.write_watches()

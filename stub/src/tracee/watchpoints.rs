@@ -16,7 +16,7 @@ impl Tracee {
         self.while_halted(|tracee| tracee.process.add_watch(watch))
     }
 
-    /// Removes a watchpoint. A missing one is no error.
+    /// Removes a watchpoint. A missing one is not an error.
     pub(crate) fn unwatch(&mut self, watch: Watch) -> Result<(), Errno> {
         self.while_halted(|tracee| tracee.process.remove_watch(watch))
     }

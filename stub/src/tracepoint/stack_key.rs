@@ -93,7 +93,7 @@ impl CodeMap {
                 hash = mixed(mixed(hash, index as u64), word);
             }
         }
-        // 0 is no key.
+        // 0 is not a key.
         mixed(hash, stack.len() as u64).max(1)
     }
 }

@@ -1,4 +1,4 @@
-/* Threads that wait for work until the program ends. That they are not joined is no mistake. */
+/* Threads that wait for work until the program ends. That they are not joined is not a mistake. */
 #include "told.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,4 @@
-/* Two threads take two mutexes in opposite orders. Main waits for one of them, but is no part of
+/* Two threads take two mutexes in opposite orders. Main waits for one of them, but is not part of
  * the cycle. */
 #include "say.h"
 

@@ -47,7 +47,7 @@ int main(void)
         else
             dprintf(1, "wait %d mutex %#lx\n", tids[n], (unsigned long)(uintptr_t)mutexes[n]);
     }
-    /* Owners that are no valid thread id, or the id of no thread. */
+    /* Owners that are not valid thread ids, or the id of no thread. */
     mutexes[0]->__data.__owner = 0x41414141;
     mutexes[6]->__data.__owner = 4194303;
     memset(mutexes[1], 0xaa, sizeof(pthread_mutex_t));

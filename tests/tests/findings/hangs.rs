@@ -250,7 +250,7 @@ fn found(waiting: &Waiting, capture: &Path, case: &Case, mode: &str, proved: boo
         case.source == "rust.rs" || case.source == "upgrade.c" && mode == "contended";
     let circle = told.kind.contains("deadlock") && !holders_unknown;
     ensure!(finding["circle"] == circle, "{finding:#}");
-    // A wait that never ends is no long wait.
+    // A wait that never ends is not a long wait.
     let contended = findings.iter().find(|f| f["kind"] == "contention");
     // Here, threads wait for another lock first.
     let expected = case.source == "traffic.c";

@@ -1,6 +1,6 @@
 //! Facts from the program's files on the recording machine: stacks, names and similar.
 //!
-//! Apart from the other records because these are no observations. The analyzer derived them from
+//! Apart from the other records because these are not observations. The analyzer derived them from
 //! observed bytes and from files that may be missing when the capture is opened.
 
 use super::Note;
@@ -125,7 +125,7 @@ pub enum AddressAspect {
     Pointer = 3,
     /// The bytes that the file contains there.
     Bytes = 4,
-    /// The symbol that is no function, and the offset in it. The result is a name.
+    /// The symbol that is not a function, and the offset in it. The result is a name.
     Symbol = 5,
     /// The possible effects of code that continues from there. The result is a value. Bit 0: it may
     /// end the wait of another thread, or that is unknown. Bit 1: it may return to its caller.

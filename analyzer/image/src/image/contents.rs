@@ -150,7 +150,7 @@ impl From<Arc<[u8]>> for Contents {
 }
 
 impl Contents {
-    /// Opens a file. If it is no regular file, it is read to its end.
+    /// Opens a file. If it is not a regular file, it is read to its end.
     pub(crate) fn open(path: &Path) -> io::Result<Contents> {
         let mut file = File::open(path)?;
         let metadata = file.metadata()?;

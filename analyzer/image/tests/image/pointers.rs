@@ -44,7 +44,7 @@ fn tables_of_virtual_functions_lead_to_these() {
                 found.is_some() && found == called,
                 "{name}: {table} {found:x?}"
             );
-            // The offset to the object's start is no pointer.
+            // The offset to the object's start is not a pointer.
             assert_eq!(image.pointer_at(*svma), None, "{name}: {table}");
             seen += 1;
         }

@@ -337,7 +337,7 @@ pub(super) enum Written<'t> {
 
 impl Written<'_> {
     /// Reads an address as binutils does (`strtoull`: leading blanks, sign, `0x`; the rest is
-    /// ignored), unless it has a name that is no number.
+    /// ignored), unless it has a name that is not a number.
     pub(super) fn parse(text: &str) -> Written<'_> {
         if let Some(named) = named(text.trim()) {
             return named;

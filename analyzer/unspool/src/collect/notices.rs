@@ -141,7 +141,7 @@ impl Notices {
     pub(super) fn on_control(&mut self, sink: &mut Sink, control: Control) {
         let before = self.control.replace(control);
         if before.is_none() || (before, control) == (Some(Control::Halted), Control::Free) {
-            // The first report is no change, and a halted program was resumed for this recording.
+            // The first report is not a change. A halted program was resumed for this recording.
             return;
         }
         let text = match control {

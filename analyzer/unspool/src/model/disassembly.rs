@@ -40,7 +40,7 @@ pub struct Line {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file has no symbol of this name, and the name is no address.
+    /// The file has no symbol of this name, and the name is not an address.
     #[error("no function {0:?} in the file; give its address instead")]
     NoFunction(String),
     /// Nothing executable lies at the address.

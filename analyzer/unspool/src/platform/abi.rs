@@ -24,7 +24,7 @@ pub(crate) struct Abi {
     result: Register,
     flags: Option<Register>,
     thread_pointer: Option<Register>,
-    /// The register with the number of a system call in progress, if it is no argument register.
+    /// The register with the number of a system call in progress, unless it is an argument register.
     call: Option<Register>,
     /// The registers needed to unwind and to read arguments, ordered by number.
     wanted: Vec<Register>,
@@ -83,7 +83,7 @@ impl Abi {
         registers.value(&self.pc)
     }
 
-    /// Registers of which only the program counter and the stack pointer are known.
+    /// Registers with only the program counter and the stack pointer set; all others are unknown.
     pub(crate) fn registers_at(&self, pc: u64, sp: u64) -> Registers {
         let mut registers = Registers::unknown();
         for (register, value) in [(&self.pc, pc), (&self.sp, sp)] {

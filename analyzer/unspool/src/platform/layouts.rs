@@ -134,7 +134,7 @@ pub(crate) struct Flavors {
     pub(crate) inherits: u32,
     pub(crate) protects: u32,
     pub(crate) shared: u32,
-    /// Valid bits; with any other bit the memory is no mutex.
+    /// Valid bits; with any other bit the memory is not a mutex.
     pub(crate) all: u32,
 }
 
@@ -349,7 +349,7 @@ impl Layout {
 
     /// Possible start addresses of an object whose thread waits at `word` for the value `expected`,
     /// the likeliest first. Usually there is one. There is none if threads wait at words of their
-    /// own, or if it is no object.
+    /// own, or if it is not an object.
     pub(crate) fn beginnings(
         &self,
         (kind, operation): (Kind, Operation),

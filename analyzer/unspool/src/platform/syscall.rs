@@ -175,7 +175,7 @@ impl Call {
             6 | 13 => true,
             _ => return None,
         };
-        // An argument register that holds a result already (-EINTR) is no address.
+        // An argument register that holds a result already (-EINTR) is not an address.
         let top = match arch.address_size() {
             4 => 0xffff_f000,
             _ => 0xffff_0000_0000_0000,
@@ -224,7 +224,7 @@ mod tests {
         let futex = call.futex(Arch::X86_64).unwrap();
         assert_eq!((futex.address, futex.expected), (0x5000, Some(2)));
         assert!(!futex.shared && !futex.timed && !futex.inherits);
-        // A wake is no wait.
+        // A wake is not a wait.
         let call = x86(&[
             ("orig_rax", 202),
             ("rax", restart),

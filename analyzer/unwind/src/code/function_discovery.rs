@@ -205,7 +205,7 @@ impl<'i> Discovery<'i> {
     }
 
     /// Adds the landing pads from the call-site tables of the functions at `starts` (in order).
-    /// `whole` means that they are no parts of functions. Returns the ranges of calls with an
+    /// `whole` means that they are not parts of functions. Returns the ranges of calls with an
     /// entry.
     fn add_landing_pads(&mut self, starts: &[u64], whole: bool) -> Vec<Range<u64>> {
         if self.landings.is_empty() {

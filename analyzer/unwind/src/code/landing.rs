@@ -67,7 +67,7 @@ impl Landings {
     ///
     /// `returns` holds the addresses after calls. `lines` holds the addresses that control does not
     /// reach from the instruction before, and those after calls. `whole` means that the functions
-    /// are no separate parts.
+    /// are not separate parts.
     pub(super) fn find(
         &mut self,
         starts: &[u64],

@@ -217,7 +217,7 @@ fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
             return true;
         }
         let stops = match machine.arch {
-            // This is no function's beginning, but data before one.
+            // This is not a function's beginning, but data before one.
             Arch::Arm => {
                 instruction.flow != Flow::Next
                     || instruction.effects().iter().any(|effect| match *effect {

@@ -238,7 +238,7 @@ impl Builder {
         if start >= end {
             return;
         }
-        // The offset in pointers. A rotation makes offsets large that are no multiple of a pointer,
+        // The offset in pointers. A rotation makes offsets large that are not multiples of a pointer,
         // and is faster than a division.
         let unit = self.roles.pointer.trailing_zeros();
         let depth = match cfa {

@@ -108,7 +108,7 @@ fn no_second_exceeds_the_budget_and_the_most_frequent_is_paused() {
     assert!(told.abs_diff(hot.by) < hot.by / 10, "{told} of {hot:?}");
 }
 
-/// What the stub does for its clients is no cost of a hit.
+/// The stub's work for its clients does not count as the cost of a hit.
 #[test]
 fn what_no_hit_causes_is_not_counted() {
     let mut budget = budget(Some(Share::USUAL));

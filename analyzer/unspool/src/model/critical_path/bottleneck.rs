@@ -28,7 +28,7 @@ pub struct Bottleneck {
 
 /// A bottleneck makes the run longer by at least one part in this many.
 const MIN_SAVED_DIVISOR: u64 = 5;
-/// What would save less time is no finding, nanoseconds.
+/// Minimum saving that makes a bottleneck a finding, in nanoseconds.
 const MIN_SAVED_NS: u64 = 50_000_000;
 /// Threads limit a run only if they leave this share of the processors free.
 const MIN_FREE: f64 = 0.15;

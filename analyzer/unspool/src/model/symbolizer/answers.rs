@@ -30,7 +30,7 @@ pub(super) struct Answers {
     pub(super) pointers: HashMap<Question, Option<u64>>,
     /// The bytes that files have at addresses, by their number.
     pub(super) bytes: HashMap<(Question, usize), Option<Vec<u8>>>,
-    /// Names of symbols that are no functions, with the offsets into them.
+    /// Names of symbols that are not functions, with the offsets into them.
     pub(super) symbols: HashMap<Question, Option<Arc<str>>>,
     /// The effects of code from addresses on.
     pub(super) onward: HashMap<Question, Onward>,

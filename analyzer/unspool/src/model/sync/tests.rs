@@ -367,7 +367,7 @@ fn locks_that_one_function_makes_for_others_are_told_apart() {
     );
 }
 
-/// A function called by a primitive may wait for an object of its own. This is no wait for the
+/// A function called by a primitive may wait for an object of its own. This is not a wait for the
 /// primitive's object.
 #[test]
 fn a_wait_in_a_callee_of_a_primitive_is_not_the_primitives() {

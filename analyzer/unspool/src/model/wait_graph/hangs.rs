@@ -211,7 +211,7 @@ impl WaitGraph {
         doubts
     }
 
-    /// Locks whose holder is no thread of the process.
+    /// Locks whose holder is not a thread of the process.
     fn abandoned(&self, model: &Model) -> Vec<Finding> {
         let mut by_object: BTreeMap<_, Vec<(ThreadIndex, &Edge)>> = BTreeMap::new();
         for (thread, waiting) in self.waits() {

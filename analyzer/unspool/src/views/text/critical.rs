@@ -95,7 +95,7 @@ pub(in crate::views) fn unknown(basis: Basis) -> Option<&'static str> {
     match basis {
         Basis::Wakers => None,
         Basis::Futexes => Some(
-            "The kernel did not tell who woke whom, so waits that are no recorded calls count as waits for a \
+            "The kernel did not report which thread woke which, so a wait outside recorded calls counts as a wait for a \
              device, and waits for a processor after a wake-up count as blocked.",
         ),
         Basis::Calls => Some(

@@ -15,7 +15,7 @@ pub(super) trait BlockVisitor {
     const VISITS: bool;
     /// Called before each instruction.
     fn visit(&mut self, at: u32, instruction: &Instruction, state: &mut State);
-    /// Control goes to `to` with this state; `None` if it runs into something that is no code.
+    /// Control goes to `to` with this state; `None` if it runs into something that is not code.
     fn edge(&mut self, listing: &Listing, to: Option<u32>, state: &State);
     /// An exception that passes a call continues at `pad`.
     fn exception(&mut self, listing: &Listing, pad: Target, state: &State);

@@ -71,7 +71,7 @@ impl Joins {
 
     /// The state of this number, if a path leads there.
     pub(super) fn state(&self, number: usize) -> Option<&State> {
-        // `NOWHERE` is no valid index.
+        // `NOWHERE` is not a valid index.
         self.states.get(*self.places.get(number)? as usize)
     }
 

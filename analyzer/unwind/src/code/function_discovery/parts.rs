@@ -1,4 +1,4 @@
-//! Follows code that is no function: landing pads, and parts that only jumps lead to.
+//! Follows code that is not a function: landing pads, and parts that only jumps lead to.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ use crate::primitives::{Operation, Primitive};
 
 const EDEADLK: i32 = -35;
 
-/// A refused mutex. The C library then lets the thread wait forever, at a word that is no mutex.
+/// A refused mutex. The C library then lets the thread wait forever, at a word that is not a mutex.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) object: ObjectIndex,

@@ -115,7 +115,7 @@ fn the_longest_holder_of_a_contended_lock_is_reported() {
     );
 }
 
-/// The function of a once control waits for a semaphore, which is no wait for the control.
+/// The function of a once control waits for a semaphore, which is not a wait for the control.
 #[test]
 fn a_wait_in_a_once_function_is_its_own() {
     const ONCE: u64 = 0x6100;
