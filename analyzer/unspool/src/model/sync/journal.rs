@@ -32,7 +32,7 @@ pub struct HoldSpan {
     pub taken: UseIndex,
     /// When that call returned.
     pub from_ns: u64,
-    /// When the call that gave it up began.
+    /// When the call that released the lock began.
     pub to_ns: u64,
 }
 

@@ -59,7 +59,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             let holder = pair.holder.map(|holder| sync.path(sync.used(holder)));
             let ended = pair.ended.map(|ended| &sync.paths[ended.0]);
             let (waited, held) = match (holder, ended) {
-                (None, Some(_)) => ("waited at    ", "given up at  "),
+                (None, Some(_)) => ("waited at    ", "released at  "),
                 _ => ("waited at  ", "taken at   "),
             };
             frames::write(page, &lead, waited, waiter, &sources, false)?;

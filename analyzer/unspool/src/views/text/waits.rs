@@ -130,7 +130,7 @@ fn contention(
         let taken = pair.holder.map(|holder| sync.used(holder).path);
         let verb = match (taken, held) {
             (Some(_), _) => ", taken in ",
-            (None, true) => ", given up in ",
+            (None, true) => ", released in ",
             (None, false) => " in ",
         };
         if let Some(path) = taken.or(pair.ended) {
@@ -190,8 +190,8 @@ pub(super) fn summary(model: &Model) -> String {
                 )
             });
         return format!(
-            "{about}{} lived {} in total. It is not known how much of it they waited. The \
-             recorded waits add up to {} of lock waits, {} of waits for threads and {} of idle \
+            "{about}{} lived {} in total. Unspool does not know for how much of it they waited. \
+             The recorded waits add up to {} of lock waits, {} of waits for threads and {} of idle \
              waits.{kernel}",
             wording::count(model.threads.len(), "thread"),
             wording::duration(alive),

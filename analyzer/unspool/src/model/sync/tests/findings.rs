@@ -94,7 +94,7 @@ fn lost_events_prove_nothing() {
             time_ns: at * 1000,
         });
     };
-    // Locks may have been given up since.
+    // Threads may have released locks during the gap.
     let model = embrace(|acting, at| {
         if at > 2000 {
             gap(acting, at);
