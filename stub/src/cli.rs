@@ -28,7 +28,7 @@ Options:
   --no-disable-randomization      let the kernel choose random addresses for PROG
   --disable-randomization         give PROG fixed addresses (default)
   --wrapper WRAPPER [ARGS...] --  start PROG through WRAPPER, which must execute it
-  --allow ADDRESS[,ADDRESS...]    take TCP connections from these addresses and loopback only
+  --allow ADDRESS[,ADDRESS...]    accept TCP connections from these addresses and loopback only
   --root DIRECTORY                let clients read files below DIRECTORY only
   --allow-write                   let clients write, create and remove files
   --may-attach PID[,PID...]       let clients attach to these processes only

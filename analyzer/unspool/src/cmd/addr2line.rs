@@ -17,10 +17,10 @@ use super::terminal;
 
 /// Print the function and source line of addresses, exactly as binutils' addr2line does
 ///
-/// Addresses are hexadecimal, with or without 0x: those of the file, or of the running process or
-/// recording. FUNCTION+0xOFFSET[/0xSIZE], as the kernel prints it, and FILE+0xOFFSET work too.
-/// Without addresses they are read from standard input, one a line. @FILE stands for the options
-/// and addresses in FILE.
+/// Addresses are hexadecimal, with or without 0x. They are addresses in the ELF file, or in the
+/// address space of the running or recorded process. FUNCTION+0xOFFSET[/0xSIZE], as the kernel
+/// prints it, and FILE+0xOFFSET work too. Without ADDRESS arguments, addr2line reads addresses from
+/// standard input, one per line. @FILE reads further options and addresses from FILE.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, args_override_self = true, infer_long_args = true)]
 pub(super) struct Cmd {
@@ -58,7 +58,7 @@ pub(super) struct Cmd {
           default_missing_value = "auto")]
     demangle: Option<String>,
 
-    /// Addresses are offsets in this section
+    /// Take addresses as offsets in this section
     #[arg(short = 'j', long, value_name = "NAME")]
     section: Option<String>,
 

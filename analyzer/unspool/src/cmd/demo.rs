@@ -20,7 +20,7 @@ use crate::views::html::SourceFile;
 /// Record a small bundled program and show the report
 ///
 /// The program is demo/orders.c in the sources. It has two pools that share a worker function, a
-/// thread that creates threads, a detached thread, and many threads that live some milliseconds.
+/// thread that creates threads, a detached thread, and many threads that live a few milliseconds.
 #[derive(Debug, Args)]
 pub(super) struct Cmd {
     /// Also record what the threads wait for, and write the report as an HTML page

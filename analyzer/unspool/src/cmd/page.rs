@@ -108,7 +108,7 @@ pub(super) fn open_browser(path: &Path) -> anyhow::Result<()> {
             hint()
         ),
         Err(error) if error.kind() == ErrorKind::NotFound => bail!(
-            "there is no program {} that opens a browser; {}, or set BROWSER",
+            "cannot find {} to open a browser; {}, or set BROWSER",
             browser.display(),
             hint()
         ),

@@ -68,7 +68,7 @@ impl Recording {
     pub(super) fn is_whole(&self, shows: &str) -> anyhow::Result<()> {
         if let Some(cut) = &self.capture.cut {
             bail!(
-                "{}: {cut}; the {shows} shows what comes before",
+                "{}: {cut}; the {shows} shows only the events before that point",
                 self.path.display()
             );
         }

@@ -16,19 +16,19 @@ mod places;
 
 use places::{Kind, Place};
 
-/// Replace places in a log by functions and source lines
+/// Replace code addresses in a log with functions and source lines
 ///
-/// Reads standard input and writes it to standard output. Places are `function+0xOFFSET/0xSIZE` and
-/// `[<ADDRESS>]` of the kernel, `PROGRAM(function+0xOFFSET)` of backtrace_symbols(3), and
-/// `(FILE+0xOFFSET)` of the sanitizers. Everything else stays as it is, byte for byte, and so do
-/// places of which nothing is known. Inlined functions come first: `inner at a.c:3 (inlined by) f
-/// at a.c:9`.
+/// Copies standard input to standard output, and replaces the addresses in it. It knows
+/// `function+0xOFFSET/0xSIZE` and `[<ADDRESS>]` of the kernel, `PROGRAM(function+0xOFFSET)` of
+/// backtrace_symbols(3), and `(FILE+0xOFFSET)` of the sanitizers. It changes no other byte, and no
+/// address that it cannot look up. Inlined functions come first: `inner at a.c:3 (inlined by) f at
+/// a.c:9`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {
     /// File with the functions: vmlinux, or an unstripped copy of a program (repeatable)
     ///
-    /// Files that the log names by their path are found without it.
+    /// Without this option, files that the log names by path are found anyway.
     #[arg(short, long = "exe", value_name = "FILE")]
     exe: Vec<PathBuf>,
 

@@ -53,7 +53,7 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "FILE")]
     debug_file: Option<PathBuf>,
 
-    /// Analyse the code as if it were stripped
+    /// Analyse the code as if the file were stripped
     #[arg(long)]
     no_symbols: bool,
 

@@ -22,7 +22,7 @@ pub enum Graph {
     Threads,
     /// Threads and the objects they use; wider lines mean longer waits
     Sync,
-    /// Which threads made which wait, and deadlocks
+    /// Which threads blocked which others, and deadlocks
     Waits,
 }
 

@@ -126,7 +126,10 @@ pub(crate) fn report(file: &Path) -> Value {
 #[track_caller]
 pub(crate) fn report_of_cut(file: &Path) -> Value {
     let run = Run::of(unspool().arg("report").arg(file).args(["--format", "json"]));
-    run.fails_with(1, &["cut", "the report shows what comes before"]);
+    run.fails_with(
+        1,
+        &["cut", "the report shows only the events before that point"],
+    );
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 

@@ -20,7 +20,7 @@ impl Exporter for Folded {
     }
 
     fn about(&self) -> &'static str {
-        "One line a stack, with a number: for flame graphs and speedscope"
+        "One line per stack, with a number: for flame graphs and speedscope"
     }
 
     fn choices(&self) -> &'static [Choice] {
