@@ -41,7 +41,7 @@ pub(super) fn long_hold(
     let ns = length(hold.ns);
     let held = match (hold.taken, hold.given_up) {
         (Some(taken), _) => format!("for {ns}, taken{}", at(model, taken)),
-        (None, Some(path)) => format!("for {ns} or longer, given up{}", at_path(model, path)),
+        (None, Some(path)) => format!("for {ns} or longer, released{}", at_path(model, path)),
         (None, None) => format!("for {ns}"),
     };
     format!(
@@ -92,7 +92,7 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, doubt: Option<TimeDo
         let (waiting, holding) = pair.longest;
         let seen = match (pair.holder, pair.ended) {
             (Some(holder), _) => format!(", which had taken it{}", at(model, holder)),
-            (None, Some(ended)) => format!(", which gave it up{}", at_path(model, ended)),
+            (None, Some(ended)) => format!(", which released it{}", at_path(model, ended)),
             (None, None) => String::new(),
         };
         let who = thread(model, waiting);
