@@ -37,7 +37,7 @@ pub(crate) enum Comm {
 pub(crate) enum CommError {
     /// The port is not available. Begins as gdbserver's message does, because test boards look for
     /// it.
-    #[error("Can't bind address: {0}. Port {1}: choose another, or 0 for any that is free")]
+    #[error("Can't bind address: {0}. Port {1}: choose another, or 0 for any free port")]
     Bind(String, u16),
     /// The host has no address.
     #[error(

@@ -284,8 +284,8 @@ impl Model {
         model.find_critical_path(capture, detail);
         if model.schedule.lost > 0 {
             let text = format!(
-                "{} records of the kernel's schedule were lost, so it is not known which threads \
-                 ran at those times.",
+                "{} records of the kernel's schedule were lost, so Unspool does not know which \
+                 threads ran at those times.",
                 model.schedule.lost
             );
             model.notes.push(Note::warning(text).about(Topic::Times));

@@ -3,8 +3,8 @@
 //!
 //! The only part of this crate that reads and writes files. It is a feature of its own (`cache`, on
 //! by default), so that the rest works without files. A file holds what [`Table::to_bytes`]
-//! returns. If [`Table::from_bytes`] rejects a file, there is no error: the table is compiled again
-//! and the file is replaced.
+//! returns. If [`Table::from_bytes`] rejects a file, the cache compiles the table again and
+//! replaces the file.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -180,7 +180,7 @@ impl Recorder {
     pub(super) fn on_exec(&mut self, thread: ThreadId, path: &str) -> Result<(), Error> {
         self.sink.note(
             Severity::Info,
-            format!("the process became another program: {path}"),
+            format!("the process executed another program: {path}"),
         );
         self.threads.clear(&mut self.sink, Some(thread.tid));
         self.hits.creations.clear();

@@ -450,16 +450,16 @@ fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
     match client.set_budget(points) {
         Ok(true) => Ok(()),
         Ok(false) if client.features().value("UnspoolBudget").is_some() => Err(refused(
-            "this unspool-stub is too old for that (it lacks QUnspoolBudget); start it with this \
-             --budget, or use a newer one",
+            "this unspool-stub is too old to change its budget (it lacks QUnspoolBudget); start it \
+             with this --budget, or use a newer one",
         )),
         // A server without a budget never pauses anything.
         Ok(false) if points.is_none() => Ok(()),
         Ok(false) => Err(refused(
-            "it has none (it lacks QUnspoolBudget); leave --budget out, or use unspool-stub",
+            "this server has no budget (it lacks QUnspoolBudget); leave --budget out, or use unspool-stub",
         )),
         Err(unspool_rsp::Error::Remote { .. }) => Err(refused(
-            "it was started with a smaller --budget; start it with a larger one, or without",
+            "the stub was started with a smaller --budget; start it with a larger one, or without",
         )),
         Err(error) => Err(error.into()),
     }

@@ -141,7 +141,7 @@ pub struct Inspection {
 impl Inspection {
     /// The unknown facts about the whole program.
     pub(super) fn unknown(&self) -> Option<Note> {
-        let what = "The server gives no access to the program's /proc. So it is not known \
+        let what = "The server gives no access to the program's /proc. So Unspool does not know \
              whether a signal has stopped the program, which signals it handles, and what its \
              threads are called. The report assumes that the server's thread numbers are the \
              program's own.";

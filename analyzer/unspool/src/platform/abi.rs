@@ -24,7 +24,7 @@ pub(crate) struct Abi {
     result: Register,
     flags: Option<Register>,
     thread_pointer: Option<Register>,
-    /// The register with the number of a system call in progress, unless it is an argument register.
+    /// The register with the number of a system call in progress, if not an argument register.
     call: Option<Register>,
     /// The registers needed to unwind and to read arguments, ordered by number.
     wanted: Vec<Register>,

@@ -238,8 +238,8 @@ impl Builder {
         if start >= end {
             return;
         }
-        // The offset in pointers. A rotation makes offsets large that are not multiples of a pointer,
-        // and is faster than a division.
+        // The offset in pointers. A rotation is faster than a division. It makes an offset large
+        // that is not a multiple of a pointer.
         let unit = self.roles.pointer.trailing_zeros();
         let depth = match cfa {
             Cfa::Register { register, offset } if register == self.roles.sp => {

@@ -308,8 +308,8 @@ fn too_little(recording: &Recording, option: &str) -> Note {
         ),
         recording.calls_missed(),
     );
-    let details = "There may be problems that were not found. It is not known what the threads \
-         did most of the time.";
+    let details = "The program may have problems that Unspool did not find. For most of the time \
+         Unspool does not know what the threads did.";
     Note::error(text).with_details(details)
 }
 

@@ -74,13 +74,14 @@ pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Optio
         let counted = has(flavors.robust) || has(flavors.inherits) || basic == flavors.recursive;
         match (at(counts.count), at(counts.users)) {
             (Some(0), Some(0)) => {
-                said.unknown = Some("a thread was passing it to another when Unspool read it".to_owned());
+                said.unknown = Some("its owner was changing when Unspool read it".to_owned());
                 return said;
             }
             (Some(count), Some(users)) if (count == 0 || counted) && users < MAX_USERS => {}
             _ => {
                 return Said::unknown(format!(
-                    "the memory at {address:#x} is not a mutex, or is damaged: its counts are impossible"
+                    "the memory at {address:#x} is not a mutex, or is damaged: \
+                     its counts are impossible"
                 ));
             }
         }
@@ -89,7 +90,7 @@ pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Optio
     // glibc's robust mutexes store their owner's id twice.
     let twice = mutex.owner.filter(|_| has(flavors.robust));
     if twice.is_some_and(|owner| at(owner) != Some(word & TID)) && word & OWNER_DIED == 0 {
-        said.unknown = Some("a thread was passing it to another when Unspool read it".to_owned());
+        said.unknown = Some("its owner was changing when Unspool read it".to_owned());
         return said;
     }
     let moved = |expected: u32| expected != word;
@@ -103,11 +104,11 @@ pub(super) fn mutex(memory: &Memory, layout: &Layout, address: u64, futex: Optio
         mutex.owner.and_then(at).unwrap_or(0)
     };
     if word == 0 || futex.and_then(|futex| futex.expected).is_some_and(moved) {
-        said.unknown = Some("a thread was passing it to another when Unspool read it".to_owned());
+        said.unknown = Some("its owner was changing when Unspool read it".to_owned());
     } else if in_word && word & OWNER_DIED != 0 {
-        said.unknown = Some("its last owner has ended while it held it".to_owned());
+        said.unknown = Some("its last owner ended without releasing it".to_owned());
     } else if owner == 0 {
-        said.unknown = Some("its holder was not recorded when it was read".to_owned());
+        said.unknown = Some("it stored no owner when Unspool read it".to_owned());
     } else if owner >= MAX_TID {
         said.unknown = Some(format!("it is damaged: its owner field is {owner:#x}"));
     } else {
@@ -122,7 +123,7 @@ pub(super) fn inherited(memory: &Memory, futex: &Futex) -> Said {
     let word = memory.word(futex.address).unwrap_or(0);
     let owner = word & TID;
     if word & OWNER_DIED != 0 || !(1..MAX_TID).contains(&owner) {
-        return Said::unknown("a thread was passing it to another when Unspool read it");
+        return Said::unknown("its owner was changing when Unspool read it");
     }
     Said {
         holders: vec![owner.into()],
@@ -165,10 +166,11 @@ pub(super) fn rwlock(memory: &Memory, layout: &Layout, address: u64) -> Said {
         // writer. From bit 3 on it counts readers, including waiting ones.
         Some(Some(0)) if word & 1 == 0 && word >> 3 > 0 => {
             said.readers = Some(word >> 3);
-            said.unknown = Some("who holds it for reading is not recorded".to_owned());
+            said.unknown =
+                Some("glibc does not record which threads hold it for reading".to_owned());
         }
         Some(Some(0)) => {
-            said.unknown = Some("a thread was passing it to another when Unspool read it".to_owned())
+            said.unknown = Some("its owner was changing when Unspool read it".to_owned())
         }
         Some(Some(writer)) if writer >= MAX_TID => {
             said.unknown = Some(format!("it is damaged: its writer field is {writer:#x}"));

@@ -95,8 +95,9 @@ pub(in crate::views) fn unknown(basis: Basis) -> Option<&'static str> {
     match basis {
         Basis::Wakers => None,
         Basis::Futexes => Some(
-            "The kernel did not report which thread woke which, so a wait outside recorded calls counts as a wait for a \
-             device, and waits for a processor after a wake-up count as blocked.",
+            "The kernel did not report which thread woke which. So a wait outside recorded calls \
+             counts as a wait for a device, and a wait for a processor after a wake-up counts as \
+             blocked.",
         ),
         Basis::Calls => Some(
             "The kernel's schedule was not recorded, so threads count as running except in recorded waits.",
@@ -125,7 +126,7 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
         page.line(&line)?;
     }
     let text = format!(
-        "Each alone, replayed with {} from what was recorded.",
+        "Each change alone, in a replay of the recording with {}.",
         wording::count(path.processors, "processor")
     );
     page.paragraph(
