@@ -24,7 +24,7 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
             let waits = &model.sync.object(lock).waits;
             return format!(
                 "{} limits the run: if no thread had to wait for it, the run would be {saved} shorter. \
-                 All waits for it add up to {}. This is estimated by a replay of what was recorded.",
+                 All waits for it add up to {}. This estimate comes from a replay of the recording.",
                 capital(&object),
                 length(waits.total_ns)
             );
@@ -47,7 +47,7 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
     };
     format!(
         "{what} the run: with half the processor time here, the run would be {saved} shorter. {} of the \
-         critical path belong to it. {used} This is estimated by a replay of what was recorded.",
+         critical path belong to it. {used} This estimate comes from a replay of the recording.",
         length(limit.path_ns)
     )
 }
