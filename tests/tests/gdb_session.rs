@@ -1,4 +1,4 @@
-//! Runs real gdb 13 with our stub, as people use it; the steps are in `gdb/session.py`.
+//! Runs real gdb 13 with `unspool-stub`, as people use it; the steps are in `gdb/session.py`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

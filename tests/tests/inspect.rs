@@ -109,7 +109,7 @@ fn attached(options: &[&str]) -> Result<BTreeMap<u64, Backtrace>> {
     stacks(&value).with_context(|| run.to_string())
 }
 
-/// The same through a server: gdbserver, and our stub as on a target.
+/// The same through a server: gdbserver, and `unspool-stub` as on a target.
 fn through(server: &Path, pid: u32) -> Result<BTreeMap<u64, Backtrace>> {
     let (mut server, address) = serve(server, pid)?;
     let folder = tempfile::tempdir()?;

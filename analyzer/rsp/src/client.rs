@@ -38,7 +38,7 @@ pub struct ClientOptions {
     /// is then gdb's documented default. Ignored if the server describes its target.
     pub architecture: Option<String>,
     /// Observe and trace the target, and leave control to another client, if the server supports
-    /// several clients (our stub; see [`Client::is_observer`]).
+    /// several clients (`unspool-stub`; see [`Client::is_observer`]).
     pub observe: bool,
 }
 

@@ -92,7 +92,7 @@ impl Register {
         self.bits.div_ceil(8) as usize
     }
 
-    /// Its place in the `g` packet.
+    /// Its byte range in the `g` packet.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.size()
     }

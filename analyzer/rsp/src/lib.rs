@@ -3,7 +3,7 @@
 //! Contains everything between a byte stream and typed values: packets, commands and replies,
 //! target descriptions, threads, memory, host files. It also reads and writes transcripts of whole
 //! sessions, replays them as a server, and runs them as scripts. It knows nothing of ELF, unwinding
-//! or captures, so it works with any RSP server: our stub, gdbserver, qemu-user, a probe.
+//! or captures, so it works with any RSP server: `unspool-stub`, gdbserver, qemu-user, a probe.
 //!
 //! In comments, "RSP" followed by a section's name is the appendix "GDB Remote Serial Protocol" of
 //! the GDB manual; "Target Descriptions" is the appendix of that name.

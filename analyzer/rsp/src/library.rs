@@ -7,7 +7,7 @@ pub struct Library {
     pub path: String,
     /// Address of the `struct link_map`.
     pub lm: u64,
-    /// Load bias (`l_addr`): avma - svma.
+    /// Load bias (`l_addr`): the mapped address minus the address in the file.
     pub l_addr: u64,
     /// Address of the dynamic section (`l_ld`).
     pub l_ld: u64,

@@ -1,5 +1,5 @@
-//! Notifications that our stub sends without stopping the target: `UnspoolThreads`, `UnspoolTrace`,
-//! `UnspoolDropped`, `UnspoolMissed`, `UnspoolStood`, `UnspoolHalted` and others
+//! Notifications that `unspool-stub` sends without stopping the target: `UnspoolThreads`,
+//! `UnspoolTrace`, `UnspoolDropped`, `UnspoolMissed`, `UnspoolStood`, `UnspoolHalted` and others
 //! (docs/reference/protocol.md).
 
 use std::time::Duration;

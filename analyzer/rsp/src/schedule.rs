@@ -1,5 +1,5 @@
-//! The kernel's schedule of the target's threads, from our stub's notification `UnspoolSchedule`
-//! (docs/reference/protocol.md).
+//! The kernel's schedule of the target's threads, from `unspool-stub`'s notification
+//! `UnspoolSchedule` (docs/reference/protocol.md).
 
 use crate::hex;
 use crate::packet;

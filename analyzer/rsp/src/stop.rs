@@ -16,7 +16,7 @@ pub enum StopReply {
         reason: StopReason,
         /// Expedited registers: number, and bytes in target byte order.
         registers: Vec<(u32, Vec<u8>)>,
-        /// Expedited memory, as sent by LLDB's servers and our stub: address and bytes.
+        /// Expedited memory, as sent by LLDB's servers and `unspool-stub`: address and bytes.
         memory: Vec<(u64, Vec<u8>)>,
         /// The processor that ran the thread.
         core: Option<u32>,

@@ -5,7 +5,8 @@ use nix::errno::Errno;
 use crate::sys::maps;
 use crate::sys::memory::Memory;
 
-/// Number of the program's bytes after a patch that are compared, to see whether the patch is ours.
+/// Number of bytes after a patch to compare. If the program has changed them, the patch may not be
+/// the stub's any more.
 const CONTEXT: usize = 15;
 
 /// A range of replaced bytes.

@@ -78,7 +78,7 @@ impl Breakpoints {
 
     fn trap(&mut self, memory: &Memory, at: u64, kind: usize) -> Result<&mut Trap, Errno> {
         let code = arch::trap(kind).ok_or(Errno::EINVAL)?;
-        // The text may have been unmapped and replaced since.
+        // The program may have unmapped and replaced the code since the trap was inserted.
         let stale = |trap: &Trap| trap.steps == 0 && !trap.paused;
         if self.traps.get(&at).is_some_and(stale) && !self.is_whole(memory, at) {
             self.traps.remove(&at);

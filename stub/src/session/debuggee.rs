@@ -380,8 +380,8 @@ fn refused(errno: Errno) -> TargetError<Infallible> {
     TargetError::Errno(errno as i32 as u8)
 }
 
-/// Copies the part of `bytes` at `offset`, up to `length` bytes and the size of `into`. Returns the
-/// size of the part.
+/// Copies at most `length` bytes from `bytes` at `offset` to `into`, as far as they fit. Returns
+/// the number of copied bytes.
 fn part(bytes: &[u8], offset: u64, length: usize, into: &mut [u8]) -> usize {
     let start = usize::try_from(offset)
         .unwrap_or(usize::MAX)

@@ -1,10 +1,10 @@
 //! Holds: threads that wait for an observer while all others run.
 //!
-//! An observer must act before the program passes some hits: it plants tracepoints in a library
-//! that was just loaded, or reads a stack that is too long to record. The stub reports no stop for
-//! such a hit. It holds the thread at its trap until the observer releases the thread, or until a
-//! timeout, so that no client can block the program. Every packet of the observer extends the
-//! timeout. After an observer has missed a timeout, its timeouts are short until it releases a
+//! At some hits an observer must act before the thread continues: it plants tracepoints in a
+//! library that was just loaded, or reads a stack that is too long to record. The stub reports no
+//! stop for such a hit. It holds the thread at its trap until the observer releases the thread, or
+//! until a timeout, so that no client can block the program. Every packet of the observer extends
+//! the timeout. After an observer has missed a timeout, its timeouts are short until it releases a
 //! thread in time again.
 
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl Subscriptions {
         self.heard(role);
     }
 
-    /// Extends the holds of an observer, which has just sent a packet.
+    /// Extends the holds of an observer that has just sent a packet.
     pub(crate) fn heard(&mut self, role: Role) {
         if self.holds.is_empty() {
             return;

@@ -19,7 +19,8 @@ impl Tracee {
         Ok(done)
     }
 
-    /// Replaces our bytes by the program's in `bytes`, which were read from `address`.
+    /// Replaces the stub's patches in `bytes` with the program's own bytes. `bytes` were read from
+    /// `address`.
     fn hide(&self, address: u64, bytes: &mut [u8]) {
         self.breakpoints.hide(address, bytes);
         self.displaced.hide(address, bytes);

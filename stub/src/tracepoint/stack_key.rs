@@ -1,14 +1,14 @@
-//! Tells whether a stack leads along a call path that was sent before, without knowing the path.
+//! Recognizes stacks whose call path the stub has already sent, without unwinding them.
 //!
-//! Threads come to a tracepoint again and again by the same calls, and nearly all of a frame is the
-//! stack by which the client finds these calls. An unwinder follows return addresses, and stack
-//! addresses that were saved there. So two stacks at the same place with the same stack pointer
-//! have the same call path if all their words that may be such addresses are equal. A
-//! [key](CodeMap::key) is a hash over these words. Of stacks with equal keys only the first is
-//! sent.
+//! Threads often reach a tracepoint through the same calls, and most bytes of a trace frame are the
+//! stack from which the client finds these calls. An unwinder uses only two kinds of words on the
+//! stack: return addresses, and saved addresses of the stack itself. So two stacks at the same
+//! tracepoint with the same stack pointer have the same call path if all words are equal that may
+//! be such addresses. A [key](CodeMap::key) is a hash over these words. The stub sends only the
+//! first of several stacks with equal keys.
 //!
-//! The program's mappings, which the stub reads now and then ([`CodeMap`]), decide whether a word
-//! may be the address of code. An address in no known mapping counts as code.
+//! The program's mappings decide whether a word may be the address of code. The stub reads them
+//! from time to time ([`CodeMap`]). An address outside all known mappings counts as code.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -80,7 +80,8 @@ impl CodeMap {
         around.map_or(word >= NUMBERS, |(_, code)| *code)
     }
 
-    /// The key of a stack from `sp` on; `place` and `registers` belong to it.
+    /// The key of a stack from `sp` on, with the registers of its thread. `place` is the address of
+    /// the tracepoint.
     pub(crate) fn key(&self, place: u64, sp: u64, registers: &[u8], stack: &[u8]) -> u64 {
         const WORD: usize = size_of::<Word>();
         let stack_range = sp..sp.saturating_add(stack.len() as u64);

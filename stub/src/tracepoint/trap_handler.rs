@@ -23,7 +23,8 @@ const ENTRIES: u64 = 4096;
 const ENTRY_SIZE: u64 = 16;
 /// The index is the uppermost bits of the hash.
 const HASH_SHIFT: u32 = 64 - ENTRIES.ilog2();
-/// The table stays half empty, so that the handler's lookups are short.
+/// Maximum number of copies in the table. Half of it stays empty, so that the handler's lookups are
+/// short.
 const MAX_COPIES: usize = ENTRIES as usize / 2;
 /// Size of each region, in bytes.
 pub(crate) const REGION: u64 = 128 << 10;

@@ -1,4 +1,4 @@
-//! Tests findings of recordings on a real ARM kernel, with glibc and our stub: the programs'
+//! Tests findings of recordings on a real ARM kernel, with glibc and `unspool-stub`: the programs'
 //! defects are found, and nothing in healthy programs.
 
 use anyhow::{Context, Result};

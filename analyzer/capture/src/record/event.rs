@@ -58,19 +58,19 @@ pub struct Probe {
     /// Number used in events; not 0.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// The function that contains it, e.g. `pthread_create`.
+    /// The function that contains the place, e.g. `pthread_create`.
     #[prost(string, tag = "2")]
     pub function: String,
     /// Its address.
     #[prost(uint64, tag = "3")]
     pub avma: u64,
-    /// The module that contains it, if known.
+    /// The module that contains the place, if known.
     #[prost(uint32, optional, tag = "4")]
     pub module: Option<u32>,
     /// The role of the place.
     #[prost(enumeration = "ProbeKind", tag = "5")]
     pub kind: i32,
-    /// For an end: the probes at the starts of the calls that may end here.
+    /// For a probe at the end of calls: the probes at the starts of these calls.
     #[prost(uint32, repeated, tag = "6")]
     pub ends: Vec<u32>,
 }

@@ -61,15 +61,17 @@ impl<'a> Names<'a> {
         self.described(unit, offset).name
     }
 
-    /// What the DIE at an offset in a unit of the main file and those that it refers to state.
+    /// The description by the DIE at an offset in a unit of the main file, and by the DIEs that it
+    /// refers to.
     pub(super) fn described(&mut self, unit: usize, offset: UnitOffset) -> Described<'a> {
         let mut described = Described::default();
-        // What comes before a damaged part counts.
+        // Keep the description up to a damaged part.
         let _ = self.describe((0, unit, offset), &mut 0, &mut described);
         described
     }
 
-    /// Adds what a DIE and those that it refers to state, in the order of its attributes.
+    /// Adds the description by a DIE and by the DIEs that it refers to, in the order of its
+    /// attributes.
     fn describe(
         &mut self,
         (file, unit, offset): (FileIndex, usize, UnitOffset),

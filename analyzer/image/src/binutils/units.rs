@@ -248,7 +248,7 @@ impl<'a> Units<'a> {
         function.name = Some(name);
     }
 
-    /// Begins the walk from a function to those that it is inlined into.
+    /// Begins the walk from a function to the functions that it is inlined into.
     pub(super) fn set_innermost(&mut self, function: Option<FunctionId>) {
         self.innermost = function;
     }

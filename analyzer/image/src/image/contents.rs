@@ -41,15 +41,16 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 pub(crate) struct Contents {
     len: u64,
     source: Source,
-    /// The identity of the bytes, if the file has not changed recently.
+    /// The identity by metadata, without reading the file. `None` if the file changed so recently
+    /// that its timestamp proves nothing.
     stamp: Option<Identity>,
     identity: OnceLock<Identity>,
 }
 
-/// An identity of a file's content, which differs even from that of a damaged copy.
+/// An identity of a file's content. A damaged copy with the same build-id has another identity.
 ///
-/// A file that has not changed recently is identified by its place and its time of change, so that
-/// it need not be read.
+/// Device, inode, size and time of change identify a file that has not changed recently, so that
+/// Unspool need not read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     words: [u64; 4],
@@ -65,7 +66,7 @@ impl Identity {
         bytes
     }
 
-    /// The identity by place, size and time of change (ctime, which no program can set).
+    /// The identity by device, inode, size and time of change (ctime, which no program can set).
     fn of_place(metadata: &Metadata) -> Option<Identity> {
         let (seconds, nanoseconds) = (metadata.ctime(), metadata.ctime_nsec());
         let changed = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);

@@ -70,7 +70,7 @@ impl Client {
             true => "Hgp0.0",
             false => "Hg0",
         };
-        // Our stub gives the reason here if it refuses to serve this client.
+        // `unspool-stub` gives the reason here if it refuses to serve this client.
         if let Err(error @ Error::Remote { .. }) = client.request(any)?.ok()
             && error.remote_message().is_some()
         {

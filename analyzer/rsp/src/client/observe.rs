@@ -1,5 +1,5 @@
 //! An observer's session: it inspects and traces the target while another client, or none, controls
-//! it (our stub, docs/reference/protocol.md, "Several clients").
+//! it (`unspool-stub`, docs/reference/protocol.md, "Several clients").
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Requests the schedule of the target's threads from our stub (docs/reference/protocol.md).
+//! Requests the schedule of the target's threads from `unspool-stub` (docs/reference/protocol.md).
 //! `crate::schedule` decodes the notifications.
 
 use crate::client::Client;

@@ -146,7 +146,8 @@ impl Client {
     /// Makes the server report threads that start and end without a stop.
     ///
     /// With each stop, the server then sends all general registers, and at breakpoints also `stack`
-    /// bytes from the stack pointer on. `Ok(false)` if the server lacks it; only our stub has it.
+    /// bytes from the stack pointer on. `Ok(false)` if the server lacks it; only `unspool-stub` has
+    /// it.
     pub fn thread_log(&mut self, stack: usize) -> Result<bool, Error> {
         if !self.features.has("QUnspoolThreads") {
             return Ok(false);

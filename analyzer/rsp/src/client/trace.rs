@@ -1,6 +1,6 @@
 //! Tracepoints: the server records hits by itself and sends them while the target runs.
 //!
-//! See RSP, "Tracepoint Packets", and our stub's `UnspoolTrace` notification in
+//! See RSP, "Tracepoint Packets", and `unspool-stub`'s `UnspoolTrace` notification in
 //! docs/reference/protocol.md.
 
 use crate::client::Client;
@@ -11,8 +11,8 @@ use crate::reply::Reply;
 
 impl Client {
     /// Starts a trace whose frames the server sends as they occur. Later tracepoints take effect at
-    /// once. `Ok(false)` if the server lacks it; only our stub has it. [`Client::take_notices`]
-    /// then returns the frames.
+    /// once. `Ok(false)` if the server lacks it; only `unspool-stub` has it.
+    /// [`Client::take_notices`] then returns the frames.
     ///
     /// `buffer` limits the bytes of frames that wait to be sent; `None` leaves it to the server.
     /// Further frames are dropped and counted. With `lossless`, the program blocks instead.

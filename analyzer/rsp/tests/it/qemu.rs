@@ -1,5 +1,5 @@
-//! Tests sessions with qemu-arm's server: ARM, Thumb code, permanent acknowledgements, no host
-//! files.
+//! Tests sessions with qemu-arm's server. It runs ARM and Thumb code, always uses acknowledgements,
+//! and sends no files.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -60,7 +60,7 @@ impl CpuSampling {
         self.due = Instant::now() + SAMPLE_INTERVAL;
     }
 
-    /// Records why threads wait in the kernel that the schedule shows blocked for long.
+    /// Records why threads wait in the kernel if the schedule shows that they wait for a long time.
     pub(super) fn sample_waits(
         &mut self,
         session: &Session,

@@ -64,8 +64,8 @@ impl Ending {
         self.awaited
     }
 
-    /// True if a stop for another reason than the request may end the recording. Our own stub never
-    /// has a SIGINT under way, and a busy program may produce only such stops.
+    /// True if a stop for another reason than the request may end the recording. `unspool-stub`
+    /// never has a SIGINT under way, and a busy program may produce only such stops.
     pub(super) fn can_end_here(&self, own_stub: bool) -> bool {
         let unanswered = |(since, _): (Instant, EndReason)| since.elapsed() > ANSWER_TIMEOUT;
         !self.emulator.is_under_way()

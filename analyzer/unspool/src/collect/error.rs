@@ -60,7 +60,7 @@ pub enum Error {
         /// The thread.
         tid: u32,
     },
-    /// Our own stub could not start or attach to the program.
+    /// `unspool-stub` could not start or attach to the program.
     #[error("the stub could not start the program or attach to it: {0}")]
     Stub(String),
     /// The stub process could not be started.

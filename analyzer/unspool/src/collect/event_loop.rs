@@ -418,7 +418,7 @@ impl EventLoop {
         })
     }
 
-    /// Detaches from a forked child and records it. Our own stub reports processes in its thread
+    /// Detaches from a forked child and records it. `unspool-stub` reports processes in its thread
     /// notices.
     fn on_fork(&mut self, parent: ThreadId, child: ThreadId) -> Result<(), Error> {
         let recorder = &mut self.recorder;

@@ -1,6 +1,6 @@
 //! A single inspection of a program's threads, for `unspool inspect`.
 //!
-//! Our own stub captures the registers and stacks of all threads at one moment, and the program
+//! `unspool-stub` captures the registers and stacks of all threads at one moment, and the program
 //! runs on. With other servers the program is stopped until everything has been read.
 
 use unspool_capture::{Capture, Severity};
@@ -26,7 +26,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Reads all threads. With our own stub the program runs on at once, with other servers after
+    /// Reads all threads. With `unspool-stub` the program runs on at once, with other servers after
     /// the inspection.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Inspection {
         self.session.nameless |= stops_one;
         let stops_all = !self.session.observes && !stops_one;
         let halted = self.is_halted_at_server();
-        // Our own stub stops the program when it attaches.
+        // `unspool-stub` stops the program when it attaches.
         let is_stopped = self.session.own_stub || stops_all || halted;
         let from_ns = self.sink.now_ns();
         // Read the threads first, so that they are stopped no longer than necessary.

@@ -1,4 +1,4 @@
-//! Starts our own stub as a child process, after checks that find impossible requests.
+//! Starts `unspool-stub` as a child process, after checks that find impossible requests.
 //!
 //! The recorder checks because it knows what the user wants and can say what to do. The stub knows
 //! only the kernel's error.

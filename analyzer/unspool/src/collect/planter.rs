@@ -24,10 +24,11 @@ use crate::platform::c_library::has_threads;
 
 /// The C library's functions that execute another file. All others call one of these.
 const EXEC_FUNCTIONS: [&str; 3] = ["execve", "execveat", "fexecve"];
-/// Bytes in which the local server buffers hits. A busy machine may not run the recorder for long.
+/// Size of the local server's buffer for hits, in bytes. On a busy machine the recorder may have to
+/// wait long for a processor.
 const LOCAL_BUFFER: u32 = 128 << 20;
-/// Bytes in which a remote server buffers hits if calls are recorded. They come in bursts, and the
-/// machine may be small. Without calls the server chooses the size.
+/// Size of a remote server's buffer for hits, in bytes, if calls are recorded. Hits come in bursts,
+/// and the machine may be small. Without calls the server chooses the size.
 const REMOTE_BUFFER: u32 = 4 << 20;
 
 /// The probes in the program, and the means to plant more.

@@ -23,7 +23,7 @@ pub(super) struct Program {
     executable: Executable,
     /// Module of the executable.
     pub(super) executable_module: u32,
-    /// Modules that stay although the dynamic linker does not list them.
+    /// Modules to keep although the dynamic linker does not list them.
     kept: Vec<u32>,
     /// Address of `r_debug`, once known.
     rendezvous: Option<u64>,

@@ -84,7 +84,8 @@ impl ScheduleRecording {
         }
     }
 
-    /// Threads that have been blocked for long, and since when, if the reason has not been read.
+    /// Threads that have been blocked for a long time, and since when. Leaves out threads whose
+    /// reason the recorder has already read.
     pub(super) fn long_blocked(&self, now_ns: u64) -> Vec<(u64, u64)> {
         let is_long = |since_ns: u64| now_ns.saturating_sub(since_ns) >= LONG_WAIT_NS;
         let blocked = self.blocked.iter();

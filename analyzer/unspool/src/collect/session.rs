@@ -51,7 +51,7 @@ pub(super) struct Session {
     pub(super) launched: bool,
     /// The server sends other text instead of thread names.
     pub(super) nameless: bool,
-    /// The server is our own stub, which steps over its breakpoints by itself.
+    /// The server is `unspool-stub`, which steps over its breakpoints by itself.
     pub(super) own_stub: bool,
     /// The program ran under the server before the recorder connected, so an inspection leaves it
     /// there unchanged.
@@ -225,9 +225,9 @@ impl Session {
         }
     }
 
-    /// True if the server steps over its own breakpoints when the client resumes a thread. Our stub
-    /// does so where the kernel can single-step (docs/reference/protocol.md, "Resuming and
-    /// breakpoints").
+    /// True if the server steps over its own breakpoints when the client resumes a thread.
+    /// `unspool-stub` does so where the kernel can single-step (docs/reference/protocol.md,
+    /// "Resuming and breakpoints").
     pub(super) fn steps_over(&self) -> bool {
         self.client.features().has("QUnspoolThreads") && self.abi.platform.kernel_steps
     }
@@ -465,8 +465,8 @@ fn set_budget(client: &mut Client, budget: &str) -> Result<(), Error> {
     }
 }
 
-/// Makes the server start or attach to the program that the user named. Returns why it is stopped,
-/// and whether the server already had it.
+/// Makes the server start or attach to the program that the user named. Returns the reason why the
+/// program is stopped, and whether the server was already tracing it.
 fn connect(client: &mut Client, source: &Source) -> Result<(StopReply, bool), unspool_rsp::Error> {
     let Source::Connect { subject, .. } = source else {
         return Ok((client.stop_reason()?, false));

@@ -1,10 +1,10 @@
 //! Resumes a thread that is stopped at one of our breakpoints.
 //!
-//! Servers differ. Our stub steps over its own breakpoints when the client resumes a thread. QEMU
-//! executes the instruction below an inserted breakpoint when the client steps a thread. gdbserver
-//! does neither: the recorder must remove the breakpoint, step this thread alone, and insert the
-//! breakpoint again. The first hit shows which method a server needs. It never changes within a
-//! session.
+//! Servers differ. `unspool-stub` steps over its own breakpoints when the client resumes a thread.
+//! QEMU executes the instruction below an inserted breakpoint when the client steps a thread.
+//! gdbserver does neither: the recorder must remove the breakpoint, step this thread alone, and
+//! insert the breakpoint again. The first hit shows which method a server needs. It never changes
+//! within a session.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;

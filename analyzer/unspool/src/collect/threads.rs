@@ -222,7 +222,7 @@ impl Threads {
         self.retain_present(sink, |tid| list.iter().any(|entry| entry.id.tid == tid));
     }
 
-    /// Records the end of all threads except those that are `there`.
+    /// Records the end of all threads for which `there` returns false.
     pub(super) fn retain_present(&mut self, sink: &mut Sink, there: impl Fn(u64) -> bool) {
         let gone: Vec<u64> = self
             .live

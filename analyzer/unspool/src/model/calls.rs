@@ -24,11 +24,11 @@ mod under_way;
 use lives::Lives;
 use under_way::{Left, Missed, UnderWay};
 
-/// A call path's place in [`Calls::paths`].
+/// Index of a call path in [`Calls::paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub usize);
 
-/// A function's place in [`Calls::functions`].
+/// Index of a function in [`Calls::functions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub usize);
 
@@ -77,7 +77,7 @@ pub struct Call {
 pub enum Moment<'a> {
     /// It begins.
     Entered(&'a Call),
-    /// It ends; `left_ns` and, if it was recorded, `result` are there.
+    /// It ends. `left_ns` is set, and so is `result` if it was recorded.
     Left(&'a Call),
     /// The call ended at an unknown time. It was left by an exception or a `longjmp`, or its end
     /// was not recorded. The time of this event means nothing.

@@ -145,7 +145,7 @@ impl Stage {
         });
     }
 
-    /// Adds a call of `pthread_create`; returns its place.
+    /// Adds a call of `pthread_create`. Returns the address of its `pthread_t` variable.
     pub(crate) fn create(
         &mut self,
         tid: u64,

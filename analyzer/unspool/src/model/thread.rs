@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::backtrace::{Backtrace, Place};
 use super::identity::Key;
 
-/// A thread's place in [`Model::threads`](super::Model::threads). Unlike TIDs, never reused.
+/// Index of a thread in [`Model::threads`](super::Model::threads). Unlike TIDs, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadIndex(pub usize);
 

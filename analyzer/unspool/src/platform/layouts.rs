@@ -426,8 +426,9 @@ pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
 mod tests {
     use super::*;
 
-    /// The layouts by glibc 2.36's headers (`tests/programs/waits/layouts.c` on each architecture).
-    /// The trials `waits::layouts` compare these files with it.
+    /// Compares the layouts with those that glibc 2.36's headers declare. The program
+    /// `tests/programs/waits/layouts.c` prints them on each architecture, and `layouts/*.txt` hold
+    /// its output. The tests `waits::layouts` compare these files with the program's output.
     #[test]
     fn as_the_libraries_own_headers_have_it() {
         for (pointer, headers) in [

@@ -189,7 +189,8 @@ impl<'i> Text<'i> {
         !self.bytes(svma).is_empty()
     }
 
-    /// Whether a table may be at `svma`. Small numbers are addresses in the file's headers.
+    /// Whether a table may be at `svma`. The file's headers contain no table, and any small number
+    /// would look like an address in them.
     pub(crate) fn may_be_table(&self, svma: u64) -> bool {
         svma >= self.headers && self.is_mapped(svma)
     }

@@ -33,12 +33,13 @@ mod keyed;
 const MAGIC: &[u8; 8] = b"unspool\0";
 
 impl Table {
-    /// Reads a table that `Table::to_bytes` returned, on any machine: without file, image or `std`.
+    /// Reads a table that `Table::to_bytes` returned. Needs no file, no image and no `std`.
     ///
-    /// The table is complete as it is. Rows that were not compiled before it was written are never
-    /// added, and it has no rows of single sources. Its checksum and key are not checked: the
-    /// caller vouches for the bytes. Whatever the bytes contain, lookups terminate and stay within
-    /// them. `None` if they do not contain a table.
+    /// The table never compiles further rows: it has exactly the rows in `bytes`, which are the
+    /// best row for each address. [`lookup_from`](Table::lookup_from) therefore finds nothing. The
+    /// function does not check the checksum and the key, so the caller must trust the bytes. But
+    /// lookups terminate and stay within the bytes even if these are damaged. `None` if the bytes
+    /// do not contain a table.
     pub fn from_slice(bytes: &[u8]) -> Option<Table> {
         let body = &mut bytes.strip_prefix(MAGIC)?.get(8..)?;
         array(body, 1).ok()?;

@@ -29,8 +29,8 @@ pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
     INSTRUCTION.to_vec()
 }
 
-/// Nothing can be changed: this kernel has chosen `restart_syscall` before a tracer sees the
-/// thread.
+/// Always `None`: an AArch64 kernel selects `restart_syscall` before a tracer sees the thread, so
+/// the tracer cannot select the original call.
 pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
 }

@@ -56,8 +56,9 @@ pub(crate) fn settle(words: &mut [u64]) {
     words[STATE] &= FLAGS;
 }
 
-/// Emulates a store-exclusive that succeeds, because a single step before it always clears the
-/// monitor. Returns the address and the bytes to store.
+/// Emulates a store-exclusive as if it succeeded. The processor cannot execute it after a single
+/// step, because each step clears the exclusive monitor. Returns the address and the bytes to
+/// store.
 pub(crate) fn store_by_hand(code: &[u8], general: &mut [u8]) -> Option<(u64, Vec<u8>)> {
     let code = u32::from_le_bytes(*code.first_chunk()?);
     // STXR, STLXR of 32 and 64 bits: 1x00 1000 000s ssss o111 11nn nnnt tttt

@@ -6,10 +6,10 @@ use super::SECOND;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Share(u32);
 
-/// The limit on tracing cost. Of two, the smaller is the stricter.
+/// The limit on tracing cost. The smaller of two limits is the stricter one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Limit {
-    /// Up to this share.
+    /// Tracing may use up to this share.
     Share(Share),
     /// No limit.
     None,

@@ -95,7 +95,7 @@ fn no_second_exceeds_the_budget_and_the_most_frequent_is_paused() {
     let [hot, cold] = simulate(&mut budget, &EQUALLY_DEAR);
     assert!(budget.worst <= SECOND / 20, "{}", budget.worst);
     assert!(budget.spent > SECOND / 20 * 10 / 2, "{}", budget.spent);
-    // At least 95 % of its speed.
+    // The program keeps at least 95 % of its speed.
     assert!(hot.by > 950_000, "{hot:?}");
     assert_eq!(cold.seen, cold.by);
     assert_eq!(budget.missed(11 * SECOND, COLD), Missed::default());

@@ -391,13 +391,14 @@ impl JumpPads {
         (pc - start <= collector.code.len() as u64).then(|| start + collector.copy())
     }
 
-    /// Takes the waiting hits out of the pool. See [`Pool::filled`] for `told`.
+    /// Takes the waiting hits out of the pool. If `told`, the next hit after a quiet time wakes the
+    /// stub.
     pub(crate) fn filled(&mut self, memory: &Memory, told: bool) -> Option<Filled> {
         let pool = self.pool.as_mut();
         pool.map(|pool| pool.filled(memory, told))
     }
 
-    /// The next of these, and none if there are no more.
+    /// The next hits of `filled`. Empty if there are no more.
     pub(crate) fn take(&self, memory: &Memory, filled: &mut Filled) -> Vec<Hit> {
         let pool = self.pool.as_ref();
         let used = |id: u32| {

@@ -171,7 +171,8 @@ impl Resolvers {
     }
 }
 
-/// The choices that slots already hold, by the address of the resolver.
+/// The functions that the resolvers have already chosen, by the address of the resolver. Reads them
+/// from the slots.
 pub(super) fn chosen(
     client: &mut Client,
     abi: &Abi,

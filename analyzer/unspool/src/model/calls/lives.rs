@@ -25,8 +25,8 @@ impl Lives {
         Lives { of }
     }
 
-    /// The thread that had this TID at a time. The report of a thread may come a little before its
-    /// beginning.
+    /// The thread that had this TID at `time_ns`. Records of a thread may begin shortly before
+    /// its start.
     pub(super) fn at(&self, tid: u64, time_ns: u64) -> Option<ThreadIndex> {
         let lives = self.of.get(&tid)?;
         let after = lives.partition_point(|(began, _)| *began <= time_ns);

@@ -13,7 +13,7 @@ use crate::model::sync::caller;
 use crate::model::thread::{Creation, Thread, ThreadIndex};
 use std::sync::Arc;
 
-/// A function's place in [`Functions`].
+/// Index of a function in [`Functions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionIndex(pub usize);
 

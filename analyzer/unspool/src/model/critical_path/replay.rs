@@ -52,7 +52,7 @@ struct Signal {
     waiter: u32,
     /// The lock that the waiter wanted.
     lock: u32,
-    /// The thread that gives it waits until the waiter is there.
+    /// The thread that gives the signal first waits until the waiter has begun to wait.
     meets: bool,
 }
 

@@ -20,8 +20,8 @@ pub(super) struct Steps {
     pub(super) basis: Basis,
     /// Number of processors that the program could use; not less than one.
     pub(super) processors: usize,
-    /// When the numbers of threads that ran and of those that could have run changed, and by how
-    /// much, in order.
+    /// In order of time: when the numbers of running and of runnable threads changed, and by how
+    /// much.
     pub(super) changes: Vec<(u64, i32, i32)>,
 }
 
@@ -63,7 +63,7 @@ pub(super) enum End {
     Outside,
     /// The recorder let the thread run on.
     Recorder,
-    /// That is not known, or it had not ended.
+    /// It is unknown what ended the wait, or the wait had not ended.
     NotKnown,
 }
 
@@ -281,7 +281,7 @@ fn recorder(facts: &Facts<'_>) -> Option<u64> {
     wakers.next()?.filter(|tid| facts.launched && !own(*tid))
 }
 
-/// The steps of a thread of which only waits are known: otherwise it ran.
+/// The steps of a thread if only its waits are known. Between them it counts as running.
 fn from_waits(facts: &Facts<'_>, thread: &Thread, waits: &[&WaitSpan]) -> Vec<Step> {
     let Some(from_ns) = thread.started_ns.or(thread.created_ns) else {
         return Vec::new();

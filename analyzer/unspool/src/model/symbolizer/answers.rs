@@ -26,9 +26,9 @@ pub(super) struct Answers {
     pub(super) code: HashMap<Question, Place>,
     /// The variables at addresses.
     pub(super) data: HashMap<Question, Option<Place>>,
-    /// The pointers that files have at addresses.
+    /// The pointers at addresses, as the modules' files contain them.
     pub(super) pointers: HashMap<Question, Option<u64>>,
-    /// The bytes that files have at addresses, by their number.
+    /// The bytes at addresses, as the modules' files contain them, by address and length.
     pub(super) bytes: HashMap<(Question, usize), Option<Vec<u8>>>,
     /// Names of symbols that are not functions, with the offsets into them.
     pub(super) symbols: HashMap<Question, Option<Arc<str>>>,

@@ -157,8 +157,8 @@ fn users(basis: &Basis<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
             identities.extend(used.shares.iter().map(|share| share.identity));
         }
     }
-    // Wakers are unknown if no wait at the object was ever ended. All users of a lock wait for it
-    // now and then.
+    // Wakers are unknown if no wait at the object was ever ended. But each user of a lock can end
+    // waits for it.
     if identities.is_empty() && !is_lock {
         return None;
     }

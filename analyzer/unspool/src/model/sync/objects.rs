@@ -17,11 +17,11 @@ use crate::model::identity::{Key, write_place};
 use crate::model::thread::ThreadIndex;
 use crate::primitives::{Kind, Operation};
 
-/// An object's place in [`Sync::objects`](super::Sync::objects).
+/// Index of an object in [`Sync::objects`](super::Sync::objects).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectIndex(pub usize);
 
-/// A use's place in [`Sync::uses`](super::Sync::uses).
+/// Index of a use in [`Sync::uses`](super::Sync::uses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UseIndex(pub usize);
 
@@ -275,7 +275,7 @@ impl Objects {
         (object.kind == kind && object.destroyed_ns.is_none()).then_some(index)
     }
 
-    /// Sets the address of an object of which only a word was known.
+    /// Sets the address of an object if only the address of its futex word was known.
     pub(super) fn turns_out(&mut self, index: ObjectIndex, address: u64) {
         let object = &mut self.objects[index.0];
         self.by_address.remove(&object.address);

@@ -160,7 +160,8 @@ mod tests {
         let mut tenures = Tenures::default();
         tenures.wait(LOCK, WORD, 100, None);
         tenures.wait(LOCK, WORD, 200, None);
-        // One has it for long, and hands it on to the other that waits, which gives it up at once.
+        // A thread holds the lock for a long time and passes it to a waiter, which releases it at
+        // once.
         let (lock, long) = tenures.wake(WORD, READER, PATH, 1000).unwrap();
         assert_eq!(lock, LOCK);
         assert_eq!((long.from_ns, long.to_ns), (100, 1000));

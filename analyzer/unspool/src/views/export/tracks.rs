@@ -77,7 +77,8 @@ impl Tracks {
         }
     }
 
-    /// The id of the thread that had a kernel's id at a time; of other programs' threads, that id.
+    /// The track id of the thread that had the kernel's id `tid` at `ns`. For threads of other
+    /// programs, `tid` itself.
     pub(super) fn id_at(&self, tid: u64, ns: u64) -> u64 {
         let all = self.by_tid.get(&tid).map_or(&[][..], Vec::as_slice);
         let mut all = all.iter().filter_map(|index| self.threads.get(*index));

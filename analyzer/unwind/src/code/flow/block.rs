@@ -358,8 +358,8 @@ impl<V: BlockVisitor> BlockWalk<'_, V> {
         }
     }
 
-    /// Reports a jump through a table or a register. Without a frame it is a tail call, unless it
-    /// was resolved.
+    /// Reports a jump through a table or a register. An unresolved jump leaves the function. If the
+    /// function has a frame there, the jump may also go to the targets known so far.
     fn indirect_jump(&mut self, context: &Context<'_>, at: u32, instruction: &Instruction) {
         let (listing, jumps) = (self.listing, self.jumps);
         let resolved = jumps.is_resolved(at);

@@ -41,7 +41,7 @@ struct Worker {
 
 impl<'c> Workers<'c> {
     /// Workers for `threads` threads, if the output can be produced in parallel. A single thread
-    /// follows each function only when it is needed, which saves those that are not.
+    /// follows a function only when it is needed, which saves work for all others.
     pub(super) fn new(
         machine: &'static Machine,
         show: &'c mut dyn Show,
