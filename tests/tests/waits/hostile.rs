@@ -237,7 +237,7 @@ fn stdio() -> Result<()> {
 fn arena() -> Result<()> {
     let (folder, file) = waiting::compile("arena.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    says_unknown(&waiting, "futex", "lock of the C library's own, in")
+    says_unknown(&waiting, "futex", "an internal lock of the C library, in")
 }
 
 fn shared() -> Result<()> {

@@ -211,7 +211,7 @@ impl Files {
         if found.len() > 1 {
             let count = found.len();
             self.report(&format!(
-                "{count} functions are named {function}; its places are not looked up"
+                "{count} functions are named {function}; its addresses are not looked up"
             ));
             return None;
         }

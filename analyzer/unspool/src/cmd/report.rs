@@ -248,7 +248,7 @@ impl Cmd {
         };
         ensure!(
             !of_source || place.is_some(),
-            "--view source needs a place, such as orders.c:37"
+            "--view source needs a source file, such as orders.c or orders.c:37"
         );
         let file = file.map_or(record::DEFAULT_FILE, String::as_str);
         Ok((Path::new(file), place.map(String::as_str)))

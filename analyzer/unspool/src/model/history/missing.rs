@@ -216,7 +216,7 @@ impl History<'_> {
         let vague = self.threads.iter().filter(vague).count() as u64;
         if vague > 0 {
             notes.push(Note::info(format!(
-                "The end of {} was noticed late. Times marked with ≤ are upper limits.",
+                "Unspool noticed the end of {} late. Times marked with ≤ are upper limits.",
                 count(vague, "thread", "threads")
             )));
         }
@@ -362,7 +362,7 @@ impl PausedCalls {
                 self.recorded,
             ),
         };
-        let details = "Counts of calls are too small by the missed calls. A call that began or \
+        let details = "The counts of calls do not include missed calls. A call that began or \
              ended in a pause has no duration.";
         let note = Note::warning(format!(
             "{paused} {missed} Record with {option} to get all."

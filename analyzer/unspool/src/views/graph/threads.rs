@@ -170,7 +170,7 @@ fn path(stack: &Backtrace, sources: &Sources) -> String {
         );
     }
     if stack.truncated.is_some() {
-        lines.push("… further out not known".to_owned());
+        lines.push("… callers are not known".to_owned());
     }
     lines.join("\n")
 }

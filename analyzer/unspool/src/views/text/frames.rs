@@ -197,7 +197,7 @@ pub(in crate::views) fn write(
         &lead,
         &rest,
         Ink::Alarm,
-        &format!("… and further out not known: {reason}"),
+        &format!("… its callers are not known: {reason}"),
     )
 }
 

@@ -52,7 +52,7 @@ fn programs(processes: &[StartedProcess]) -> String {
     }
     if unnamed > 0 && parts.is_empty() {
         let they = if unnamed == 1 { "it" } else { "they" };
-        return format!("it is not known which program {they} ran, if any");
+        return format!("Unspool does not know which program {they} ran, if any");
     }
     if unnamed > 0 {
         parts.push(format!("{unnamed} whose program is not known"));
@@ -88,10 +88,13 @@ mod tests {
 
     #[test]
     fn no_program_is_known() {
-        assert_eq!(of(&[""]), "it is not known which program it ran, if any");
+        assert_eq!(
+            of(&[""]),
+            "Unspool does not know which program it ran, if any"
+        );
         assert_eq!(
             of(&["", ""]),
-            "it is not known which program they ran, if any"
+            "Unspool does not know which program they ran, if any"
         );
     }
 }

@@ -246,8 +246,9 @@ fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
     );
     if shared > 0 {
         text.push_str(
-            " A line with a count stands for all threads of one identity: the higher, the more \
-             of them ran (≤ n: the most that lived at a time). --each shows every thread.",
+            " A line with a count shows all threads of one identity: the higher the bar, the more \
+             of them ran (≤ n: the largest number alive at the same time). --each shows every \
+             thread.",
         );
     }
     text

@@ -90,7 +90,7 @@ impl Inspector<'_> {
         }
     }
 
-    /// Describes a wait outside any known primitive: perhaps a lock of the C library's own.
+    /// Describes a wait outside any known primitive: perhaps an internal lock of the C library.
     pub(super) fn said_by_library(
         &mut self,
         waiter: &Waiter<'_>,
@@ -111,7 +111,7 @@ impl Inspector<'_> {
         }
         let unknown = match whose {
             Some(function) => format!(
-                "it is a lock of the C library's own, in {function}, which does not record its holder"
+                "it is an internal lock of the C library, in {function}, which does not store its owner"
             ),
             None => "the kind of object could not be determined".to_owned(),
         };
@@ -318,7 +318,7 @@ impl Inspector<'_> {
             Err(_) => Said {
                 unknown: Some(
                     "the kernel has refused this thread a priority-inheriting mutex that it can \
-                     never get; which mutex could not be determined"
+                     never get; Unspool could not determine which mutex"
                         .to_owned(),
                 ),
                 ..Said::default()
