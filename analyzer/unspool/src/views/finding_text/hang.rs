@@ -224,7 +224,7 @@ fn reservation(doubt: Doubt) -> &'static str {
         Doubt::Timed => "It ends when the time limit of a wait is reached.",
         Doubt::Refused => {
             "The kernel has refused a thread a mutex that it could never get, and the C library \
-             lets that thread wait forever. The mutex is inferred from the thread's stack."
+             lets that thread wait forever. Unspool inferred the mutex from the thread's stack."
         }
         Doubt::Shared => {
             "Several processes share an object here. This assumes that the holder's id means a \

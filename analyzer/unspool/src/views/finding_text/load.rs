@@ -17,7 +17,7 @@ pub(super) fn long_hold(
     let doing = kernel.map_or(String::new(), |wait| {
         let part = match wait.ns > hold.ns / 2 {
             true => "Most of the time",
-            false => "For a part of it",
+            false => "Part of the time",
         };
         format!(" {part} {}.", in_kernel(model, wait))
     });
