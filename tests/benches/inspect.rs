@@ -81,7 +81,7 @@ fn main() -> Result<()> {
         stands[0].push(observe(&served)?);
     }
     println!(
-        "time that {THREADS} running threads stand for a look, by thread, median of {} rounds",
+        "time for which an inspection stops each of {THREADS} threads, median of {} rounds",
         ROUNDS + 1
     );
     println!("{:34} {:>10} {:>24}", "", "us", "times the bare one");

@@ -1,5 +1,5 @@
-//! The processes that one client debugs: the current one, which packets are about, and others, most
-//! of which it has created.
+//! The processes that one client debugs. Packets refer to the current process. Most of the others
+//! are its children.
 //!
 //! Stopping means that all threads of all processes stop. When one process has something to report,
 //! the others are halted too. Their own reports are kept for later.

@@ -241,8 +241,8 @@ fn find(candidates: &[Candidate<'_>], table: (bool, u16), offset: u64) -> Option
     })
 }
 
-/// Whether binutils prefers a symbol to the best one so far at the same address, of which it takes
-/// `size` bytes. `skip` is the distance from their start to the looked up address.
+/// Whether binutils prefers a symbol to the best symbol so far at the same address. It assumes that
+/// this one has `size` bytes. `skip` is the distance from their start to the requested address.
 fn is_better(other: &Candidate<'_>, best: &Candidate<'_>, size: u64, skip: u64) -> bool {
     if size <= skip {
         return other.size > size;

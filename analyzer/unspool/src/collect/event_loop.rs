@@ -572,8 +572,8 @@ impl EventLoop {
         Ok(true)
     }
 
-    /// Gives up. Kills a program that the recording started, because it did not run as the user
-    /// asked. Detaches from any other program.
+    /// Ends a failed recording. Kills a program that the recording started, because it did not run
+    /// as the user asked. Detaches from any other program.
     fn abandon(&mut self) -> Ended {
         let session = &mut self.recorder.session;
         let client = &mut session.client;

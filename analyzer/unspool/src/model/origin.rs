@@ -93,7 +93,7 @@ pub(crate) fn start_code(stack: &Backtrace) -> usize {
 /// program's source.
 fn runtime(frames: &[NamedFrame]) -> Option<usize> {
     let name = |at: usize| frames[at].place.function.as_deref().unwrap_or_default();
-    // Rust marks the place for its own backtraces; libstdc++ calls what a thread runs from
+    // Rust marks this frame for its own backtraces. libstdc++ calls a thread's function from
     // `_M_run`.
     let marks = |name: &str| {
         name.contains("__rust_begin_short_backtrace")

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::model::{Creation, Key, Model, ThreadIndex};
 
-/// The threads of one identity.
+/// The threads with the same identity.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) members: Vec<ThreadIndex>,

@@ -13,7 +13,7 @@ use crate::model::sync::{
 };
 use crate::primitives::{Kind, Operation};
 
-/// Objects of one identity, and the sums of their statistics.
+/// Objects with the same identity, and the sums of their statistics.
 #[derive(Debug, Default)]
 pub(super) struct ObjectGroup {
     pub(super) members: Vec<ObjectIndex>,

@@ -129,8 +129,8 @@ fn names() -> Model {
     stage.model()
 }
 
-/// Threads that wait: a pool for work, writers for a lock that one of them holds for long, and two
-/// for each other forever.
+/// Threads that wait: a pool for work, writers for a lock that one of them holds for a long time,
+/// and two threads for each other forever.
 fn shop() -> Model {
     const QUEUE: u64 = 0x6000;
     const READY: u64 = 0x6040;

@@ -201,7 +201,7 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
 }
 
 /// The threads of some identities: `main, 3 × worker "billing"`. Counts the identities that do not
-/// fit, because a name of which little remains is useless.
+/// fit, because a name cut to a few characters is useless.
 pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> String {
     const MAX_NAMES: usize = 3;
     /// Minimum number of columns for one name.

@@ -153,7 +153,7 @@ impl Quick {
         self.offset(15, 14) << log
     }
 
-    /// The return address's offset from the CFA in bytes, if it is there.
+    /// The return address's offset from the CFA in bytes, if it is saved on the stack.
     #[inline]
     pub(crate) fn ra_offset(self, log: u32) -> i64 {
         self.offset(29, 12) << log

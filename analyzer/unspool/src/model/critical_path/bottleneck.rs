@@ -26,13 +26,13 @@ pub struct Bottleneck {
     pub usable: f64,
 }
 
-/// A bottleneck makes the run longer by at least one part in this many.
+/// A bottleneck makes the run longer by at least the fraction `1 / MIN_SAVED_DIVISOR`.
 const MIN_SAVED_DIVISOR: u64 = 5;
 /// Minimum saving that makes a bottleneck a finding, in nanoseconds.
 const MIN_SAVED_NS: u64 = 50_000_000;
 /// Threads limit a run only if they leave this share of the processors free.
 const MIN_FREE: f64 = 0.15;
-/// There is no finding if more than one part in this many of the path is not known.
+/// There is no finding if more than the fraction `1 / MAX_UNKNOWN_DIVISOR` of the path is unknown.
 const MAX_UNKNOWN_DIVISOR: u64 = 5;
 
 /// The first item that limits the run, if it is worth a finding.

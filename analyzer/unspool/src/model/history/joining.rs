@@ -1,4 +1,4 @@
-//! Joins and detaches: which thread a handle means, and what a join that returned tells of ends.
+//! Joins and detaches: which thread a handle means, and which thread ends a finished join proves.
 //!
 //! Servers that do not report thread exits leave joins as the best witness: a thread that continues
 //! after calling join has seen the other thread's end.

@@ -1,4 +1,4 @@
-//! Counts what a history cannot know while it is read, and words it at the end.
+//! Counts the events and facts that a recording lacks, and writes notes about them at the end.
 //!
 //! A failed recording must never look like a program without threads. Notes that change how the
 //! rest must be read are errors, and views show them first.

@@ -134,7 +134,7 @@ fn held(replay: &Replay<'_>, thread: ThreadIndex, object: ObjectIndex) -> Option
     all.iter().find(|held| held.object == object).copied()
 }
 
-/// The living threads that could end waits at an object, by what they were seen to do there.
+/// The living threads that could end waits at an object, judged by their recorded calls there.
 fn users(basis: &Basis<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
     let recording = &basis.model.recording;
     let is_lock = matches!(object.kind, Kind::Mutex | Kind::Rwlock);

@@ -114,7 +114,7 @@ pub struct Use {
     pub(super) of_created: bool,
 }
 
-/// Calls and waiting time of threads of one identity in a use.
+/// Calls and waiting time of threads with the same identity in a use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Their identity, in [`Sync::identities`](super::Sync::identities).
@@ -168,7 +168,7 @@ impl Waiting {
     }
 }
 
-/// Waits at one place for holders of one identity.
+/// Waits at one place for holders with the same identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contention {
     /// The use in which threads waited.

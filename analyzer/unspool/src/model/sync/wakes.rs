@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(wakes.answer(WORD, 25, Ended::Changed), Answer::Later);
     }
 
-    /// A wait of which the beginning is missing may have been ended by the earlier one.
+    /// If the beginning of a wait is missing, the earlier of two wakes may have ended it.
     #[test]
     fn the_order_of_wakes_proves_nothing_after_missing_hits() {
         let mut wakes = Wakes::default();

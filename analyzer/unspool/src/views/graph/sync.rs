@@ -1,8 +1,8 @@
 //! A graph of threads and the objects they use. An edge is a use. Longer waits make it wider.
 //!
-//! Threads and objects of one identity are one node each, and so are the many elements of an array.
-//! The graph leaves out objects that only one thread used. If more objects remain than a page can
-//! hold, it also leaves out those with the shortest waits, and says so.
+//! Threads and objects with the same identity are one node each, and so are the many elements of an
+//! array. The graph leaves out objects that only one thread used. If more objects remain than a
+//! page can hold, it also leaves out those with the shortest waits, and says so.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

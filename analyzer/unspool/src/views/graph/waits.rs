@@ -2,9 +2,9 @@
 //! ended the waits, and its label names these objects. (With one edge per object, labels would
 //! overlap where a node waits for itself.) Waits for work are left out.
 //!
-//! Threads of one identity are one node, and elements of one array one object. Deadlocks at the end
-//! of the recording are drawn thread by thread in red. A cycle larger than a page shows only its
-//! beginning.
+//! Threads with the same identity are one node, and elements of one array one object. Deadlocks at
+//! the end of the recording are drawn thread by thread in red. A cycle larger than a page shows
+//! only its beginning.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

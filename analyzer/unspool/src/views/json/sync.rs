@@ -419,7 +419,7 @@ impl Times {
     }
 }
 
-/// The periods in most of which a thread waited. Adjacent slices with one object are merged.
+/// The time slices for most of which a thread waited. Merges adjacent slices with the same object.
 fn spans(sync: &Sync, thread: usize) -> Vec<WaitSpan> {
     let mut spans: Vec<WaitSpan> = Vec::new();
     let window = sync.slots.window;

@@ -29,7 +29,7 @@ pub struct Zoom {
 
 /// Maximum number of threads that all have their own lines.
 const MAX_SEPARATE_THREADS: usize = 40;
-/// Minimum number of threads of one identity that share a line if there are more threads.
+/// Minimum number of threads with the same identity that share a line if there are more threads.
 const MIN_SHARED_LINE: usize = 6;
 /// Heights of a shared line, from no thread to the largest number of threads that ever lived at
 /// once.
@@ -146,7 +146,7 @@ impl Level {
     }
 }
 
-/// A line for one thread, or for the threads of one identity.
+/// A line for one thread, or for the threads with the same identity.
 struct Row {
     /// Indices of the model's threads.
     members: Vec<usize>,

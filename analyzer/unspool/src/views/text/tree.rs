@@ -1,7 +1,7 @@
 //! The tree of threads: creators, places of creation, lifetimes and ends.
 //!
-//! Threads of one identity are one entry with a count. The tree is walked without recursion and its
-//! indentation is limited, because a program may nest threads to any depth.
+//! Threads with the same identity are one entry with a count. The tree is walked without recursion
+//! and its indentation is limited, because a program may nest threads to any depth.
 
 use std::io::{self, Write};
 

@@ -6,9 +6,9 @@ use super::findings::of_kind;
 use super::*;
 use crate::model::{FindingKind, HangReason};
 
-/// A lock of which only waits and wakes are recorded. `two` holds it for 900 ms while two others
-/// wait, and these hold it briefly one after the other. Later the probe of the waits is paused, and
-/// `missed` calls are missing.
+/// A recording of a lock's waits and wakes alone. `two` holds the lock for 900 ms while two other
+/// threads wait. These then hold it briefly, one after the other. Later the probe of the waits is
+/// paused, and `missed` calls are missing.
 fn contended_lock(missed: u64) -> Model {
     let mut acting = two_threads();
     let stage = &mut acting.stage;

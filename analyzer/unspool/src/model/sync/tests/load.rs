@@ -94,8 +94,8 @@ fn contention_long_holds_and_convoys() {
     );
 }
 
-/// A hold and a wait of 100 ms, in part of which the recorder may have stopped threads. The finding
-/// states that part.
+/// A hold and a wait of 100 ms. The recorder may have stopped threads for a part of this time, and
+/// the finding states this part.
 #[test]
 fn recorder_delays_are_not_the_programs() {
     let found_in = |end_ms: u64, stood_us: std::ops::Range<u64>| {

@@ -1,4 +1,4 @@
-// Threads of one identity as groups, and the tree of who created whom.
+// Groups of threads with the same identity, and the tree of creators and created threads.
 import {shortFunction} from './format.js';
 
 /** What a thread is called: its name if that is its own, else its function. */
