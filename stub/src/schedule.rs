@@ -24,7 +24,7 @@ pub(crate) use refusal::Refusal;
 
 /// Maximum size of all rings together, in bytes.
 const MAX_RING_BYTES: u64 = 8 << 20;
-/// The rings take at most one part in this many of the system's memory.
+/// The rings take at most the fraction `1 / MEMORY_PART` of the system's memory.
 const MEMORY_PART: u64 = 64;
 /// Limits of one ring's size, in bytes.
 const MAX_RING: u64 = 4 << 20;

@@ -225,7 +225,7 @@ impl Waiting {
         }
     }
 
-    /// Replaces thread ids by those outside the program's PID namespace (`NSpid` in proc(5)).
+    /// Replaces thread ids with the ids outside the program's PID namespace (`NSpid` in proc(5)).
     pub fn seen_from_outside(&mut self) -> Result<()> {
         let mut outside = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{}/task", self.pid))? {

@@ -126,7 +126,7 @@ impl Breakpoints {
         }
     }
 
-    /// Replaces the client's traps by the ones that another process has left in this memory.
+    /// Replaces the client's traps with the traps that another process has left in this memory.
     pub(crate) fn inherit(&mut self, left: Breakpoints, memory: &Memory) {
         for trap in self.traps.values_mut() {
             trap.planted = None;
@@ -341,7 +341,7 @@ impl Breakpoints {
         }
     }
 
-    /// Replaces traps by the original bytes in `bytes`, which were read from `address`.
+    /// Replaces traps in `bytes` with the original bytes. `bytes` were read from `address`.
     pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         for (at, trap) in self.traps.range(address.saturating_sub(8)..end) {

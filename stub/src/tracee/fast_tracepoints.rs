@@ -269,7 +269,7 @@ impl Tracee {
         busy
     }
 
-    /// Replaces jumps that overlap these bytes of the program by traps.
+    /// Replaces jumps that overlap these bytes of the program with traps.
     pub(super) fn make_way(&mut self, range: Range<u64>) {
         if self.tracepoints.fast.jump_pads.is_empty()
             || self

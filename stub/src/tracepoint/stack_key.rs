@@ -34,7 +34,7 @@ const HIGHEST: u64 = if size_of::<Word>() == 8 {
 };
 /// Minimum time between two reads of the mappings.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Reading the mappings takes at most one part in this many of the time.
+/// Reading the mappings takes at most the fraction `1 / REST_FACTOR` of the time.
 const REST_FACTOR: u32 = 100;
 /// Maximum number of keys kept.
 const MAX_KEYS: usize = 4096;

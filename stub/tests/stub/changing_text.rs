@@ -1,5 +1,5 @@
-//! Traps in text that the program changes, unloads or replaces by data. The program must run as if
-//! there were no traps.
+//! Traps in text that the program changes, unloads or replaces with data. The program must run as
+//! if there were no traps.
 
 use super::client::{Client, field, little_endian, stopped};
 use super::programs::{address, build};

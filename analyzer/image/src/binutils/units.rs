@@ -224,12 +224,12 @@ impl<'a> Units<'a> {
         None
     }
 
-    /// A function's name in DWARF, or in the symbol table if binutils replaced it by that.
+    /// A function's name in DWARF, or in the symbol table if binutils takes that name instead.
     pub(super) fn name(&mut self, id: FunctionId) -> Option<&'a [u8]> {
         self.named(id).text
     }
 
-    /// Whether a function's name needs no look at the symbol table.
+    /// Whether a function's name is final, so that the symbol table need not be searched.
     pub(super) fn is_linkage(&mut self, id: FunctionId) -> bool {
         self.named(id).is_linkage
     }

@@ -264,7 +264,7 @@ pub(super) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(format!("{prefix}{plain}{suffix}").into_bytes())
 }
 
-/// Replaces each argument `@FILE` by the words in FILE, as all programs of binutils do. Words are
+/// Replaces each argument `@FILE` with the words in FILE, as all programs of binutils do. Words are
 /// separated by blanks; quotes and backslashes keep blanks. An argument stays if there is no FILE.
 pub(super) fn expanded(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut out: Vec<OsString> = Vec::new();

@@ -32,7 +32,7 @@ impl Symbols {
         self.sysroot.is_some() || !self.debug_dirs.is_empty()
     }
 
-    /// Replaces missing options by the recording's directories, as far as they still exist.
+    /// Replaces missing options with the recording's directories, as far as they still exist.
     pub(super) fn or_of(mut self, header: &Header) -> Symbols {
         let there = |dir: &String| Some(PathBuf::from(dir)).filter(|dir| dir.is_dir());
         if self.sysroot.is_none() && !header.sysroot.is_empty() {

@@ -226,7 +226,7 @@ pub(super) fn lost_privilege(executable: &Path) -> Option<&'static str> {
     None
 }
 
-/// Replaces an error by [`Error::HasEnded`] if the process to attach to has ended. Such errors
+/// Replaces an error with [`Error::HasEnded`] if the process to attach to has ended. Such errors
 /// follow because the kernel hides its program, its user and finally its whole directory.
 pub(super) fn unless_ended(attached: Option<u32>, error: Error) -> Error {
     let may_follow = matches!(

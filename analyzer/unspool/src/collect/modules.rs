@@ -386,7 +386,7 @@ impl Modules {
         }
     }
 
-    /// Replaces the modules by the dynamic linker's list, and keeps the modules in `kept` in any
+    /// Replaces the modules with the dynamic linker's list, and keeps the modules in `kept` in any
     /// case. Returns the ids of the new modules, and the ranges that are no longer mapped.
     pub(super) fn update(
         &mut self,

@@ -64,10 +64,12 @@ use replay::Replay;
 /// Number of time slices per recording. A page has fewer columns.
 const SLICES: usize = 1000;
 
-/// A note mentions recorder delays of at least one part in this many of the recording.
+/// A note mentions recorder delays of at least the fraction `1 / NOTED_DELAY_DIVISOR` of the
+/// recording.
 const NOTED_DELAY_DIVISOR: u64 = 50;
 
-/// Beyond one part in this many of late time, durations may come from an overloaded machine.
+/// If the recorder was late for more than the fraction `1 / OVERLOAD_DIVISOR` of the recording,
+/// durations may come from an overloaded machine.
 const OVERLOAD_DIVISOR: u64 = 10;
 /// Late time that is always acceptable, because planting probes delays threads on any machine.
 const MAX_PLANTING_NS: u64 = 500_000_000;

@@ -52,7 +52,7 @@ fn fewer_segments(name: &str, room: usize) -> Option<String> {
     ways.find(|way| width(way) <= room)
 }
 
-/// Replaces the content of outermost brackets by `…`. Keeps `(anonymous namespace)` and similar
+/// Replaces the content of outermost brackets with `…`. Keeps `(anonymous namespace)` and similar
 /// names.
 fn collapse(name: &str, open: char, close: char) -> String {
     let mut out = String::new();

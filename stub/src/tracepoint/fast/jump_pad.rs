@@ -426,7 +426,8 @@ impl JumpPads {
         jumps.chain(self.veneers())
     }
 
-    /// Replaces our bytes by the program's in `bytes`, which were read from `address`.
+    /// Replaces the stub's jumps in `bytes` with the program's own bytes. `bytes` were read from
+    /// `address`.
     pub(crate) fn hide(&self, address: u64, bytes: &mut [u8]) {
         let end = address.saturating_add(bytes.len() as u64);
         let from = address.saturating_sub(collector::JUMP as u64);

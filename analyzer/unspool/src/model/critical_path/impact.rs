@@ -71,11 +71,11 @@ pub struct Impact {
 const MAX_REPLAYS_OF_KIND: usize = 6;
 /// All replays together have about as many operations, which take a second at most.
 const MAX_OPERATIONS: usize = 8_000_000;
-/// Of a recording of any size, this many items are replayed.
+/// Minimum number of items to replay, in a recording of any size.
 const MIN_REPLAYS: usize = 4;
-/// What has less than one part in this many of the path is not replayed.
+/// Items with less than the fraction `1 / MIN_SHARE_DIVISOR` of the path are not replayed.
 const MIN_SHARE_DIVISOR: u64 = 25;
-/// An effect below one part in this many of the run is not reported.
+/// Effects below the fraction `1 / MIN_EFFECT_DIVISOR` of the run are not reported.
 const MIN_EFFECT_DIVISOR: u64 = 100;
 
 /// The items, the largest effect first.

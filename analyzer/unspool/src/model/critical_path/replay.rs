@@ -327,15 +327,17 @@ impl List<'_> {
     }
 }
 
-/// The time taken from a thread that can run, since the beginning.
+/// The time that other processes and the kernel took from a runnable thread, summed from the
+/// beginning of the recording.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
+    /// The end of the sums, in nanoseconds.
     ns: u64,
-    /// Until then, while a processor was free for each such thread.
+    /// Sum of the times in which a processor was free for each runnable thread.
     alone: f64,
-    /// Until then, as its part while there were more such threads.
+    /// Sum of the thread's shares of the other times.
     shared: f64,
-    /// The part of the time from then on.
+    /// The thread's share of the free processors from `ns` on; 1 if each runnable thread has one.
     part: f64,
 }
 
@@ -363,9 +365,10 @@ impl Crowding {
         Crowding { taken }
     }
 
-    /// Time for which a thread that could have run between two moments had to wait for something
-    /// else than the program's own threads: another process, or the kernel's own work. The second
-    /// number is its part of the time in which several threads waited for too few free processors.
+    /// Time for which a runnable thread waited between two moments although processors were free of
+    /// the program's own threads. Another process or the kernel used these. The second number is
+    /// the thread's share of the time in which there were fewer free processors than runnable
+    /// threads.
     fn taken_ns(&self, from_ns: u64, to_ns: u64) -> (u64, u64) {
         let (from, to) = (self.until(from_ns), self.until(to_ns));
         let alone = (to.alone - from.alone).max(0.0);
@@ -380,7 +383,7 @@ impl Crowding {
 }
 
 impl Taken {
-    /// The same at a later moment, if nothing changes.
+    /// The sums at a later moment, if no thread starts or stops running in between.
     fn at(self, ns: u64) -> Taken {
         let length = ns.saturating_sub(self.ns) as f64 * self.part;
         let (alone, shared) = match self.part < 1.0 {

@@ -7,7 +7,8 @@ use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::{UseIndex, WaitSpan};
 use crate::model::thread::{Creation, Thread, ThreadIndex};
 
-/// A processor counts if it had more than one part in this many of the program's running time.
+/// A processor counts if it had more than the fraction `1 / MIN_USED_DIVISOR` of the program's
+/// running time.
 const MIN_USED_DIVISOR: u64 = 50;
 
 /// The steps of all threads.

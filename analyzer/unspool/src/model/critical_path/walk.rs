@@ -9,7 +9,8 @@ use super::{Facts, PathState, Segment};
 use crate::model::sync::ObjectIndex;
 use crate::model::thread::{Creation, ThreadIndex};
 
-/// The main thread ends the path if it ran within one part in this many of the end.
+/// The main thread ends the path if it ran within the last fraction `1 / NEAR_END_DIVISOR` of the
+/// run.
 const NEAR_END_DIVISOR: u64 = 100;
 
 /// The path's segments, the earliest first.

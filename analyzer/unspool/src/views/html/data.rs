@@ -101,7 +101,7 @@ struct Stacks {
 }
 
 impl Stacks {
-    /// Replaces each stack in a document by its number.
+    /// Replaces each stack in a document with its number.
     fn shorten(&mut self, value: Value) -> Value {
         match value {
             Value::Array(items) if is_stack(&items) => self.stack(items).into(),

@@ -10,7 +10,8 @@ use crate::primitives::Kind;
 
 /// Total waiting time below which an object is not reported.
 const MIN_CONTENTION_NS: u64 = 30_000_000;
-/// Waits below one part in this many of the recording's time are not reported either.
+/// Waits below the fraction `1 / CONTENTION_DIVISOR` of the recording's time are not reported
+/// either.
 const CONTENTION_DIVISOR: u64 = 20;
 /// Minimum length of a hold that is reported.
 const MIN_LONG_HOLD_NS: u64 = 20_000_000;
