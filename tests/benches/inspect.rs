@@ -1,4 +1,4 @@
-//! Measures one look at a thousand threads of sixteen frames: the time of `unspool inspect`,
+//! Measures one inspection of a thousand threads of sixteen frames: the time of `unspool inspect`,
 //! `eu-stack`, and gdb with gdbserver, and how long the threads are stopped.
 //!
 //! `cargo bench -p unspool-tests --bench inspect` prints the tables in

@@ -104,7 +104,7 @@ impl Capture {
         capture
     }
 
-    /// A capture that was never stored, such as one look at a program. It is not cut.
+    /// A capture that was never stored, such as an inspection. It is not cut.
     pub fn from_records(records: Vec<Record>) -> Capture {
         let mut capture = Capture::default();
         for record in &records {

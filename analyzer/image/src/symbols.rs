@@ -3,9 +3,9 @@
 //! Apart from the tables' layout: here they are one sorted list, each address has one best name,
 //! and sizes are complete.
 //!
-//! A program of 100 MB has 200,000 symbols, and one look at it needs fifty. So the list is sorted
-//! by address alone, and a name is read from its table when needed. Sorting or comparing all names
-//! takes ten times as long.
+//! A program of 100 MB has 200,000 symbols, and one inspection needs fifty of them. So the list is
+//! sorted by address alone, and a name is read from its table when needed. Sorting or comparing all
+//! names takes ten times as long.
 
 use std::cmp::Ordering;
 use std::ops::Range;

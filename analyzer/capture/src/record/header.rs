@@ -12,7 +12,7 @@ pub enum Source {
     Attached = 2,
     /// The recorder connected to a server that already had the program.
     Connected = 3,
-    /// One look at a running program, not a recording.
+    /// One inspection of a running program, not a recording.
     Inspected = 4,
 }
 

@@ -1,8 +1,8 @@
 //! The bytes of a file, read when needed.
 //!
-//! A browser has 280 MB and the debug file of a C library 30 MB, but one look at a program needs a
-//! few hundred kilobytes of either. Files are read, not mapped, so that a file that shrinks while
-//! it is open causes an error instead of a signal.
+//! A browser has 280 MB and the debug file of a C library 30 MB, but one inspection of a program
+//! needs a few hundred kilobytes of either. Files are read, not mapped, so that a file that shrinks
+//! while it is open causes an error instead of a signal.
 //!
 //! Bytes stay in place once they are read, so that callers can borrow them. They are in two forms:
 //! pages for the small pieces that lookups need, and ranges for whole sections.

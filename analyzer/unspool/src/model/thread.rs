@@ -24,7 +24,7 @@ pub struct Thread {
     pub function: Option<Place>,
     /// The start function in the C++ library that calls `function`, if there is one.
     pub start: Option<Place>,
-    /// How it came to be.
+    /// How the thread was created.
     pub creation: Creation,
     /// When the creation function was called.
     pub created_ns: Option<u64>,
@@ -69,7 +69,7 @@ impl Thread {
     }
 }
 
-/// How a thread came to be.
+/// How a thread was created.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Creation {
     /// It is the program's first thread.
