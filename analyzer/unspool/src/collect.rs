@@ -72,8 +72,5 @@ pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Resu
         calls::check(&launch::find(program)?, &options.calls)?;
     }
     let attached = options.source.attached();
-    if !matches!(options.source, Source::Connect { .. }) {
-        unspool_stub::prepare_schedule();
-    }
     event_loop::record(options, open).map_err(|error| launch::unless_ended(attached, error))
 }

@@ -88,15 +88,12 @@ pub(super) fn crate_imports() -> Result<()> {
             }
         }
     }
-    // The one meeting: `unspool stub` calls the stub's own main, nothing else.
+    // `unspool stub` calls the stub's own main, and `unspool record` lets it prepare the kernel.
     let uses = places(|line| code(line).contains("unspool_stub::"))?;
     let foreign = uses.iter().filter(|place| {
         place.starts_with("analyzer/") && !place.starts_with("analyzer/unspool/src/cmd")
     });
-    none(
-        foreign.cloned(),
-        "only cmd/ may call the stub, and only its main",
-    )
+    none(foreign.cloned(), "only cmd/ may call the stub")
 }
 
 /// Inside `unspool`: cmd uses {collect, model, views}, views uses model, all use platform and
@@ -117,6 +114,10 @@ pub(super) fn module_imports() -> Result<()> {
         let Some(inside) = file.path.strip_prefix("analyzer/unspool/src/") else {
             continue;
         };
+        // Tests of the model read the sentences of its findings.
+        if inside.contains("/tests") {
+            continue;
+        }
         let module = inside.split(['/', '.']).next().unwrap_or("");
         let Some((_, forbidden)) = forbidden.iter().find(|(name, _)| *name == module) else {
             continue;

@@ -26,7 +26,7 @@ pub enum ScheduleKind {
     Found = 7,
 }
 
-/// Scheduling events of threads. The first five fields are the columns of one table.
+/// Scheduling events of threads. The fields 2 to 6 are the columns of one table.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Schedule {
     /// The time to which the first entry's step is added.

@@ -21,9 +21,9 @@ pub(super) struct FailOn {
     /// Exit with code 3 if there is a finding of this kind (repeatable, or separated by commas)
     ///
     /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
-    /// wrong-unlock, lock-order, convoy, long-hold, contention, unlocked-signal, unjoined or churn.
-    /// KIND:proved ignores inferred findings. Exit code 4 means that there is no such finding, but
-    /// most calls were missed, so there may be one.
+    /// wrong-unlock, lock-order, convoy, long-hold, contention, bottleneck, unlocked-signal,
+    /// unjoined or churn. KIND:proved ignores inferred findings. Exit code 4 means that there is no
+    /// such finding, but most calls were missed, so there may be one.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }

@@ -198,6 +198,9 @@ impl Cmd {
             stop: Some(interrupts.requests()?),
             command: std::env::args().collect(),
         };
+        if !matches!(options.source, collect::Source::Connect { .. }) {
+            unspool_stub::prepare_schedule();
+        }
         let outcome = match collect::record(options, || output.open()) {
             Ok(outcome) => outcome,
             Err(error) => {

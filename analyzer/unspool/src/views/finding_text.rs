@@ -1,5 +1,5 @@
-//! Findings as sentences: the only place that expresses the model's facts about findings in English.
-//! Text views use it, and JSON's `text` and `what`.
+//! Findings as sentences: the only place that expresses the model's findings in English. Text views
+//! use it, and JSON's `text` and `what`.
 
 mod bottleneck;
 mod hang;
