@@ -45,6 +45,7 @@ impl Tracee {
             }
         }
         self.make_way(at..at + 1);
+        self.prepare_for_breakpoint(at, kind);
         self.changing_text(|tracee| {
             let memory = &tracee.process.memory;
             tracee.breakpoints.plant(memory, at, kind, actions)
