@@ -83,7 +83,9 @@ impl Tracee {
             true => !self.process.run.is_going() && self.process.find_caller().is_some(),
             false => true,
         };
-        if possible && !self.tracepoints.trap_handler.is_refused() && self.subscriptions.is_tracing()
+        if possible
+            && !self.tracepoints.trap_handler.is_refused()
+            && self.subscriptions.is_tracing()
         {
             self.provide_trap_handler(&BTreeMap::from([(at, kind)]));
         }

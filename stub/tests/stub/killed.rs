@@ -171,6 +171,26 @@ fn both_processes_are_killed_at_once() {
     }
 }
 
+/// The same with a breakpoint that a recorder inserts before any tracepoint, as in the dynamic
+/// linker of a program that has just been started.
+#[test]
+fn a_recorders_breakpoint_outlives_both_processes() {
+    if !HANDLES_TRAPS {
+        return;
+    }
+    let program = build("hits", &["-no-pie"]);
+    let end = address(&program, "the_end");
+    let (mut server, mut client) = Server::run(&program, &["2", "50000000"]);
+    assert_eq!(client.ask("QUnspoolTrace:1"), "OK");
+    assert_eq!(client.ask("QTStart"), "OK");
+    client.plant(end);
+    client.send(b"vCont;c");
+    assert!(client.silent(20));
+    send_signals(&[server.child.id(), server.tracer()], 9);
+    server.wait();
+    assert_eq!(server.output(), "total 100000000\n");
+}
+
 /// The server's two processes behave like one: the exit code, `SIGTERM`, and death by a signal.
 #[test]
 fn both_processes_behave_like_one() {
