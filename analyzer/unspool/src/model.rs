@@ -105,6 +105,9 @@ pub struct Target {
 /// Circumstances and length of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
+    /// The words that name the recording's file in a command, with a space before them. Empty for
+    /// the default file.
+    pub file: String,
     /// The recorder's name and version.
     pub product: String,
     /// The recorder's command line.

@@ -26,6 +26,18 @@ use crate::views;
 /// Default file that `record` writes and `report` reads.
 pub(super) const DEFAULT_FILE: &str = "capture.unspool";
 
+/// The words that name a recording in a command of a shell, with a space before them. Empty for the
+/// default file.
+pub(super) fn named(file: &Path) -> String {
+    let text = file.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
+    match &*text {
+        DEFAULT_FILE => String::new(),
+        text if text.chars().all(plain) => format!(" {text}"),
+        text => format!(" '{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// Record where every thread of a program is created, and what threads wait for
 ///
 /// Runs PROG, attaches to a process, or connects to a debug server. Records each thread's creation
@@ -240,7 +252,8 @@ impl Cmd {
             span: None,
             journal: self.html.is_some(),
         };
-        let model = Model::build_for(&capture, &mut symbolizer, detail);
+        let mut model = Model::build_for(&capture, &mut symbolizer, detail);
+        model.recording.file = named(file);
         // Store the names found in files with the recording, because the files may be gone later.
         let kept = match capture.cut {
             None => output.append(symbolizer.resolution()),
@@ -258,15 +271,11 @@ impl Cmd {
         let mut out = io::BufWriter::new(io::stderr().lock());
         // If standard error itself fails, there is no place to report it.
         let _ = views::text::tree::write(&model, &mut out, &terminal::style_for_stderr());
-        let again = if file == Path::new(DEFAULT_FILE) {
-            "unspool report".to_owned()
-        } else {
-            format!("unspool report {}", file.display())
-        };
         let _ = writeln!(
             out,
-            "\nKept in {}; `{again}` shows it again.",
-            file.display()
+            "\nKept in {}; `unspool report{}` shows it again.",
+            file.display(),
+            model.recording.file
         );
         let _ = out.flush();
         drop(out);

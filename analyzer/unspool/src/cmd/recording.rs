@@ -8,6 +8,7 @@ use clap::Args;
 use unspool_capture::{Capture, ReadError};
 
 use super::prefer::Prefer;
+use super::record::named;
 use super::symbols::Symbols;
 use crate::model::{Detail, Model, Symbolizer};
 
@@ -55,7 +56,8 @@ impl Recording {
         let mut symbolizer = Symbolizer::new(symbols.store()?)
             .preferring(ways)
             .asking_files(asks_files);
-        let model = Model::build_for(&capture, &mut symbolizer, detail);
+        let mut model = Model::build_for(&capture, &mut symbolizer, detail);
+        model.recording.file = named(path);
         Ok(Recording {
             path: path.to_owned(),
             capture,

@@ -310,9 +310,10 @@ pub(super) fn findings(model: &Model) -> Option<String> {
         }
     }
     Some(format!(
-        "{}: {}; `unspool report --view findings` shows {}.",
+        "{}: {}; `unspool report --view findings{}` shows {}.",
         count(model.findings.len(), "finding"),
         kinds.join(", "),
+        model.recording.file,
         if model.findings.len() == 1 {
             "it"
         } else {

@@ -98,6 +98,13 @@ pub(super) fn unlocked_signal(
 
 pub(super) fn unjoined(model: &Model, finding: &Finding, ended: bool) -> String {
     let first = finding.threads.first().copied();
+    let whose = match finding.threads.len() {
+        0 | 1 => ["Its stack and descriptor were", "Until then its stack is"],
+        _ => [
+            "Their stacks and descriptors were",
+            "Until then their stacks are",
+        ],
+    };
     let what = match (finding.threads.len(), first) {
         (0 | 1, first) => format!(
             "{} ended and was never joined",
@@ -109,8 +116,8 @@ pub(super) fn unjoined(model: &Model, finding: &Finding, ended: bool) -> String 
         ),
     };
     match ended {
-        true => format!("{what} or detached. Their stacks and descriptors were never freed."),
-        false => format!("{what} or detached so far. Until then their stacks are not freed."),
+        true => format!("{what} or detached. {} never freed.", whose[0]),
+        false => format!("{what} or detached so far. {} not freed.", whose[1]),
     }
 }
 

@@ -34,11 +34,12 @@ pub(super) fn last(page: &mut Page<'_>, model: &Model, topics: &[Topic]) -> io::
     let others = model.notes.iter();
     let hidden = others.filter(|note| note.severity != Severity::Error && !is_shown(note));
     let (hidden, detailed) = (hidden.count(), model.notes.iter().filter(has_more).count());
+    let file = &model.recording.file;
     let hint = match (hidden, detailed) {
         (0, 0) => return Ok(()),
-        (0, _) => "`unspool report --notes` says more about these notes.".to_owned(),
-        (1, _) => "1 more note: `unspool report --notes`".to_owned(),
-        (more, _) => format!("{more} more notes: `unspool report --notes`"),
+        (0, _) => format!("`unspool report --notes{file}` says more about these notes."),
+        (1, _) => format!("1 more note: `unspool report --notes{file}`"),
+        (more, _) => format!("{more} more notes: `unspool report --notes{file}`"),
     };
     page.blank()?;
     page.line(&Line::new().with(Ink::Faint, &hint))
