@@ -174,7 +174,9 @@ impl Modules {
         }
         // The symbols of a large program take long to read, so ask its short list of libraries.
         let image = mapped.image.as_ref();
-        let mut needed = image.map_or(&[][..], |image| &image.dynamic().needed).iter();
+        let mut needed = image
+            .map_or(&[][..], |image| &image.dynamic().needed)
+            .iter();
         !needed.any(|needed| needed.starts_with(LIBRARY))
             && self.function_at(avma).as_deref() == Some("execute_native_thread_routine")
     }
