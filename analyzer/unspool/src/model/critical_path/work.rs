@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use super::steps::{Doing, End, Steps};
 use super::{CriticalPath, Facts, FunctionIndex, PathState};
 
+/// A time, an identity of which a thread begins or ends a step, whether it runs in that step rather
+/// than waits for a processor, and whether the step begins.
+type Switch = (u64, usize, bool, bool);
+
 /// The work of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
@@ -15,10 +19,9 @@ pub struct Work {
     /// identity and function.
     pub own_ns: BTreeMap<(usize, Option<FunctionIndex>), u64>,
     /// Time in which the path's thread waited for a processor that threads of an identity had,
-    /// nanoseconds. The processors share the time.
-    pub taken_ns: BTreeMap<usize, u64>,
-    /// Time in which the path's thread waited for a processor that no thread of the program had,
     /// nanoseconds.
+    pub taken_ns: BTreeMap<usize, u64>,
+    /// Time that the path lost because other processes had processors, nanoseconds.
     pub taken_by_others_ns: u64,
 }
 
@@ -27,7 +30,7 @@ impl Work {
     pub(in crate::model) fn of(facts: &Facts<'_>, path: &CriticalPath) -> Option<Work> {
         let steps = Steps::of(facts)?;
         let mut work = Work::default();
-        let mut changes: Vec<(u64, usize, bool)> = Vec::new();
+        let mut changes: Vec<Switch> = Vec::new();
         for (index, steps) in steps.threads.iter().enumerate() {
             let thread = super::ThreadIndex(index);
             let identity = facts.identity(thread);
@@ -40,9 +43,9 @@ impl Work {
                         ..
                     }
                 );
-                if runs {
-                    changes.push((step.from_ns, identity, true));
-                    changes.push((step.to_ns, identity, false));
+                if runs || matches!(step.doing, Doing::Runnable { .. }) {
+                    changes.push((step.from_ns, identity, runs, true));
+                    changes.push((step.to_ns, identity, runs, false));
                 }
                 if runs || is_outside {
                     let parts = path.functions.parts(thread, step.from_ns, step.to_ns);
@@ -57,45 +60,67 @@ impl Work {
         Some(work)
     }
 
-    /// Divides the path's waits for a processor between the threads that ran meanwhile.
-    fn share_runnable(
-        &mut self,
-        path: &CriticalPath,
-        changes: &[(u64, usize, bool)],
-        processors: usize,
-    ) {
-        let mut running: BTreeMap<usize, u32> = BTreeMap::new();
-        let mut taken: BTreeMap<usize, f64> = BTreeMap::new();
-        let mut by_others = 0.0;
+    /// Divides the path's waits for a processor between other processes and the threads that ran
+    /// meanwhile.
+    ///
+    /// While other processes have processors that the program could use, it advances more slowly:
+    /// with `R` of `R + S` processors, it needs `S / (R + S)` of the time for what it would have
+    /// done otherwise. The path cannot lose more than it waited.
+    fn share_runnable(&mut self, path: &CriticalPath, changes: &[Switch], processors: usize) {
+        let mut running: BTreeMap<usize, i64> = BTreeMap::new();
+        let (mut runs, mut waits) = (0_i64, 0_i64);
+        let mut had: BTreeMap<usize, f64> = BTreeMap::new();
+        let (mut waited, mut lost, mut most_lost) = (0.0, 0.0, 0.0);
         let mut next = 0;
-        let waits = path.segments.iter();
-        for wait in waits.filter(|segment| segment.state == PathState::Runnable) {
-            let mut now = wait.from_ns;
-            while now < wait.to_ns {
-                while let Some((_, identity, begins)) = changes.get(next).filter(|c| c.0 <= now) {
-                    let count = running.entry(*identity).or_default();
-                    *count = match begins {
-                        true => *count + 1,
-                        false => count.saturating_sub(1),
-                    };
+        for segment in &path.segments {
+            let is_waiting = match segment.state {
+                PathState::Running => false,
+                PathState::Runnable => true,
+                _ => continue,
+            };
+            let mut now = segment.from_ns;
+            while now < segment.to_ns {
+                while let Some((_, identity, is_running, begins)) =
+                    changes.get(next).filter(|change| change.0 <= now)
+                {
+                    let step = if *begins { 1 } else { -1 };
+                    match is_running {
+                        true => {
+                            *running.entry(*identity).or_default() += step;
+                            runs += step;
+                        }
+                        false => waits += step,
+                    }
                     next += 1;
                 }
                 running.retain(|_, count| *count > 0);
-                let end = changes
-                    .get(next)
-                    .map_or(wait.to_ns, |c| c.0.min(wait.to_ns));
-                let length = end.saturating_sub(now) as f64;
-                let all: u32 = running.values().sum();
-                let share = length / f64::from(all).max(processors as f64);
-                for (identity, count) in &running {
-                    *taken.entry(*identity).or_default() += share * f64::from(*count);
+                let end_ns = changes.get(next).map_or(u64::MAX, |change| change.0);
+                let end_ns = end_ns.min(segment.to_ns);
+                let length = end_ns.saturating_sub(now) as f64;
+                now = end_ns.max(now + 1);
+                let free = i64::try_from(processors).unwrap_or(i64::MAX) - runs;
+                let missed = free.min(waits).max(0) as f64;
+                if missed > 0.0 {
+                    lost += length * missed / (runs as f64 + missed);
                 }
-                by_others += length - share * f64::from(all);
-                now = end.max(now + 1);
+                if !is_waiting {
+                    continue;
+                }
+                waited += length;
+                if missed > 0.0 {
+                    most_lost += length;
+                }
+                for (identity, count) in &running {
+                    *had.entry(*identity).or_default() += length * *count as f64 / runs as f64;
+                }
             }
         }
-        let whole = |ns: f64| ns.round() as u64;
-        self.taken_ns = taken.into_iter().map(|(at, ns)| (at, whole(ns))).collect();
-        self.taken_by_others_ns = whole(by_others);
+        let lost: f64 = f64::min(lost, most_lost);
+        let all: f64 = had.values().sum();
+        let rest = (waited - lost).max(0.0);
+        let taken = had.into_iter();
+        let taken = taken.map(|(identity, ns)| (identity, (rest * ns / all).round() as u64));
+        self.taken_ns = taken.collect();
+        self.taken_by_others_ns = lost.round() as u64;
     }
 }
