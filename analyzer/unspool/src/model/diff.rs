@@ -147,6 +147,10 @@ impl Diff {
         let counts = (before.len(), after.len());
         let mut runs: Vec<Run> = before.into_iter().chain(after).collect();
         let doubts = doubts(&runs);
+        let processors = runs.iter().map(|run| run.processors).max().unwrap_or(0);
+        for run in &mut runs {
+            run.could_use(processors);
+        }
         let mut threads = Vec::new();
         let mut objects = Vec::new();
         let mut functions = Vec::new();
@@ -180,6 +184,22 @@ impl Diff {
         diff
     }
 
+    /// A smaller difference of times is noise if few recordings were made, nanoseconds. The delays
+    /// by other processes are an estimate.
+    pub fn noise_ns(&self) -> u64 {
+        let others = self
+            .others_ns
+            .before
+            .median
+            .max(self.others_ns.after.median);
+        NOISE_NS.max((others as f64 * NOISE_SHARE) as u64)
+    }
+
+    /// True if equal programs may differ as much in the length of the run.
+    pub fn is_noise(&self) -> bool {
+        self.net_ns.is_noise_below(self.noise_ns())
+    }
+
     /// Whether the length of the run can be judged, and what determines it.
     pub fn can_judge(&self) -> bool {
         self.doubts.is_empty()
@@ -191,7 +211,7 @@ impl Diff {
             .net_ns
             .share()
             .is_some_and(|share| share * 100.0 > percent);
-        grows && !self.net_ns.is_noise()
+        grows && !self.is_noise()
     }
 
     /// The effects that make the run longer by more than `percent` of the item's earlier time.
@@ -231,7 +251,7 @@ impl Sides {
             running_ns: self.change(runs, |facts| facts.running_ns),
             runnable_ns: self.change(runs, |facts| facts.runnable_ns),
             waiting_ns: self.change(runs, |facts| facts.waiting_ns),
-            path_ns: self.change(runs, |facts| facts.path_ns),
+            path_ns: self.change(runs, |facts| facts.path_ns + facts.taken_ns),
             work_ns: self.change(runs, |facts| facts.work_ns),
         }
     }

@@ -18,11 +18,21 @@ pub struct Work {
     /// Time that threads ran, or waited for a device or another process, in nanoseconds. By
     /// identity and function.
     pub own_ns: BTreeMap<(usize, Option<FunctionIndex>), u64>,
-    /// Time in which the path's thread waited for a processor that threads of an identity had,
-    /// nanoseconds.
+    /// Number of processors on which the program ran.
+    pub processors: usize,
+    /// The path's waits for a processor, if the program could use only these processors.
+    pub with_used: Runnable,
+    /// The same if the program could use all processors of its process.
+    pub with_all: Runnable,
+}
+
+/// What the path's waits for a processor are due to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Runnable {
+    /// Time in which threads of an identity had the processor, nanoseconds.
     pub taken_ns: BTreeMap<usize, u64>,
     /// Time that the path lost because other processes had processors, nanoseconds.
-    pub taken_by_others_ns: u64,
+    pub others_ns: u64,
 }
 
 impl Work {
@@ -56,17 +66,22 @@ impl Work {
             }
         }
         changes.sort_unstable();
-        work.share_runnable(path, &changes, steps.processors);
+        work.processors = steps.processors;
+        let all = facts.processors.unwrap_or(0).max(steps.processors);
+        work.with_used = Runnable::of(path, &changes, steps.processors);
+        work.with_all = Runnable::of(path, &changes, all);
         Some(work)
     }
+}
 
+impl Runnable {
     /// Divides the path's waits for a processor between other processes and the threads that ran
     /// meanwhile.
     ///
     /// While other processes have processors that the program could use, it advances more slowly:
     /// with `R` of `R + S` processors, it needs `S / (R + S)` of the time for what it would have
     /// done otherwise. The path cannot lose more than it waited.
-    fn share_runnable(&mut self, path: &CriticalPath, changes: &[Switch], processors: usize) {
+    fn of(path: &CriticalPath, changes: &[Switch], processors: usize) -> Runnable {
         let mut running: BTreeMap<usize, i64> = BTreeMap::new();
         let (mut runs, mut waits) = (0_i64, 0_i64);
         let mut had: BTreeMap<usize, f64> = BTreeMap::new();
@@ -120,7 +135,9 @@ impl Work {
         let rest = (waited - lost).max(0.0);
         let taken = had.into_iter();
         let taken = taken.map(|(identity, ns)| (identity, (rest * ns / all).round() as u64));
-        self.taken_ns = taken.collect();
-        self.taken_by_others_ns = lost.round() as u64;
+        Runnable {
+            taken_ns: taken.collect(),
+            others_ns: lost.round() as u64,
+        }
     }
 }

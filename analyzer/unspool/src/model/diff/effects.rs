@@ -13,11 +13,13 @@
 //!
 //! What these leave unexplained belongs to threads whose path grew without more work.
 
-use super::spread::{Change, NOISE_NS};
+use super::spread::Change;
 use super::{Diff, FunctionChange, ThreadChange};
 
 /// An item's difference is noise below one part in this many of the run.
 const MIN_RUN_DIVISOR: u64 = 50;
+/// The same for a lock, because a replay estimates its effect.
+const MIN_RUN_DIVISOR_OF_LOCK: u64 = 20;
 
 /// A cause of a longer or shorter run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +80,8 @@ impl Cause {
 
 /// All effects, the largest first; noise comes last.
 pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
-    let least = (diff.net_ns.before.median / MIN_RUN_DIVISOR).max(NOISE_NS);
+    let least = (diff.net_ns.before.median / MIN_RUN_DIVISOR).max(diff.noise_ns());
+    let least_of_lock = least.max(diff.net_ns.before.median / MIN_RUN_DIVISOR_OF_LOCK);
     let mut effects = Vec::new();
     for (index, threads) in diff.threads.iter().enumerate() {
         effects.push(of_threads(Subject::Threads(index), threads, least));
@@ -89,7 +92,7 @@ pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
             cause: Cause::Contention,
             effect_ns: object.saved_ns.delta(),
             path_ns: object.saved_ns,
-            is_noise: object.saved_ns.is_noise_below(least),
+            is_noise: object.saved_ns.is_noise_below(least_of_lock),
         });
     }
     add_parallelism(diff, &mut effects, least);
@@ -155,7 +158,7 @@ fn lesser(one: i64, other: i64) -> i64 {
 
 /// Gives what is unexplained to threads whose path grew without more work.
 fn add_parallelism(diff: &Diff, effects: &mut Vec<Effect>, least: u64) {
-    if diff.net_ns.is_noise() {
+    if diff.is_noise() {
         return;
     }
     let whole = diff.net_ns.delta();

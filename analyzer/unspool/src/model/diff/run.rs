@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::join::{Identified, Identity, label};
 use crate::model::backtrace::{Place, base_name};
-use crate::model::critical_path::{Item, PathState, Work};
+use crate::model::critical_path::{Item, PathState, Runnable, Work};
 use crate::model::sync::{Histogram, ObjectIndex, caller};
 use crate::model::{Backtrace, Creation, Model, Thread};
 use crate::primitives::Kind;
@@ -30,6 +30,12 @@ pub struct Run {
     pub sync_recorded: bool,
     /// What prevents a judgement.
     pub doubts: Vec<Doubt>,
+    /// Number of processors on which the program ran.
+    pub(super) processors: usize,
+    /// The path's waits for a processor, if the program could use more processors.
+    with_all: Runnable,
+    /// Length of the run in the replay, nanoseconds.
+    replayed_ns: u64,
     pub(super) threads: Vec<ThreadFacts>,
     pub(super) objects: Vec<ObjectFacts>,
     pub(super) functions: Vec<FunctionFacts>,
@@ -78,8 +84,10 @@ pub(super) struct ThreadFacts {
     pub(super) running_ns: u64,
     pub(super) runnable_ns: u64,
     pub(super) waiting_ns: u64,
-    /// Its part of the critical path, and the processor time that it took from the path.
+    /// Its part of the critical path.
     pub(super) path_ns: u64,
+    /// The processor time that it took from the path.
+    pub(super) taken_ns: u64,
     /// Time that its threads ran or waited for devices, on the path or not.
     pub(super) work_ns: u64,
 }
@@ -94,7 +102,8 @@ pub(super) struct ObjectFacts {
     pub(super) waits: Histogram,
     pub(super) holds: Histogram,
     pub(super) taken: u64,
-    /// By how much the run would be shorter without contention.
+    /// By how much the run would be shorter without contention, of the run without delays by other
+    /// processes.
     pub(super) saved_ns: u64,
     /// The part of the critical path for which others waited at it.
     pub(super) path_ns: u64,
@@ -138,19 +147,42 @@ impl Run {
         let mut run = Run {
             program: model.target.name.clone(),
             wall_ns: wall_ns(model),
-            others_ns: work.taken_by_others_ns,
+            processors: work.processors,
             sync_recorded: model.sync.recorded,
             doubts: doubts(model),
             ..Run::default()
         };
         if let Some(path) = &model.critical_path {
             run.recorder_ns = path.time_in(PathState::Recorder);
+            run.replayed_ns = path.replayed_ns;
         }
         let names = Names::of(model);
         run.threads = threads(model, &names, &work);
         run.objects = objects(model, &names);
         run.functions = functions(model, &names, &work);
+        run.set_runnable(work.with_used);
+        run.with_all = work.with_all;
         run
+    }
+
+    fn set_runnable(&mut self, runnable: Runnable) {
+        self.others_ns = runnable.others_ns;
+        for (index, facts) in self.threads.iter_mut().enumerate() {
+            facts.taken_ns = runnable.taken_ns.get(&index).copied().unwrap_or(0);
+        }
+    }
+
+    /// Takes into account that the program could use this number of processors in another run. On a
+    /// busy machine it may have run on fewer.
+    pub(super) fn could_use(&mut self, processors: usize) {
+        if self.processors < processors {
+            let runnable = std::mem::take(&mut self.with_all);
+            self.set_runnable(runnable);
+        }
+        let part = self.net_ns() as f64 / self.replayed_ns.max(1) as f64;
+        for facts in &mut self.objects {
+            facts.saved_ns = (facts.saved_ns as f64 * part.min(1.0)).round() as u64;
+        }
     }
 
     /// Length of the run without the times of the recorder and of other processes.
@@ -282,11 +314,6 @@ fn threads(model: &Model, names: &Names<'_>, work: &Work) -> Vec<ThreadFacts> {
             && let Some(facts) = all.get_mut(group.identity)
         {
             facts.path_ns += group.total_ns;
-        }
-    }
-    for (identity, ns) in &work.taken_ns {
-        if let Some(facts) = all.get_mut(*identity) {
-            facts.path_ns += ns;
         }
     }
     for ((identity, _), ns) in &work.own_ns {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{FunctionPlace, SCHEMA_VERSION};
 use crate::model::Key;
-use crate::model::diff::{self, NOISE_NS, NOISE_SHARE, Subject};
+use crate::model::diff::{self, NOISE_SHARE, Subject};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -202,9 +202,9 @@ pub fn write(diff: &diff::Diff, out: &mut dyn Write) -> io::Result<()> {
         can_judge: diff.can_judge(),
         doubts: diff.doubts.iter().map(|doubt| doubt.as_str()).collect(),
         noise_share: NOISE_SHARE,
-        noise_ns: NOISE_NS,
+        noise_ns: diff.noise_ns(),
         wall_ns: Change::time(&diff.wall_ns),
-        net_ns: Change::time(&diff.net_ns),
+        net_ns: Change::of(&diff.net_ns, diff.is_noise()),
         recorder_ns: Change::time(&diff.recorder_ns),
         others_ns: Change::time(&diff.others_ns),
         effects: diff.effects.iter().map(Effect::of).collect(),

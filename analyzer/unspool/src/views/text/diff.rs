@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use super::frames;
 use super::line::{Ink, Line, Page, clean, width};
+use crate::model::diff::NOISE_SHARE;
 use crate::model::diff::{
     Cause, Change, Diff, Doubt, Effect, ObjectChange, Spread, Subject, ThreadChange,
 };
-use crate::model::diff::{NOISE_NS, NOISE_SHARE};
 use crate::views::names::{middle, shorten};
 use crate::views::{Style, wording};
 
@@ -69,7 +69,7 @@ fn summary(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     if let Some(change) = change(&diff.net_ns) {
         text.push_str(&format!(", {change}"));
     }
-    if diff.net_ns.is_noise() {
+    if diff.is_noise() {
         text.push_str(", which is noise");
     }
     let lead = Line::new();
@@ -426,7 +426,7 @@ fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
 fn noise(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     let (before, after) = diff.counts;
     let share = NOISE_SHARE * 100.0;
-    let least = wording::duration(NOISE_NS);
+    let least = wording::duration(diff.noise_ns());
     let text = match (before, after) {
         (1, 1) => format!(
             "One recording on each side: a difference of up to {share:.0} % or {least} counts as noise."
