@@ -28,20 +28,24 @@ use crate::views;
     after_help = EXAMPLES
 )]
 pub(super) struct Cmd {
-    /// One recording of the program as it was, and one of the program as it is now
+    /// A recording of the program as it was
     #[arg(
-        value_names = ["BEFORE", "AFTER"],
-        num_args = 2,
+        value_name = "BEFORE",
+        requires = "new",
         required_unless_present = "before",
         conflicts_with_all = ["before", "after"]
     )]
-    pair: Vec<PathBuf>,
+    old: Option<PathBuf>,
 
-    /// Recordings of the program as it was (repeatable)
+    /// A recording of the program as it is now
+    #[arg(value_name = "AFTER", required_unless_present = "after")]
+    new: Option<PathBuf>,
+
+    /// Several recordings of the program as it was (repeatable)
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "after")]
     before: Vec<PathBuf>,
 
-    /// Recordings of the program as it is now (repeatable)
+    /// Several recordings of the program as it is now (repeatable)
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "before")]
     after: Vec<PathBuf>,
 
@@ -92,8 +96,8 @@ fn percent(text: &str) -> Result<f64, String> {
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let (before, after) = match &self.pair[..] {
-            [before, after] => (std::slice::from_ref(before), std::slice::from_ref(after)),
+        let (before, after) = match (&self.old, &self.new) {
+            (Some(old), Some(new)) => (std::slice::from_ref(old), std::slice::from_ref(new)),
             _ => (&self.before[..], &self.after[..]),
         };
         let before = self.runs(before)?;

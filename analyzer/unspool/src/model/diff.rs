@@ -22,6 +22,9 @@ use run::{FunctionFacts, ObjectFacts, ThreadFacts};
 use super::backtrace::Place;
 use crate::primitives::Kind;
 
+/// The part of the delays by other processes that the estimate may be wrong by.
+const OTHERS_NOISE_SHARE: f64 = 0.20;
+
 /// Two sets of recordings, compared.
 #[derive(Clone, Debug, Default)]
 pub struct Diff {
@@ -192,7 +195,7 @@ impl Diff {
             .before
             .median
             .max(self.others_ns.after.median);
-        NOISE_NS.max((others as f64 * NOISE_SHARE) as u64)
+        NOISE_NS.max((others as f64 * OTHERS_NOISE_SHARE) as u64)
     }
 
     /// True if equal programs may differ as much in the length of the run.

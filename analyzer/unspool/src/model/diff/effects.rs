@@ -9,17 +9,18 @@
 //! | threads, as many as before | growth of their path or of their work, whichever is less |
 //! | threads, new, gone, more or fewer | growth of their path |
 //! | function | growth of its path or of its work, whichever is less |
-//! | lock | growth of what the run would save without contention |
+//! | lock | growth of what the run would save without contention, or what threads leave unexplained |
 //!
-//! What these leave unexplained belongs to threads whose path grew without more work.
+//! What these leave unexplained, too, belongs to threads whose path grew without more work.
 
 use super::spread::Change;
 use super::{Diff, FunctionChange, ThreadChange};
 
 /// An item's difference is noise below one part in this many of the run.
 const MIN_RUN_DIVISOR: u64 = 50;
-/// The same for a lock, because a replay estimates its effect.
-const MIN_RUN_DIVISOR_OF_LOCK: u64 = 20;
+/// The same for a lock. Its effect is what other items leave unexplained, so all noise of the run
+/// may be in it.
+const MIN_RUN_DIVISOR_OF_LOCK: u64 = 10;
 
 /// A cause of a longer or shorter run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,13 +87,17 @@ pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
     for (index, threads) in diff.threads.iter().enumerate() {
         effects.push(of_threads(Subject::Threads(index), threads, least));
     }
+    let rest = unexplained(diff, &effects);
     for (index, object) in diff.objects.iter().enumerate() {
+        let saved = object.saved_ns;
+        let effect_ns = lesser(saved.delta(), rest);
+        let is_small = saved.is_few() && effect_ns.unsigned_abs() <= least_of_lock;
         effects.push(Effect {
             subject: Subject::Lock(index),
             cause: Cause::Contention,
-            effect_ns: object.saved_ns.delta(),
-            path_ns: object.saved_ns,
-            is_noise: object.saved_ns.is_noise_below(least_of_lock),
+            effect_ns,
+            path_ns: saved,
+            is_noise: is_small || saved.is_noise_below(least_of_lock),
         });
     }
     add_parallelism(diff, &mut effects, least);
@@ -147,6 +152,13 @@ fn of_function(subject: Subject, function: &FunctionChange, least: u64) -> Effec
     }
 }
 
+/// The difference of the runs that these effects do not explain.
+fn unexplained(diff: &Diff, effects: &[Effect]) -> i64 {
+    let real = effects.iter().filter(|effect| !effect.is_noise);
+    let explained: i64 = real.map(|effect| effect.effect_ns).sum();
+    diff.net_ns.delta() - explained
+}
+
 /// The smaller of two differences; 0 if they have different signs.
 fn lesser(one: i64, other: i64) -> i64 {
     match one.signum() == other.signum() {
@@ -162,13 +174,11 @@ fn add_parallelism(diff: &Diff, effects: &mut Vec<Effect>, least: u64) {
         return;
     }
     let whole = diff.net_ns.delta();
-    let real = effects.iter().filter(|effect| !effect.is_noise);
-    let explained: i64 = real.map(|effect| effect.effect_ns).sum();
-    let mut rest = whole - explained;
+    let mut rest = unexplained(diff, effects);
     if rest.signum() != whole.signum() {
         return;
     }
-    let unexplained = |index: usize, threads: &ThreadChange| {
+    let without_work = |index: usize, threads: &ThreadChange| {
         let path = threads.path_ns.delta();
         let own = effects
             .iter()
@@ -180,7 +190,7 @@ fn add_parallelism(diff: &Diff, effects: &mut Vec<Effect>, least: u64) {
         .threads
         .iter()
         .enumerate()
-        .map(|(index, threads)| (index, unexplained(index, threads)))
+        .map(|(index, threads)| (index, without_work(index, threads)))
         .filter(|(_, ns)| ns.signum() == whole.signum())
         .collect();
     more.sort_by_key(|(_, ns)| std::cmp::Reverse(ns.unsigned_abs()));

@@ -390,7 +390,9 @@ fn objects(model: &Model, names: &Names<'_>) -> Vec<ObjectFacts> {
     let facts_of = |ObjectIndex(index): ObjectIndex| places.get(index).copied();
     if let Some(path) = &model.critical_path {
         for group in &path.groups {
-            if let Some(at) = group.object.and_then(facts_of) {
+            if is_own(group.state)
+                && let Some(at) = group.object.and_then(facts_of)
+            {
                 all[at].path_ns += group.total_ns;
             }
         }
@@ -483,4 +485,39 @@ fn functions(model: &Model, names: &Names<'_>, work: &Work) -> Vec<FunctionFacts
         }
     }
     all
+}
+
+#[cfg(test)]
+impl Run {
+    /// A run of these threads and a lock. Of threads: name, number, and milliseconds on the path and
+    /// of work. Of the lock: what it costs, nanoseconds.
+    pub(super) fn for_test(wall_ns: u64, threads: &[(&str, u64, u64, u64)], saved_ns: u64) -> Run {
+        const MS: u64 = 1_000_000;
+        let identity = |name: &str| Identity {
+            full: name.to_owned(),
+            is_named: true,
+            ..Identity::default()
+        };
+        let threads = threads
+            .iter()
+            .map(|(name, number, path, work)| ThreadFacts {
+                identity: identity(name),
+                number: *number,
+                path_ns: path * MS,
+                work_ns: work * MS,
+                ..ThreadFacts::default()
+            });
+        let lock = ObjectFacts {
+            identity: identity("mutex"),
+            saved_ns,
+            ..ObjectFacts::default()
+        };
+        Run {
+            wall_ns,
+            replayed_ns: wall_ns,
+            threads: threads.collect(),
+            objects: vec![lock],
+            ..Run::default()
+        }
+    }
 }

@@ -66,12 +66,16 @@ impl Change {
         growth.max(self.before.min.saturating_sub(self.after.max))
     }
 
+    /// True if the ranges of so few recordings say little.
+    pub(super) fn is_few(&self) -> bool {
+        self.before.count.min(self.after.count) < MIN_RUNS_FOR_SPREAD
+    }
+
     /// True if equal programs may differ as much. `least` is a difference that is always noise with
     /// few recordings.
     pub(super) fn is_noise_below(&self, least: u64) -> bool {
-        let few = self.before.count.min(self.after.count) < MIN_RUNS_FOR_SPREAD;
         let threshold = (self.before.median as f64 * NOISE_SHARE) as u64;
-        self.gap() == 0 || few && self.delta().unsigned_abs() <= threshold.max(least)
+        self.gap() == 0 || self.is_few() && self.delta().unsigned_abs() <= threshold.max(least)
     }
 
     /// True if equal programs may differ as much.

@@ -221,7 +221,8 @@ fn object_name(object: &ObjectChange, room: usize) -> String {
 
 /// A value of a table before and after.
 struct Cell {
-    text: String,
+    before: String,
+    after: String,
     differs: bool,
 }
 
@@ -231,77 +232,121 @@ impl Cell {
             0 => "0".to_owned(),
             _ => span(spread),
         };
-        Cell::of(
-            span(&change.before),
-            span(&change.after),
-            !change.is_noise(),
-        )
+        Cell {
+            before: span(&change.before),
+            after: span(&change.after),
+            differs: !change.is_noise(),
+        }
     }
 
     fn number(change: &Change, differs: bool) -> Cell {
-        Cell::of(range(&change.before), range(&change.after), differs)
-    }
-
-    fn of(before: String, after: String, differs: bool) -> Cell {
-        let text = match before == after {
-            true => before,
-            false => format!("{before} → {after}"),
-        };
         Cell {
-            text: match differs {
-                true => text + " *",
-                false => text,
-            },
+            before: range(&change.before),
+            after: range(&change.after),
             differs,
         }
     }
+
+    /// Both values on one line; one value if they are equal.
+    fn inline(&self) -> Text {
+        let text = match self.before == self.after {
+            true => self.before.clone(),
+            false => format!("{} → {}", self.before, self.after),
+        };
+        marked(text, self.differs)
+    }
 }
 
-/// Writes a table with names in its first column.
+/// A text, and whether it is emphasized.
+type Text = (String, bool);
+
+fn marked(text: String, differs: bool) -> Text {
+    match differs {
+        true => (text + " *", true),
+        false => (text, false),
+    }
+}
+
+/// Writes a table with names in its first column. If it is too wide, the values before and after
+/// have a line each.
 fn table(
     page: &mut Page<'_>,
     titles: &[&str],
-    rows: Vec<(String, Vec<Cell>)>,
+    rows: &[(String, Vec<Cell>)],
     hidden: usize,
 ) -> io::Result<()> {
-    let mut widths: Vec<usize> = titles.iter().map(|title| width(title)).collect();
-    for (name, cells) in &rows {
-        widths[0] = widths[0].max(width(name));
-        for (at, cell) in cells.iter().enumerate() {
-            widths[at + 1] = widths[at + 1].max(width(&cell.text));
+    let titles: Vec<&str> = [""].iter().chain(titles).copied().collect();
+    let inline = rows.iter().map(|(name, cells)| {
+        let cells = cells.iter().map(Cell::inline);
+        [(name.clone(), false)].into_iter().chain(cells).collect()
+    });
+    let inline: Vec<Vec<Text>> = inline.collect();
+    match fits(page.width, &titles, &inline) {
+        true => lines(page, &titles, &inline)?,
+        false => {
+            let stacked = rows.iter().flat_map(|(name, cells)| {
+                let before = cells.iter().map(|cell| (cell.before.clone(), false));
+                let after = cells.iter();
+                let after = after.map(|cell| marked(cell.after.clone(), cell.differs));
+                let head = [(name.clone(), false), ("before".to_owned(), false)];
+                let next = [(String::new(), false), ("after".to_owned(), false)];
+                let before = head.into_iter().chain(before).collect();
+                let after = next.into_iter().chain(after).collect();
+                [before, after]
+            });
+            let stacked: Vec<Vec<Text>> = stacked.collect();
+            let titles: Vec<&str> = ["", ""].iter().chain(&titles[1..]).copied().collect();
+            lines(page, &titles, &stacked)?;
         }
     }
-    let others: usize = widths[1..].iter().map(|width| width + 2).sum();
-    widths[0] = widths[0].min(page.width.saturating_sub(others + 2)).max(16);
-    let mut head = Line::new().with(Ink::Plain, "  ");
-    let mut column = 2;
-    for (title, width) in titles.iter().zip(&widths) {
-        head.pad(column);
-        head.push(Ink::Faint, *title);
-        column += width + 2;
+    if hidden > 0 {
+        let hidden = wording::count(hidden, "more row");
+        let text = format!("  {hidden} with less time; JSON has all.");
+        page.line(&Line::new().with(Ink::Faint, text))?;
     }
-    page.line(&head)?;
-    for (name, cells) in rows {
-        let mut line = Line::new().with(Ink::Plain, format!("  {}", middle(&name, widths[0])));
-        let mut column = widths[0] + 4;
-        for (cell, width) in cells.into_iter().zip(&widths[1..]) {
+    Ok(())
+}
+
+/// Width of the columns of a table.
+fn widths(titles: &[&str], rows: &[Vec<Text>]) -> Vec<usize> {
+    let columns = titles.iter().enumerate().map(|(at, title)| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        let widest = cells.map(|(text, _)| width(text)).max();
+        widest.unwrap_or(0).max(width(title))
+    });
+    columns.collect()
+}
+
+fn fits(room: usize, titles: &[&str], rows: &[Vec<Text>]) -> bool {
+    let all: usize = widths(titles, rows).iter().map(|width| width + 2).sum();
+    all <= room
+}
+
+fn lines(page: &mut Page<'_>, titles: &[&str], rows: &[Vec<Text>]) -> io::Result<()> {
+    /// A name keeps this many columns.
+    const MIN_NAME_WIDTH: usize = 16;
+    let mut widths = widths(titles, rows);
+    let others: usize = widths[1..].iter().map(|width| width + 2).sum();
+    let room = page.width.saturating_sub(others + 2);
+    widths[0] = widths[0].min(room.max(MIN_NAME_WIDTH));
+    let titles: Vec<Text> = titles
+        .iter()
+        .map(|title| ((*title).to_owned(), false))
+        .collect();
+    for row in [&titles].into_iter().chain(rows) {
+        let mut line = Line::new();
+        let mut column = 2;
+        for (at, ((text, is_strong), width)) in row.iter().zip(&widths).enumerate() {
             line.pad(column);
-            let ink = if cell.differs {
-                Ink::Strong
-            } else {
-                Ink::Faint
+            let ink = match (at, is_strong) {
+                (0, _) => Ink::Plain,
+                (_, true) => Ink::Strong,
+                (_, false) => Ink::Faint,
             };
-            line.push(ink, cell.text);
+            line.push(ink, middle(text, *width));
             column += width + 2;
         }
         page.line(&line)?;
-    }
-    if hidden > 0 {
-        let text = format!(
-            "  {} with less time; JSON has all.",
-            wording::count(hidden, "more row")
-        );
-        page.line(&Line::new().with(Ink::Faint, text))?;
     }
     Ok(())
 }
@@ -335,9 +380,9 @@ fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
         ];
         (format!("{mark}{name}"), cells)
     });
-    let rows = rows.collect();
-    let titles = ["", "threads", "running", "runnable", "waiting"];
-    table(page, &titles, rows, order.len().saturating_sub(MAX_ROWS))
+    let rows: Vec<_> = rows.collect();
+    let titles = ["threads", "running", "runnable", "waiting"];
+    table(page, &titles, &rows, order.len().saturating_sub(MAX_ROWS))
 }
 
 fn objects(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
@@ -368,12 +413,12 @@ fn objects(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
         }
         (object_name(object, page.width / 3), cells)
     });
-    let rows = rows.collect();
+    let rows: Vec<_> = rows.collect();
     let titles = match has_holds {
-        true => &["", "waits", "waited", "taken", "held"][..],
-        false => &["", "waits", "waited"],
+        true => &["waits", "waited", "taken", "held"][..],
+        false => &["waits", "waited"],
     };
-    table(page, titles, rows, order.len().saturating_sub(MAX_ROWS))
+    table(page, titles, &rows, order.len().saturating_sub(MAX_ROWS))
 }
 
 fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
@@ -405,11 +450,11 @@ fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     let rows = items.iter().take(MAX_ROWS).map(|(item, change)| {
         let part =
             |part: u64, whole: u64| format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64);
-        let shares = Cell::of(
-            part(change.before.median, before),
-            part(change.after.median, after),
-            false,
-        );
+        let shares = Cell {
+            before: part(change.before.median, before),
+            after: part(change.after.median, after),
+            differs: false,
+        };
         let cells = vec![Cell::time(change), shares];
         let name = subject(diff, *item, page.width / 2);
         match item {
@@ -417,9 +462,9 @@ fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
             _ => (name, cells),
         }
     });
-    let rows = rows.collect();
-    let titles = ["", "time", "share"];
-    table(page, &titles, rows, items.len().saturating_sub(MAX_ROWS))
+    let rows: Vec<_> = rows.collect();
+    let titles = ["time", "share"];
+    table(page, &titles, &rows, items.len().saturating_sub(MAX_ROWS))
 }
 
 /// Says what counts as noise here.
