@@ -13,8 +13,9 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::critical;
 use unspool_tests::process::{self, Run};
-use unspool_tests::{report, trial, waiting};
+use unspool_tests::{report, trial, waiting, workspace};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Comparisons that are made until one is as expected.
@@ -81,8 +82,10 @@ fn build(option: &str, stripped: bool) -> Result<(TempDir, PathBuf)> {
 }
 
 fn record(program: &Path, capture: &Path) -> Result<()> {
-    let program = program.to_str().context("a path in UTF-8")?;
-    report::record(capture, &["-q", "--sync"], &[program])?.success()?;
+    let mut command = critical::first_served(&workspace::unspool()?);
+    command.args(["record", "-q", "--sync", "--budget", "none", "-o"]);
+    command.arg(capture).arg("--").arg(program);
+    process::run(&mut command, LIMIT)?.success()?;
     Ok(())
 }
 
@@ -99,7 +102,7 @@ fn compare(before: &Path, after: &Path) -> Result<(Value, bool)> {
     let code = run.code()?;
     ensure!(code == 0 || code == 3, "exit code {code}\n{run}");
     ensure!((code == 3) == run.stderr.contains("failing: "), "{run}");
-    Ok((serde_json::from_str(&run.stdout)?, code == 3))
+    Ok((serde_json::from_slice(&run.stdout)?, code == 3))
 }
 
 fn is_first(case: &Case, stripped: bool) -> Result<()> {

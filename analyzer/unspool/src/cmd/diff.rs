@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
 use clap::Args;
 
 use super::recording::{Reading, Recording};
@@ -118,12 +117,7 @@ impl Cmd {
         };
         let read = |file: &PathBuf| {
             let recording = Recording::open(file, &self.reading, detail)?;
-            recording.is_whole("comparison")?;
-            ensure!(
-                !recording.model.recording.is_inspection(),
-                "{} is an inspection, which has no times to compare",
-                file.display()
-            );
+            recording.is_comparable()?;
             Ok(Run::of(&recording.model))
         };
         files.iter().map(read).collect()

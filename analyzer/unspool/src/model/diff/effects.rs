@@ -100,7 +100,7 @@ pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
             is_noise: is_small || saved.is_noise_below(least_of_lock),
         });
     }
-    add_parallelism(diff, &mut effects, least);
+    add_parallelism(diff, &mut effects, least_of_lock);
     for (index, function) in diff.functions.iter().enumerate() {
         let effect = of_function(Subject::Function(index), function, least);
         if !is_thread_function(diff, function, &effect, &effects) {

@@ -111,7 +111,8 @@ fn places<T: Identified>(known: &[Joined<T>], things: &[T]) -> Vec<Option<usize>
     });
     search.by_label(|identity, _| identity.short.clone());
     search.by_label(|identity, is_same_build| {
-        let usable = !is_same_build && !(identity.is_named && all_named);
+        let is_told_by_name = identity.is_named && all_named;
+        let usable = !(is_same_build || is_told_by_name);
         usable.then(|| identity.bare.clone())
     });
     search.places
