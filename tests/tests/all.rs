@@ -12,6 +12,7 @@ mod callables;
 mod connections;
 mod creation;
 mod critical;
+mod diff;
 mod export;
 mod findings;
 mod gdb_session;
@@ -56,6 +57,7 @@ fn main() {
         real::trials(),
         creation::trials(),
         critical::trials(),
+        diff::trials(),
         export::trials(),
         connections::trials(),
         undisturbed::trials(),

@@ -175,7 +175,7 @@ fn check(case: &Case, said: &Said, real: Option<f64>) -> Result<()> {
 
 /// A command that other programs of the machine do not delay, where that is permitted: the two
 /// variants of a program can be compared only under the same conditions.
-fn first_served(program: &Path) -> Command {
+pub(crate) fn first_served(program: &Path) -> Command {
     match is_first_served() {
         true => real_time(program),
         false => Command::new(program),

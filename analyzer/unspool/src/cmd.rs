@@ -7,6 +7,7 @@
 mod addr2line;
 mod addresses;
 mod demo;
+mod diff;
 mod export;
 mod fail_on;
 mod inspect;
@@ -52,6 +53,7 @@ Examples:
   unspool inspect --attach 1234         what all threads of a process do and wait for now
   unspool report                        show the last recording again
   unspool view                          show it in the browser
+  unspool diff old.unspool new.unspool  what became slower, and why
 
 `unspool COMMAND --help` explains a command and its options.\n";
 
@@ -59,6 +61,7 @@ Examples:
 enum Command {
     Record(record::Cmd),
     Report(report::Cmd),
+    Diff(diff::Cmd),
     View(view::Cmd),
     Export(export::Cmd),
     Inspect(inspect::Cmd),
@@ -83,6 +86,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Record(cmd) => cmd.run(),
         Command::Report(cmd) => cmd.run(),
+        Command::Diff(cmd) => cmd.run(),
         Command::View(cmd) => cmd.run(),
         Command::Export(cmd) => cmd.run(),
         Command::Inspect(cmd) => cmd.run(),

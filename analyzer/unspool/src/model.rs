@@ -10,6 +10,7 @@ mod backtrace;
 pub mod calls;
 pub mod critical_path;
 mod cxx;
+pub mod diff;
 pub mod disassembly;
 mod finding;
 #[cfg(test)]
@@ -200,6 +201,11 @@ impl Recording {
         self.calls_missed() > self.calls_recorded / 10
     }
 
+    /// True if it is an inspection, which observes one moment.
+    pub fn is_inspection(&self) -> bool {
+        self.source == Some(Source::Inspected)
+    }
+
     /// True if nothing is missing from the beginning to the end.
     pub fn is_complete(&self) -> bool {
         let lost = |paused: &Paused| paused.missed > 0 || !paused.exact;
@@ -303,24 +309,28 @@ impl Model {
         let marks = std::mem::take(&mut self.sync.call_marks);
         if capture.header.source() != Source::Inspected {
             let functions = Functions::of(&self.threads, marks, &self.sync.paths);
-            let journal = self.sync.journal.as_ref();
-            let facts = critical_path::Facts {
-                threads: &self.threads,
-                schedule: &self.schedule,
-                waits: journal.map_or(&[], |journal| &journal.waits),
-                uses: &self.sync.uses,
-                objects: &self.sync.objects,
-                identity_of: &self.sync.identity_of,
-                duration_ns: self.recording.duration_ns,
-                processors: self.target.processors,
-                launched: self.recording.source == Some(Source::Launched),
-            };
-            self.critical_path = CriticalPath::of(&facts, functions);
+            self.critical_path = CriticalPath::of(&self.path_facts(), functions);
             self.findings.extend(critical_path::finding(self));
             finding::sort(&mut self.findings);
         }
         if !detail.journal {
             self.sync.journal = None;
+        }
+    }
+
+    /// What the critical path is computed from. The waits are there only with a journal.
+    fn path_facts(&self) -> critical_path::Facts<'_> {
+        let journal = self.sync.journal.as_ref();
+        critical_path::Facts {
+            threads: &self.threads,
+            schedule: &self.schedule,
+            waits: journal.map_or(&[], |journal| &journal.waits),
+            uses: &self.sync.uses,
+            objects: &self.sync.objects,
+            identity_of: &self.sync.identity_of,
+            duration_ns: self.recording.duration_ns,
+            processors: self.target.processors,
+            launched: self.recording.source == Some(Source::Launched),
         }
     }
 

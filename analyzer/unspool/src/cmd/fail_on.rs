@@ -8,9 +8,9 @@ use super::terminal;
 use crate::model::{FindingKind, Model};
 
 /// Exit code if a selected finding exists.
-const FOUND: u8 = 3;
+pub(super) const FOUND: u8 = 3;
 /// Exit code if no selected finding exists, but too little was seen to exclude one.
-const TOO_LITTLE_SEEN: u8 = 4;
+pub(super) const TOO_LITTLE_SEEN: u8 = 4;
 /// Kinds of findings that depend on threads' lives, not on calls.
 const OF_LIVES: [FindingKind; 2] = [FindingKind::Unjoined, FindingKind::Churn];
 

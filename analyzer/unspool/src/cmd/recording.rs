@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::Args;
 use unspool_capture::{Capture, ReadError};
 
@@ -74,6 +74,19 @@ impl Recording {
                 self.path.display()
             );
         }
+        Ok(())
+    }
+
+    /// Returns an error if the recording has no whole run to compare with others.
+    pub(super) fn is_comparable(&self) -> anyhow::Result<()> {
+        let path = self.path.display();
+        if let Some(cut) = &self.capture.cut {
+            bail!("{path}: {cut}; a part of a run cannot be compared");
+        }
+        ensure!(
+            !self.model.recording.is_inspection(),
+            "{path} is an inspection, which has no times to compare"
+        );
         Ok(())
     }
 }

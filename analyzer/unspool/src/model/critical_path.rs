@@ -3,8 +3,8 @@
 //!
 //! `steps` turns the schedule and the recorded waits into what each thread did, `walk` follows the
 //! path backwards from the last event, `functions` names the code between recorded calls, and
-//! `impact` replays the run with parts of it made faster. All are pure functions over the finished
-//! history and schedule.
+//! `impact` replays the run with parts of it made faster, and `work` adds up what threads did. All are
+//! pure functions over the finished history and schedule.
 
 mod bottleneck;
 mod finding;
@@ -15,11 +15,13 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod work;
 
 pub use bottleneck::Bottleneck;
 pub(super) use finding::finding;
 pub use functions::{Calls as CallMarks, FunctionIndex, Functions};
 pub use impact::{Impact, Item};
+pub use work::{Runnable, Work};
 
 use replay::{Change, Replay};
 

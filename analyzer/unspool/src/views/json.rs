@@ -4,6 +4,7 @@
 //! field.
 
 mod critical;
+pub mod diff;
 pub mod inspection;
 pub mod report;
 mod sync;

@@ -3,6 +3,7 @@
 
 pub mod contention;
 pub mod critical;
+pub mod diff;
 pub mod findings;
 pub mod functions;
 pub mod inspection;

@@ -1,0 +1,523 @@
+//! The facts of one recording that a comparison needs. A model can be dropped after that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::join::{Identified, Identity, label};
+use crate::model::backtrace::{Place, base_name};
+use crate::model::critical_path::{Item, PathState, Runnable, Work};
+use crate::model::sync::{Histogram, ObjectIndex, caller};
+use crate::model::{Backtrace, Creation, Model, Thread};
+use crate::primitives::Kind;
+use unspool_capture::Source;
+
+/// A path of which more than one part in this many is unknown cannot be compared.
+const MAX_UNKNOWN_DIVISOR: u64 = 5;
+
+/// One recording in a comparison.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// The user's name for the program.
+    pub program: String,
+    /// Length of the program's run, nanoseconds.
+    pub wall_ns: u64,
+    /// The part of it in which the recorder had stopped the program, nanoseconds.
+    pub recorder_ns: u64,
+    /// The part of it in which the program waited for processors that other processes had,
+    /// nanoseconds.
+    pub others_ns: u64,
+    /// True if calls of synchronization functions were recorded.
+    pub sync_recorded: bool,
+    /// What prevents a judgement.
+    pub doubts: Vec<Doubt>,
+    /// Number of processors on which the program ran.
+    pub(super) processors: usize,
+    /// The path's waits for a processor, if the program could use more processors.
+    with_all: Runnable,
+    /// Length of the run in the replay, nanoseconds.
+    replayed_ns: u64,
+    pub(super) threads: Vec<ThreadFacts>,
+    pub(super) objects: Vec<ObjectFacts>,
+    pub(super) functions: Vec<FunctionFacts>,
+}
+
+/// What prevents a judgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// The recording lacks the program's beginning or end.
+    IncompleteRun,
+    /// Neither the schedule nor waits were recorded.
+    NoPath,
+    /// Much of the critical path is not known.
+    UnknownPath,
+    /// Most calls were missed.
+    TooLittleSeen,
+    /// The program may have waited for its recorder.
+    Lossless,
+    /// Only one side has recorded calls, so the recorder's costs differ.
+    UnlikeRecordings,
+}
+
+impl Doubt {
+    /// The word for it in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Doubt::IncompleteRun => "incomplete_run",
+            Doubt::NoPath => "no_path",
+            Doubt::UnknownPath => "unknown_path",
+            Doubt::TooLittleSeen => "too_little_seen",
+            Doubt::Lossless => "lossless",
+            Doubt::UnlikeRecordings => "unlike_recordings",
+        }
+    }
+}
+
+/// The threads of one identity in one recording.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ThreadFacts {
+    identity: Identity,
+    pub(super) is_main: bool,
+    pub(super) function: Option<Place>,
+    /// The first thread's own name; empty if it is the program's.
+    pub(super) name: String,
+    pub(super) number: u64,
+    pub(super) running_ns: u64,
+    pub(super) runnable_ns: u64,
+    pub(super) waiting_ns: u64,
+    /// Its part of the critical path.
+    pub(super) path_ns: u64,
+    /// The processor time that it took from the path.
+    pub(super) taken_ns: u64,
+    /// Time that its threads ran or waited for devices, on the path or not.
+    pub(super) work_ns: u64,
+}
+
+/// The objects of one identity in one recording.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ObjectFacts {
+    identity: Identity,
+    pub(super) kind: Option<Kind>,
+    pub(super) name: Option<Arc<str>>,
+    pub(super) number: u64,
+    pub(super) waits: Histogram,
+    pub(super) holds: Histogram,
+    pub(super) taken: u64,
+    /// By how much the run would be shorter without contention, of the run without delays by other
+    /// processes.
+    pub(super) saved_ns: u64,
+    /// The part of the critical path for which others waited at it.
+    pub(super) path_ns: u64,
+}
+
+/// A function in one recording.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FunctionFacts {
+    identity: Identity,
+    pub(super) place: Place,
+    pub(super) path_ns: u64,
+    pub(super) work_ns: u64,
+}
+
+impl Identified for ThreadFacts {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+}
+
+impl Identified for ObjectFacts {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+}
+
+impl Identified for FunctionFacts {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+}
+
+impl Run {
+    /// Takes the facts of a model, which needs its journal.
+    pub fn of(model: &Model) -> Run {
+        let work = model
+            .critical_path
+            .as_ref()
+            .and_then(|path| Work::of(&model.path_facts(), path));
+        let work = work.unwrap_or_default();
+        let mut run = Run {
+            program: model.target.name.clone(),
+            wall_ns: wall_ns(model),
+            processors: work.processors,
+            sync_recorded: model.sync.recorded,
+            doubts: doubts(model),
+            ..Run::default()
+        };
+        if let Some(path) = &model.critical_path {
+            run.recorder_ns = path.time_in(PathState::Recorder);
+            run.replayed_ns = path.replayed_ns;
+        }
+        let names = Names::of(model);
+        run.threads = threads(model, &names, &work);
+        run.objects = objects(model, &names);
+        run.functions = functions(model, &names, &work);
+        run.set_runnable(work.with_used);
+        run.with_all = work.with_all;
+        run
+    }
+
+    fn set_runnable(&mut self, runnable: Runnable) {
+        self.others_ns = runnable.others_ns;
+        for (index, facts) in self.threads.iter_mut().enumerate() {
+            facts.taken_ns = runnable.taken_ns.get(&index).copied().unwrap_or(0);
+        }
+    }
+
+    /// Takes into account that the program could use this number of processors in another run. On a
+    /// busy machine it may have run on fewer.
+    pub(super) fn could_use(&mut self, processors: usize) {
+        if self.processors < processors {
+            let runnable = std::mem::take(&mut self.with_all);
+            self.set_runnable(runnable);
+        }
+        let part = self.net_ns() as f64 / self.replayed_ns.max(1) as f64;
+        for facts in &mut self.objects {
+            facts.saved_ns = (facts.saved_ns as f64 * part.min(1.0)).round() as u64;
+        }
+    }
+
+    /// Length of the run without the times of the recorder and of other processes.
+    pub fn net_ns(&self) -> u64 {
+        let foreign = self.recorder_ns.saturating_add(self.others_ns);
+        self.wall_ns.saturating_sub(foreign)
+    }
+}
+
+/// The length of the critical path, or else of the main thread's life.
+fn wall_ns(model: &Model) -> u64 {
+    let path = model.critical_path.as_ref().map(|path| path.length_ns());
+    let main = || {
+        let main = model.thread(model.main()?)?;
+        let (from, to) = model.life(main)?;
+        Some(to - from)
+    };
+    let path = path.filter(|length| *length > 0);
+    path.or_else(main).unwrap_or(model.recording.duration_ns)
+}
+
+fn doubts(model: &Model) -> Vec<Doubt> {
+    let recording = &model.recording;
+    let mut doubts = Vec::new();
+    let begins = recording.source != Some(Source::Attached) && model.main().is_some();
+    if !begins || recording.program_end.is_none() || recording.cut {
+        doubts.push(Doubt::IncompleteRun);
+    }
+    match &model.critical_path {
+        None => doubts.push(Doubt::NoPath),
+        Some(path) => {
+            let unknown = path.time_in(PathState::Unknown);
+            if unknown > path.length_ns() / MAX_UNKNOWN_DIVISOR {
+                doubts.push(Doubt::UnknownPath);
+            }
+        }
+    }
+    if recording.too_little_seen() {
+        doubts.push(Doubt::TooLittleSeen);
+    }
+    if recording.waits_for_recorder {
+        doubts.push(Doubt::Lossless);
+    }
+    doubts
+}
+
+/// What the names of a recording are made from.
+struct Names<'a> {
+    executable: &'a str,
+    build: Option<Arc<str>>,
+}
+
+impl Names<'_> {
+    fn of(model: &Model) -> Names<'_> {
+        let path = &model.target.executable;
+        let mut modules = model.modules.iter();
+        let module = modules.find(|module| module.path == *path);
+        let build = module.and_then(|module| module.build_id.as_deref());
+        Names {
+            executable: base_name(path),
+            build: build.map(Arc::from),
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
+            build: self.build.clone(),
+            is_named: true,
+            ..Identity::default()
+        }
+    }
+
+    /// Adds a place to an identity.
+    fn add(&self, identity: &mut Identity, place: Option<&Place>) {
+        identity.is_named &= label(place, self.executable, &mut identity.full);
+        identity.full.push('<');
+        let module = place.and_then(Place::module_name).unwrap_or("?");
+        if module != self.executable {
+            identity.bare.push_str(module);
+        }
+        identity.bare.push('<');
+        identity.order.extend(place.and_then(|place| place.svma));
+    }
+
+    fn add_stack(&self, identity: &mut Identity, stack: Option<&Backtrace>) {
+        for frame in stack.into_iter().flat_map(|stack| stack.physical()) {
+            self.add(identity, Some(&frame.place));
+        }
+    }
+}
+
+fn threads(model: &Model, names: &Names<'_>, work: &Work) -> Vec<ThreadFacts> {
+    let identities = model.sync.identities.iter();
+    let mut all: Vec<ThreadFacts> = identities
+        .map(|(key, first, _)| {
+            let mut facts = ThreadFacts::default();
+            let Some(thread) = model.thread(*first) else {
+                return facts;
+            };
+            facts.is_main = thread.creation == Creation::Main;
+            facts.function = thread.function.clone();
+            let own_name = model.own_name(thread).unwrap_or_default();
+            facts.name = own_name.to_owned();
+            facts.identity = thread_identity(model, names, thread);
+            facts.identity.key = Some(*key);
+            facts
+        })
+        .collect();
+    for (index, identity) in model.sync.identity_of.iter().enumerate() {
+        let (Some(facts), Some(thread)) = (all.get_mut(*identity), model.threads.get(index)) else {
+            continue;
+        };
+        facts.number += 1;
+        let alive = model.life(thread).map_or(0, |(from, to)| to - from);
+        let mut times = model.schedule.times(crate::model::ThreadIndex(index));
+        if !model.schedule.is_known()
+            && let Some(recorded) = model.sync.threads.get(index)
+        {
+            times.running_ns = recorded.running_ns();
+            times.blocked_ns = alive.saturating_sub(recorded.running_ns());
+        }
+        facts.running_ns += times.running_ns;
+        facts.runnable_ns += times.runnable_ns;
+        facts.waiting_ns += times.blocked_ns;
+    }
+    let groups = model.critical_path.iter().flat_map(|path| &path.groups);
+    for group in groups {
+        if is_own(group.state)
+            && let Some(facts) = all.get_mut(group.identity)
+        {
+            facts.path_ns += group.total_ns;
+        }
+    }
+    for ((identity, _), ns) in &work.own_ns {
+        if let Some(facts) = all.get_mut(*identity) {
+            facts.work_ns += ns;
+        }
+    }
+    for facts in &mut all {
+        facts.identity.size = (facts.number, facts.work_ns);
+    }
+    all
+}
+
+/// Whether a thread's own activity has that part of the path.
+fn is_own(state: PathState) -> bool {
+    matches!(
+        state,
+        PathState::Running | PathState::Blocked | PathState::Outside
+    )
+}
+
+/// A thread's function, its creation stack and its creators, up to the main thread.
+fn thread_identity(model: &Model, names: &Names<'_>, thread: &Thread) -> Identity {
+    /// A chain of creators that is longer is cut.
+    const MAX_CREATORS: usize = 64;
+    let mut identity = names.identity();
+    let own_name = model.own_name(thread).unwrap_or_default();
+    own_name.clone_into(&mut identity.own_name);
+    let mut at = Some(thread);
+    for _ in 0..MAX_CREATORS {
+        let Some(thread) = at else { break };
+        if thread.creation == Creation::Main {
+            identity.full.push_str("main");
+            identity.bare.push_str("main");
+            break;
+        }
+        names.add(&mut identity, thread.function.as_ref());
+        names.add_stack(&mut identity, thread.creation_stack());
+        identity.full.push('|');
+        identity.bare.push('|');
+        at = thread
+            .creator()
+            .and_then(|creator| model.threads.get(creator.0));
+    }
+    let mut short = String::new();
+    let named = label(thread.function.as_ref(), names.executable, &mut short);
+    let is_main = thread.creation == Creation::Main;
+    identity.short = (named && !is_main).then_some(short);
+    identity
+}
+
+fn objects(model: &Model, names: &Names<'_>) -> Vec<ObjectFacts> {
+    let sync = &model.sync;
+    let mut all: Vec<ObjectFacts> = Vec::new();
+    let mut known = BTreeMap::new();
+    let mut places = Vec::with_capacity(sync.objects.len());
+    for object in &sync.objects {
+        let at = *known.entry(object.key).or_insert(all.len());
+        places.push(at);
+        if at == all.len() {
+            all.push(ObjectFacts {
+                identity: object_identity(model, names, object),
+                kind: Some(object.kind),
+                name: sync.name(object),
+                ..ObjectFacts::default()
+            });
+        }
+        let facts = &mut all[at];
+        facts.number += 1;
+        facts.waits.merge(&object.waits);
+        facts.holds.merge(&object.holds);
+        facts.taken += object.taken;
+    }
+    let facts_of = |ObjectIndex(index): ObjectIndex| places.get(index).copied();
+    if let Some(path) = &model.critical_path {
+        for group in &path.groups {
+            if is_own(group.state)
+                && let Some(at) = group.object.and_then(facts_of)
+            {
+                all[at].path_ns += group.total_ns;
+            }
+        }
+        for impact in &path.impacts {
+            if let Item::Lock(object) = impact.item
+                && let Some(at) = facts_of(object)
+            {
+                all[at].saved_ns += impact.saved_ns;
+            }
+        }
+    }
+    for facts in &mut all {
+        facts.identity.size = (facts.number, facts.taken);
+    }
+    // A join is a property of its thread.
+    all.retain(|facts| facts.kind != Some(Kind::Join));
+    all
+}
+
+fn object_identity(
+    model: &Model,
+    names: &Names<'_>,
+    object: &crate::model::sync::Object,
+) -> Identity {
+    let sync = &model.sync;
+    let mut identity = names.identity();
+    identity.key = Some(object.key);
+    for text in [&mut identity.full, &mut identity.bare] {
+        text.push_str(object.kind.as_str());
+    }
+    if let Some(symbol) = &object.symbol {
+        // The variable's name identifies it, and its address may be any.
+        identity.full.push(' ');
+        identity.is_named = label(Some(symbol), names.executable, &mut identity.full);
+        match &object.part {
+            Some(part) => identity.full.push_str(part),
+            None => identity.full.push_str(&format!("+{:#x}", symbol.offset)),
+        }
+        identity.bare.push_str(" variable");
+        identity.order.extend(symbol.svma);
+        return identity;
+    }
+    let made = if object.made { " made " } else { " used " };
+    identity.full.push_str(made);
+    identity.bare.push_str(made);
+    let origin = sync.paths.get(object.origin.0);
+    names.add_stack(&mut identity, origin.map(|path| &**path));
+    let mut users: Vec<String> = Vec::new();
+    let mut named = true;
+    for used in object.uses.iter().map(|index| sync.used(*index)) {
+        let Some(frame) = caller(sync.path(used)) else {
+            continue;
+        };
+        let mut user = String::new();
+        named &= label(Some(&frame.place), names.executable, &mut user);
+        users.push(user);
+    }
+    users.sort_unstable();
+    users.dedup();
+    let short = format!("{}: {}", object.kind.as_str(), users.join(" "));
+    identity.short = (named && !users.is_empty()).then_some(short);
+    identity
+}
+
+fn functions(model: &Model, names: &Names<'_>, work: &Work) -> Vec<FunctionFacts> {
+    let Some(path) = &model.critical_path else {
+        return Vec::new();
+    };
+    let places = path.functions.places();
+    let mut all: Vec<FunctionFacts> = places
+        .map(|place| {
+            let mut identity = names.identity();
+            label(Some(place), names.executable, &mut identity.full);
+            identity.order.extend(place.svma);
+            FunctionFacts {
+                identity,
+                place: place.clone(),
+                ..FunctionFacts::default()
+            }
+        })
+        .collect();
+    for group in path.groups.iter().filter(|group| is_own(group.state)) {
+        if let Some(function) = group.function {
+            all[function.0].path_ns += group.total_ns;
+        }
+    }
+    for ((_, function), ns) in &work.own_ns {
+        if let Some(function) = function {
+            all[function.0].work_ns += ns;
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+impl Run {
+    /// A run of these threads and a lock. Of threads: name, number, and milliseconds on the path and
+    /// of work. Of the lock: what it costs, nanoseconds.
+    pub(super) fn for_test(wall_ns: u64, threads: &[(&str, u64, u64, u64)], saved_ns: u64) -> Run {
+        const MS: u64 = 1_000_000;
+        let identity = |name: &str| Identity {
+            full: name.to_owned(),
+            is_named: true,
+            ..Identity::default()
+        };
+        let threads = threads
+            .iter()
+            .map(|(name, number, path, work)| ThreadFacts {
+                identity: identity(name),
+                number: *number,
+                path_ns: path * MS,
+                work_ns: work * MS,
+                ..ThreadFacts::default()
+            });
+        let lock = ObjectFacts {
+            identity: identity("mutex"),
+            saved_ns,
+            ..ObjectFacts::default()
+        };
+        Run {
+            wall_ns,
+            replayed_ns: wall_ns,
+            threads: threads.collect(),
+            objects: vec![lock],
+            ..Run::default()
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Tests of the comparison: joining by keys and names, and what is noise.
+
+use std::sync::Arc;
+
+use super::join::{Identified, Identity, join};
+use super::*;
+use crate::model::Key;
+
+const MS: u64 = 1_000_000;
+
+impl Identified for Identity {
+    fn identity(&self) -> &Identity {
+        self
+    }
+}
+
+/// A thread of a build, with its key, name and address.
+fn thread(build: &str, key: u64, name: &str, address: u64) -> Identity {
+    let is_named = name != "?";
+    Identity {
+        key: Some(Key(key)),
+        build: Some(Arc::from(build)),
+        full: format!("!{name}<!main<|main"),
+        short: is_named.then(|| format!("!{name}")),
+        bare: "<<|main".to_owned(),
+        is_named,
+        order: vec![address],
+        own_name: String::new(),
+        size: (1, 0),
+    }
+}
+
+/// Per joined thing, its keys in the runs.
+fn joined(runs: Vec<Vec<Identity>>) -> Vec<Vec<Option<u64>>> {
+    let key = |one: &Option<Identity>| one.as_ref().and_then(|one| Some(one.key?.0));
+    join(runs)
+        .iter()
+        .map(|joined| joined.runs.iter().map(key).collect())
+        .collect()
+}
+
+#[test]
+fn keys_join_runs_of_one_build() {
+    // Without names, only keys tell the threads apart.
+    let before = vec![thread("a", 1, "?", 0x10), thread("a", 2, "?", 0x20)];
+    let after = vec![thread("a", 2, "?", 0x20), thread("a", 3, "?", 0x30)];
+    assert_eq!(
+        joined(vec![before, after]),
+        [
+            vec![Some(1), None],
+            vec![Some(2), Some(2)],
+            vec![None, Some(3)]
+        ]
+    );
+}
+
+#[test]
+fn names_join_rebuilt_programs() {
+    // The rebuilt program has another function at the same address, and thus the same key.
+    let before = vec![thread("a", 1, "read", 0x10), thread("a", 2, "write", 0x20)];
+    let after = vec![thread("b", 1, "write", 0x10), thread("b", 9, "read", 0x90)];
+    assert_eq!(
+        joined(vec![before, after]),
+        [vec![Some(1), Some(9)], vec![Some(2), Some(1)]]
+    );
+    let renamed = vec![thread("a", 1, "read", 0x10)];
+    let others = vec![thread("b", 2, "fetch", 0x10)];
+    assert_eq!(joined(vec![renamed, others]).len(), 2);
+}
+
+#[test]
+fn a_changed_creation_stack_leaves_the_function() {
+    let before = thread("a", 1, "work", 0x10);
+    let after = Identity {
+        full: "!work<!start<!main<|main".to_owned(),
+        ..thread("b", 2, "work", 0x10)
+    };
+    assert_eq!(
+        joined(vec![vec![before], vec![after]]),
+        [vec![Some(1), Some(2)]]
+    );
+}
+
+#[test]
+fn alike_threads_without_names_keep_their_order() {
+    let sized = |identity: Identity, number| Identity {
+        size: (number, 0),
+        ..identity
+    };
+    // A new pool of two threads stands between the pools of eight and of four.
+    let before = vec![
+        sized(thread("a", 1, "?", 0x10), 8),
+        sized(thread("a", 2, "?", 0x20), 4),
+    ];
+    let after = vec![
+        sized(thread("b", 3, "?", 0x18), 8),
+        sized(thread("b", 4, "?", 0x28), 2),
+        sized(thread("b", 5, "?", 0x38), 4),
+    ];
+    let expected = [
+        vec![Some(1), Some(3)],
+        vec![Some(2), Some(5)],
+        vec![None, Some(4)],
+    ];
+    assert_eq!(joined(vec![before.clone(), after.clone()]), expected);
+    // Later recordings of the new build are joined by their keys.
+    let twice = joined(vec![before, after.clone(), after]);
+    assert_eq!(twice[2], [None, Some(4), Some(4)]);
+}
+
+#[test]
+fn a_stripped_build_joins_the_unstripped_build() {
+    let named = vec![thread("a", 1, "read", 0x10), thread("a", 2, "write", 0x20)];
+    let stripped = vec![thread("b", 3, "?", 0x11), thread("b", 4, "?", 0x21)];
+    assert_eq!(
+        joined(vec![named, stripped]),
+        [vec![Some(1), Some(3)], vec![Some(2), Some(4)]]
+    );
+}
+
+fn change(before: &[u64], after: &[u64]) -> Change {
+    Change {
+        before: Spread::of(before.iter().map(|ms| ms * MS)),
+        after: Spread::of(after.iter().map(|ms| ms * MS)),
+    }
+}
+
+#[test]
+fn one_recording_on_a_side_has_a_threshold() {
+    assert!(change(&[100], &[110]).is_noise());
+    assert!(!change(&[100], &[111]).is_noise());
+    assert!(change(&[1000], &[1100]).is_noise());
+    assert!(!change(&[1000], &[899]).is_noise());
+    assert!(change(&[0], &[10]).is_noise());
+    assert!(!change(&[0], &[11]).is_noise());
+}
+
+#[test]
+fn several_recordings_have_a_spread() {
+    let spread = Spread::of([30, 10, 20, 41]);
+    assert_eq!((spread.min, spread.median, spread.max), (10, 25, 41));
+    assert_eq!(Spread::of([]), Spread::default());
+    // The ranges overlap, whatever the medians.
+    assert!(change(&[100, 200, 100], &[200, 300, 300]).is_noise());
+    assert!(!change(&[100, 200], &[300, 301]).is_noise());
+    // Ranges of two recordings may differ by chance.
+    assert!(change(&[100, 101], &[102, 103]).is_noise());
+    let five = change(&[100, 101, 99, 100, 102], &[103, 104, 105, 103, 104]);
+    assert!(!five.is_noise());
+    assert_eq!(five.gap(), MS);
+}
+
+/// A run with a net length and one kind of threads: their path and work in milliseconds.
+fn run(net: u64, threads: &[(&str, u64, u64, u64)], saved: u64) -> Run {
+    Run::for_test(net * MS, threads, saved * MS)
+}
+
+fn first(diff: &Diff) -> Option<(Subject, Cause, i64)> {
+    let first = diff.effects.first().filter(|effect| !effect.is_noise)?;
+    let ms = first.effect_ns / MS as i64;
+    Some((first.subject, first.cause, ms))
+}
+
+#[test]
+fn effects_have_causes() {
+    let compare = |before: Run, after: Run| Diff::of(vec![before], vec![after]);
+    let base = || run(500, &[("work", 4, 500, 1000)], 0);
+    // More work.
+    let diff = compare(base(), run(600, &[("work", 4, 600, 1200)], 0));
+    assert_eq!(first(&diff), Some((Subject::Threads(0), Cause::Work, 100)));
+    assert!(diff.is_slower(10.0) && !diff.is_slower(25.0));
+    assert_eq!(diff.slower_items(10.0).count(), 1);
+    // As much work, now under a lock.
+    let diff = compare(base(), run(1000, &[("work", 4, 1000, 1000)], 520));
+    assert_eq!(
+        first(&diff),
+        Some((Subject::Lock(0), Cause::Contention, 500))
+    );
+    // As much work, one after the other without a lock.
+    let diff = compare(base(), run(1000, &[("work", 4, 1000, 1000)], 0));
+    let parallelism = Some((Subject::Threads(0), Cause::Parallelism, 500));
+    assert_eq!(first(&diff), parallelism);
+    // Another pool takes processors.
+    let after = [("work", 4, 550, 1000), ("audit", 4, 250, 600)];
+    let diff = compare(base(), run(800, &after, 0));
+    assert_eq!(first(&diff), Some((Subject::Threads(1), Cause::New, 250)));
+    let diff = compare(run(800, &after, 0), base());
+    assert_eq!(first(&diff), Some((Subject::Threads(1), Cause::Gone, -250)));
+    assert!(!diff.is_slower(0.0));
+}
+
+#[test]
+fn a_path_that_moves_is_no_difference() {
+    // Both threads take equally long, so either may have the path.
+    let before = run(500, &[("one", 1, 490, 490), ("two", 1, 10, 490)], 0);
+    let after = run(500, &[("one", 1, 10, 491), ("two", 1, 490, 489)], 0);
+    let diff = Diff::of(vec![before], vec![after]);
+    assert_eq!(first(&diff), None);
+    assert_eq!(diff.slower_items(0.0).count(), 0);
+    assert!(diff.can_judge());
+}

@@ -1,0 +1,535 @@
+//! The comparison of recordings: the wall time, what changed it, and the tables of threads, objects
+//! and the critical path.
+
+use std::io::{self, Write};
+
+use super::frames;
+use super::line::{Ink, Line, Page, clean, width};
+use crate::model::diff::NOISE_SHARE;
+use crate::model::diff::{
+    Cause, Change, Diff, Doubt, Effect, ObjectChange, Spread, Subject, ThreadChange,
+};
+use crate::views::names::{middle, shorten};
+use crate::views::{Style, wording};
+
+/// Maximum number of effects shown.
+const MAX_EFFECTS: usize = 12;
+/// Maximum number of rows of each table.
+const MAX_ROWS: usize = 20;
+
+/// Writes a comparison as text.
+///
+/// # Errors
+/// Returns an error if `out` cannot be written.
+pub fn write(diff: &Diff, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+    let page = &mut Page::new(out, style);
+    for doubt in &diff.doubts {
+        let lead = Line::new().with(Ink::Alarm, "! ");
+        let rest = Line::new().with(Ink::Plain, "  ");
+        page.paragraph(&lead, &rest, Ink::Alarm, sentence(*doubt))?;
+    }
+    if !diff.doubts.is_empty() {
+        page.blank()?;
+    }
+    summary(page, diff)?;
+    effects(page, diff)?;
+    threads(page, diff)?;
+    objects(page, diff)?;
+    critical(page, diff)?;
+    noise(page, diff)
+}
+
+fn sentence(doubt: Doubt) -> &'static str {
+    match doubt {
+        Doubt::IncompleteRun => {
+            "A recording lacks the beginning or the end of the program, so wall times cannot be compared."
+        }
+        Doubt::NoPath => {
+            "A recording has no critical path, because neither the kernel's schedule nor waits were recorded."
+        }
+        Doubt::UnknownPath => "Much of a critical path is not known.",
+        Doubt::TooLittleSeen => "A recording misses most calls.",
+        Doubt::Lossless => {
+            "A program may have waited for its recorder (`record --lossless`), so durations do not describe \
+             the program alone."
+        }
+        Doubt::UnlikeRecordings => {
+            "Only some of the recordings have calls (`record --sync`), so the recorder's overhead differs."
+        }
+    }
+}
+
+fn summary(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
+    let (before, after) = (clean(&diff.programs.0), clean(&diff.programs.1));
+    let programs = match before == after {
+        true => before,
+        false => format!("{before} and {after}"),
+    };
+    let mut text = format!("{programs}: the run takes {}", both(&diff.net_ns));
+    if let Some(change) = change(&diff.net_ns) {
+        text.push_str(&format!(", {change}"));
+    }
+    if diff.is_noise() {
+        text.push_str(", which is noise");
+    }
+    let lead = Line::new();
+    page.paragraph(&lead, &lead, Ink::Plain, &(text + "."))?;
+    let foreign = [
+        ("the recorder", diff.recorder_ns),
+        ("other processes", diff.others_ns),
+    ];
+    let taken = foreign
+        .iter()
+        .filter(|(_, change)| change.before.max + change.after.max > 0);
+    let taken: Vec<String> = taken
+        .map(|(who, change)| format!("{who} ({})", both(change)))
+        .collect();
+    if !taken.is_empty() {
+        let text = format!(
+            "That leaves out the delays by {}. The wall time with them is {}.",
+            taken.join(" and by "),
+            both(&diff.wall_ns)
+        );
+        page.paragraph(&lead, &lead, Ink::Faint, &text)?;
+    }
+    Ok(())
+}
+
+fn effects(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Strong, "What changed the wall time"))?;
+    let real = diff.effects.iter().filter(|effect| !effect.is_noise);
+    let mut shown = 0;
+    for effect in real.clone().take(MAX_EFFECTS) {
+        shown += 1;
+        let ink = match effect.effect_ns > 0 {
+            true => Ink::Alarm,
+            false => Ink::Name,
+        };
+        let mut line = Line::new().with(ink, format!("  {:>9}  ", signed(effect.effect_ns)));
+        let room = page.width.saturating_sub(line.width());
+        let reason = reason(diff, effect);
+        let room = room.saturating_sub(width(&reason) + 2).max(16);
+        line.push(Ink::Plain, subject(diff, effect.subject, room));
+        line.push(Ink::Faint, format!("  {reason}"));
+        page.line(&line)?;
+    }
+    let more = real.count() - shown;
+    let noise = diff.effects.iter().filter(|effect| effect.is_noise).count();
+    let text = match (shown, more, noise) {
+        (0, _, 0) => "  Nothing.".to_owned(),
+        (0, _, noise) => format!(
+            "  Nothing beyond noise. {} noise.",
+            these(noise, "difference")
+        ),
+        (_, 0, 0) => return Ok(()),
+        (_, 0, noise) => format!("  {} noise.", these(noise, "other difference")),
+        (_, more, 0) => format!("  {}.", wording::count(more, "smaller difference")),
+        (_, more, noise) => format!(
+            "  {}. {} noise.",
+            wording::count(more, "smaller difference"),
+            these(noise, "other")
+        ),
+    };
+    page.line(&Line::new().with(Ink::Faint, text))
+}
+
+/// `1 difference is`, `3 differences are`.
+fn these(number: usize, noun: &str) -> String {
+    let verb = if number == 1 { "is" } else { "are" };
+    format!("{} {verb}", wording::count(number, noun))
+}
+
+/// Why an item has an effect, with its values.
+fn reason(diff: &Diff, effect: &Effect) -> String {
+    let path = both(&effect.path_ns);
+    let grows = effect.effect_ns > 0;
+    match (effect.cause, effect.subject) {
+        (Cause::New, _) => "new".to_owned(),
+        (Cause::Gone, _) => "gone".to_owned(),
+        (Cause::Number, Subject::Threads(index)) => {
+            let number = diff.threads[index].number;
+            format!("{} → {} threads", number.before.median, number.after.median)
+        }
+        (Cause::Contention, _) => format!("costs {path} by contention"),
+        (Cause::Parallelism, _) if grows => format!("as much work, less of it in parallel: {path}"),
+        (Cause::Parallelism, _) => format!("as much work, more of it in parallel: {path}"),
+        (Cause::Work | Cause::Number, _) => {
+            let change = effect
+                .path_ns
+                .share()
+                .map(|share| format!(", {}", percent(share)));
+            format!("{path} of the critical path{}", change.unwrap_or_default())
+        }
+    }
+}
+
+fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
+    match subject {
+        Subject::Threads(index) => {
+            let threads = &diff.threads[index];
+            let most = threads
+                .number
+                .before
+                .median
+                .max(threads.number.after.median);
+            let noun = if most == 1 { "thread" } else { "threads" };
+            let room = room.saturating_sub(noun.len() + 1);
+            format!("{noun} {}", thread_name(threads, room))
+        }
+        Subject::Lock(index) => object_name(&diff.objects[index], room),
+        Subject::Function(index) => {
+            let place = &diff.functions[index].place;
+            format!(
+                "function {}",
+                frames::function(place, room.saturating_sub(9))
+            )
+        }
+    }
+}
+
+/// The threads' function, and their own name if there is room.
+fn thread_name(threads: &ThreadChange, room: usize) -> String {
+    let title = match &threads.function {
+        _ if threads.is_main => return "main".to_owned(),
+        Some(place) => frames::function(place, room),
+        None => "of unknown function".to_owned(),
+    };
+    let own = clean(&threads.name);
+    let is_anonymous = title.starts_with("std::");
+    match own.as_str() {
+        "" => title,
+        own if is_anonymous => shorten(own, room),
+        own if width(&title) + width(own) + 3 <= room => format!("{title} \"{own}\""),
+        _ => title,
+    }
+}
+
+fn object_name(object: &ObjectChange, room: usize) -> String {
+    let noun = object.kind.map_or("object", |kind| kind.noun());
+    let number = match object.number.before.median.max(object.number.after.median) {
+        0 | 1 => String::new(),
+        number => format!("{number} × "),
+    };
+    let name = object
+        .name
+        .as_deref()
+        .map_or_else(|| "without a name".to_owned(), clean);
+    let room = room.saturating_sub(noun.len() + number.len() + 1).max(12);
+    format!("{number}{noun} {}", middle(&name, room))
+}
+
+/// A value of a table before and after.
+struct Cell {
+    before: String,
+    after: String,
+    differs: bool,
+}
+
+impl Cell {
+    fn time(change: &Change) -> Cell {
+        let span = |spread: &Spread| match spread.max {
+            0 => "0".to_owned(),
+            _ => span(spread),
+        };
+        Cell {
+            before: span(&change.before),
+            after: span(&change.after),
+            differs: !change.is_noise(),
+        }
+    }
+
+    fn number(change: &Change, differs: bool) -> Cell {
+        Cell {
+            before: range(&change.before),
+            after: range(&change.after),
+            differs,
+        }
+    }
+
+    /// Both values on one line; one value if they are equal.
+    fn inline(&self) -> Text {
+        let text = match self.before == self.after {
+            true => self.before.clone(),
+            false => format!("{} → {}", self.before, self.after),
+        };
+        marked(text, self.differs)
+    }
+}
+
+/// A text, and whether it is emphasized.
+type Text = (String, bool);
+
+fn marked(text: String, differs: bool) -> Text {
+    match differs {
+        true => (text + " *", true),
+        false => (text, false),
+    }
+}
+
+/// Writes a table with names in its first column. If it is too wide, the values before and after
+/// have a line each.
+fn table(
+    page: &mut Page<'_>,
+    titles: &[&str],
+    rows: &[(String, Vec<Cell>)],
+    hidden: usize,
+) -> io::Result<()> {
+    let titles: Vec<&str> = [""].iter().chain(titles).copied().collect();
+    let inline = rows.iter().map(|(name, cells)| {
+        let cells = cells.iter().map(Cell::inline);
+        [(name.clone(), false)].into_iter().chain(cells).collect()
+    });
+    let inline: Vec<Vec<Text>> = inline.collect();
+    match fits(page.width, &titles, &inline) {
+        true => lines(page, &titles, &inline)?,
+        false => {
+            let stacked = rows.iter().flat_map(|(name, cells)| {
+                let before = cells.iter().map(|cell| (cell.before.clone(), false));
+                let after = cells.iter();
+                let after = after.map(|cell| marked(cell.after.clone(), cell.differs));
+                let head = [(name.clone(), false), ("before".to_owned(), false)];
+                let next = [(String::new(), false), ("after".to_owned(), false)];
+                let before = head.into_iter().chain(before).collect();
+                let after = next.into_iter().chain(after).collect();
+                [before, after]
+            });
+            let stacked: Vec<Vec<Text>> = stacked.collect();
+            let titles: Vec<&str> = ["", ""].iter().chain(&titles[1..]).copied().collect();
+            lines(page, &titles, &stacked)?;
+        }
+    }
+    if hidden > 0 {
+        let hidden = wording::count(hidden, "more row");
+        let text = format!("  {hidden} with less time; JSON has all.");
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    Ok(())
+}
+
+/// Width of the columns of a table.
+fn widths(titles: &[&str], rows: &[Vec<Text>]) -> Vec<usize> {
+    let columns = titles.iter().enumerate().map(|(at, title)| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        let widest = cells.map(|(text, _)| width(text)).max();
+        widest.unwrap_or(0).max(width(title))
+    });
+    columns.collect()
+}
+
+fn fits(room: usize, titles: &[&str], rows: &[Vec<Text>]) -> bool {
+    let all: usize = widths(titles, rows).iter().map(|width| width + 2).sum();
+    all <= room
+}
+
+fn lines(page: &mut Page<'_>, titles: &[&str], rows: &[Vec<Text>]) -> io::Result<()> {
+    /// A name keeps this many columns.
+    const MIN_NAME_WIDTH: usize = 16;
+    let mut widths = widths(titles, rows);
+    let others: usize = widths[1..].iter().map(|width| width + 2).sum();
+    let room = page.width.saturating_sub(others + 2);
+    widths[0] = widths[0].min(room.max(MIN_NAME_WIDTH));
+    let titles: Vec<Text> = titles
+        .iter()
+        .map(|title| ((*title).to_owned(), false))
+        .collect();
+    for row in [&titles].into_iter().chain(rows) {
+        let mut line = Line::new();
+        let mut column = 2;
+        for (at, ((text, is_strong), width)) in row.iter().zip(&widths).enumerate() {
+            line.pad(column);
+            let ink = match (at, is_strong) {
+                (0, _) => Ink::Plain,
+                (_, true) => Ink::Strong,
+                (_, false) => Ink::Faint,
+            };
+            line.push(ink, middle(text, *width));
+            column += width + 2;
+        }
+        page.line(&line)?;
+    }
+    Ok(())
+}
+
+fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
+    let mut order: Vec<&ThreadChange> = diff.threads.iter().collect();
+    order.sort_by_key(|threads| {
+        let exists = |spread: &Spread| spread.max > 0;
+        let differs = exists(&threads.number.before) != exists(&threads.number.after);
+        let time = threads
+            .work_ns
+            .before
+            .median
+            .max(threads.work_ns.after.median);
+        (!differs, std::cmp::Reverse(time))
+    });
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Strong, "Threads"))?;
+    let rows = order.iter().take(MAX_ROWS).map(|threads| {
+        let name = thread_name(threads, page.width / 3);
+        let mark = match (threads.number.before.max, threads.number.after.max) {
+            (0, _) => "new: ",
+            (_, 0) => "gone: ",
+            _ => "",
+        };
+        let cells = vec![
+            Cell::number(&threads.number, threads.number.gap() > 0),
+            Cell::time(&threads.running_ns),
+            Cell::time(&threads.runnable_ns),
+            Cell::time(&threads.waiting_ns),
+        ];
+        (format!("{mark}{name}"), cells)
+    });
+    let rows: Vec<_> = rows.collect();
+    let titles = ["threads", "running", "runnable", "waiting"];
+    table(page, &titles, &rows, order.len().saturating_sub(MAX_ROWS))
+}
+
+fn objects(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
+    let mut order: Vec<&ObjectChange> = diff.objects.iter().collect();
+    let waited = |object: &ObjectChange| object.waited_ns.before.max + object.waited_ns.after.max;
+    let held = |object: &ObjectChange| object.held_ns.before.max + object.held_ns.after.max;
+    order.retain(|object| waited(object) + held(object) > 0);
+    if order.is_empty() {
+        return Ok(());
+    }
+    order.sort_by_key(|object| {
+        let delta = object.waited_ns.delta().unsigned_abs();
+        std::cmp::Reverse((delta, waited(object)))
+    });
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Strong, "Synchronization objects"))?;
+    let has_holds = order.iter().any(|object| held(object) > 0);
+    let rows = order.iter().take(MAX_ROWS).map(|object| {
+        let differs = !object.waited_ns.is_noise() && object.waits.gap() > 0;
+        let mut cells = vec![
+            Cell::number(&object.waits, differs),
+            Cell::time(&object.waited_ns),
+        ];
+        if has_holds {
+            let differs = !object.held_ns.is_noise() && object.taken.gap() > 0;
+            cells.push(Cell::number(&object.taken, differs));
+            cells.push(Cell::time(&object.held_ns));
+        }
+        (object_name(object, page.width / 3), cells)
+    });
+    let rows: Vec<_> = rows.collect();
+    let titles = match has_holds {
+        true => &["waits", "waited", "taken", "held"][..],
+        false => &["waits", "waited"],
+    };
+    table(page, titles, &rows, order.len().saturating_sub(MAX_ROWS))
+}
+
+fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
+    let threads = diff
+        .threads
+        .iter()
+        .enumerate()
+        .map(|(index, threads)| (Subject::Threads(index), threads.path_ns));
+    let objects = diff
+        .objects
+        .iter()
+        .enumerate()
+        .map(|(index, object)| (Subject::Lock(index), object.path_ns));
+    let functions = diff
+        .functions
+        .iter()
+        .enumerate()
+        .map(|(index, function)| (Subject::Function(index), function.path_ns));
+    let mut items: Vec<(Subject, Change)> = threads.chain(objects).chain(functions).collect();
+    let most = |change: &Change| change.before.max.max(change.after.max);
+    items.retain(|(_, change)| most(change) > 0);
+    if items.is_empty() {
+        return Ok(());
+    }
+    items.sort_by_key(|(_, change)| std::cmp::Reverse(most(change)));
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Strong, "Critical path"))?;
+    let (before, after) = (diff.net_ns.before.median, diff.net_ns.after.median);
+    let rows = items.iter().take(MAX_ROWS).map(|(item, change)| {
+        let part =
+            |part: u64, whole: u64| format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64);
+        let shares = Cell {
+            before: part(change.before.median, before),
+            after: part(change.after.median, after),
+            differs: false,
+        };
+        let cells = vec![Cell::time(change), shares];
+        let name = subject(diff, *item, page.width / 2);
+        match item {
+            Subject::Lock(_) => (format!("others at {name}"), cells),
+            _ => (name, cells),
+        }
+    });
+    let rows: Vec<_> = rows.collect();
+    let titles = ["time", "share"];
+    table(page, &titles, &rows, items.len().saturating_sub(MAX_ROWS))
+}
+
+/// Says what counts as noise here.
+fn noise(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
+    let (before, after) = diff.counts;
+    let share = NOISE_SHARE * 100.0;
+    let least = wording::duration(diff.noise_ns());
+    let text = match (before, after) {
+        (1, 1) => format!(
+            "One recording on each side: a difference of up to {share:.0} % or {least} counts as noise."
+        ),
+        (5.., 5..) => format!(
+            "{before} recordings before and {after} after: a difference counts if the ranges do not overlap."
+        ),
+        _ => format!(
+            "{before} recordings before and {after} after: a difference counts if the ranges do not overlap, \
+             and if it is more than {share:.0} % and {least}."
+        ),
+    };
+    page.blank()?;
+    let lead = Line::new();
+    page.paragraph(&lead, &lead, Ink::Faint, &format!("* differs. {text}"))
+}
+
+/// `1.02 s → 1.53 s`, with ranges if there are several recordings.
+fn both(change: &Change) -> String {
+    format!("{} → {}", time(&change.before), time(&change.after))
+}
+
+fn time(spread: &Spread) -> String {
+    match spread.max {
+        0 => "0".to_owned(),
+        _ if spread.min == spread.max => wording::duration(spread.median),
+        _ => format!("{} ({})", wording::duration(spread.median), span(spread)),
+    }
+}
+
+/// The range of times, as `1.02–1.53 s`.
+fn span(spread: &Spread) -> String {
+    match spread.min {
+        0 if spread.max > 0 => format!("0–{}", wording::duration(spread.max)),
+        _ => wording::durations(spread.min, spread.max),
+    }
+}
+
+/// A count or its range.
+fn range(spread: &Spread) -> String {
+    match spread.min == spread.max {
+        true => spread.min.to_string(),
+        false => format!("{}–{}", spread.min, spread.max),
+    }
+}
+
+/// The difference of two times, and its share.
+fn change(change: &Change) -> Option<String> {
+    let share = change.share()?;
+    Some(format!("{} ({})", signed(change.delta()), percent(share)))
+}
+
+fn signed(ns: i64) -> String {
+    let sign = if ns < 0 { '−' } else { '+' };
+    format!("{sign}{}", wording::duration(ns.unsigned_abs()))
+}
+
+fn percent(share: f64) -> String {
+    let sign = if share < 0.0 { '−' } else { '+' };
+    format!("{sign}{:.0} %", share.abs() * 100.0)
+}
