@@ -3,7 +3,7 @@
 //!
 //! `steps` turns the schedule and the recorded waits into what each thread did, `walk` follows the
 //! path backwards from the last event, `functions` names the code between recorded calls, and
-//! `impact` replays the run with parts of it made faster, and `work` adds up what threads did. All are
+//! `impact` replays the run with parts of it made faster. `work` adds up what threads did. All are
 //! pure functions over the finished history and schedule.
 
 mod bottleneck;

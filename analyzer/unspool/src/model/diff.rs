@@ -1,7 +1,7 @@
-//! The comparison of two sets of recordings: what changed, and by how much it changed the wall time.
+//! The comparison of two sets of recordings: what changed, and the effect on the wall time.
 //!
-//! `run` takes the facts of one recording, `join` finds what is the same in all recordings, `spread`
-//! tells differences from noise, and `effects` ranks the causes. No sentence is made here.
+//! `run` takes the facts of one recording, and `join` finds what is the same in all recordings.
+//! `spread` tells differences from noise, and `effects` ranks the causes. Views write the text.
 
 mod effects;
 mod join;

@@ -9,9 +9,10 @@
 //! | threads, as many as before | growth of their path or of their work, whichever is less |
 //! | threads, new, gone, more or fewer | growth of their path |
 //! | function | growth of its path or of its work, whichever is less |
-//! | lock | growth of what the run would save without contention, or what threads leave unexplained |
+//! | lock | growth of what the run would save without contention |
 //!
-//! What these leave unexplained, too, belongs to threads whose path grew without more work.
+//! A lock has at most what the threads leave unexplained. What locks leave unexplained, too,
+//! belongs to threads whose path grew without more work.
 
 use super::spread::Change;
 use super::{Diff, FunctionChange, ThreadChange};

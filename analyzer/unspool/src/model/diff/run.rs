@@ -489,8 +489,8 @@ fn functions(model: &Model, names: &Names<'_>, work: &Work) -> Vec<FunctionFacts
 
 #[cfg(test)]
 impl Run {
-    /// A run of these threads and a lock. Of threads: name, number, and milliseconds on the path and
-    /// of work. Of the lock: what it costs, nanoseconds.
+    /// A run of these threads and a lock. Of threads: name, number, and milliseconds on the path
+    /// and of work. Of the lock: what it costs, nanoseconds.
     pub(super) fn for_test(wall_ns: u64, threads: &[(&str, u64, u64, u64)], saved_ns: u64) -> Run {
         const MS: u64 = 1_000_000;
         let identity = |name: &str| Identity {
