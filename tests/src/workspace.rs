@@ -59,11 +59,15 @@ pub fn stub() -> Result<PathBuf> {
 }
 
 /// A command of another package. Cargo builds it for `cargo test --workspace`, but not for `cargo
-/// test -p unspool-tests`, which would test an old one. So this builds it.
+/// test -p unspool-tests`, which would test an old one. So this builds it, unless `UNSPOOL_BUILT`
+/// says that the caller has.
 fn command(name: &str) -> Result<PathBuf> {
     static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
     BUILT
         .get_or_init(|| {
+            if std::env::var_os("UNSPOOL_BUILT").is_some() {
+                return Ok(());
+            }
             let mut cargo =
                 Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
             cargo
