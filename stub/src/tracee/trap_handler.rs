@@ -78,15 +78,15 @@ impl Tracee {
     /// be the first trap of all: the recorder's breakpoint in the dynamic linker.
     pub(super) fn prepare_for_breakpoint(&mut self, at: u64, kind: usize) {
         let handler = &self.tracepoints.trap_handler;
+        if !self.subscriptions.is_tracing() || handler.is_refused() {
+            return;
+        }
         // Without a handler, only a stopped program that can make system calls gets one now.
         let possible = match handler.wants_region(at) {
             true => !self.process.run.is_going() && self.process.find_caller().is_some(),
             false => true,
         };
-        if possible
-            && !self.tracepoints.trap_handler.is_refused()
-            && self.subscriptions.is_tracing()
-        {
+        if possible {
             self.provide_trap_handler(&BTreeMap::from([(at, kind)]));
         }
     }

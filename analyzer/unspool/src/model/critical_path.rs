@@ -32,6 +32,10 @@ use super::window::Window;
 use crate::model::sync::ObjectIndex;
 use std::collections::BTreeMap;
 
+/// No conclusions are drawn if more than the fraction `1 / MAX_UNKNOWN_DIVISOR` of the path is
+/// unknown.
+const MAX_UNKNOWN_DIVISOR: u64 = 5;
+
 /// The critical path, from the first event of the program to the last.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CriticalPath {
@@ -224,6 +228,11 @@ impl CriticalPath {
     pub fn time_in(&self, state: PathState) -> u64 {
         let here = self.groups.iter().filter(|group| group.state == state);
         here.map(|group| group.total_ns).sum()
+    }
+
+    /// True if too much of the path is unknown for conclusions from it.
+    pub(in crate::model) fn has_much_unknown(&self) -> bool {
+        self.time_in(PathState::Unknown) > self.length_ns() / MAX_UNKNOWN_DIVISOR
     }
 
     /// The thread that has most of the path in each column of a window.

@@ -190,12 +190,8 @@ impl Diff {
     /// A smaller difference of times is noise if few recordings were made, nanoseconds. The delays
     /// by other processes are an estimate.
     pub fn noise_ns(&self) -> u64 {
-        let others = self
-            .others_ns
-            .before
-            .median
-            .max(self.others_ns.after.median);
-        NOISE_NS.max((others as f64 * OTHERS_NOISE_SHARE) as u64)
+        let others = self.others_ns.larger_median() as f64;
+        NOISE_NS.max((others * OTHERS_NOISE_SHARE) as u64)
     }
 
     /// True if equal programs may differ as much in the length of the run.

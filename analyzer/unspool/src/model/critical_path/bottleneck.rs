@@ -32,8 +32,6 @@ const MIN_SAVED_DIVISOR: u64 = 5;
 const MIN_SAVED_NS: u64 = 50_000_000;
 /// Threads limit a run only if they leave this share of the processors free.
 const MIN_FREE: f64 = 0.15;
-/// There is no finding if more than the fraction `1 / MAX_UNKNOWN_DIVISOR` of the path is unknown.
-const MAX_UNKNOWN_DIVISOR: u64 = 5;
 
 /// The first item that limits the run, if it is worth a finding.
 pub(super) fn of(
@@ -42,8 +40,7 @@ pub(super) fn of(
     path: &CriticalPath,
     saved_by_running_ns: impl Fn(&Impact) -> u64,
 ) -> Option<Bottleneck> {
-    let not_known = path.time_in(PathState::Unknown);
-    if path.basis == Basis::Calls || not_known > path.length_ns() / MAX_UNKNOWN_DIVISOR {
+    if path.basis == Basis::Calls || path.has_much_unknown() {
         return None;
     }
     let much = (path.replayed_ns / MIN_SAVED_DIVISOR).max(MIN_SAVED_NS);

@@ -11,9 +11,6 @@ use crate::model::{Backtrace, Creation, Model, Thread};
 use crate::primitives::Kind;
 use unspool_capture::Source;
 
-/// A path of which more than one part in this many is unknown cannot be compared.
-const MAX_UNKNOWN_DIVISOR: u64 = 5;
-
 /// One recording in a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -213,12 +210,8 @@ fn doubts(model: &Model) -> Vec<Doubt> {
     }
     match &model.critical_path {
         None => doubts.push(Doubt::NoPath),
-        Some(path) => {
-            let unknown = path.time_in(PathState::Unknown);
-            if unknown > path.length_ns() / MAX_UNKNOWN_DIVISOR {
-                doubts.push(Doubt::UnknownPath);
-            }
-        }
+        Some(path) if path.has_much_unknown() => doubts.push(Doubt::UnknownPath),
+        Some(_) => {}
     }
     if recording.too_little_seen() {
         doubts.push(Doubt::TooLittleSeen);

@@ -60,6 +60,11 @@ impl Change {
         (self.before.median > 0).then(|| self.delta() as f64 / self.before.median as f64)
     }
 
+    /// The larger of both medians.
+    pub fn larger_median(&self) -> u64 {
+        self.before.median.max(self.after.median)
+    }
+
     /// The distance of the ranges of both sides; 0 if they overlap.
     pub fn gap(&self) -> u64 {
         let growth = self.after.min.saturating_sub(self.before.max);

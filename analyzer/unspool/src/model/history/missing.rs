@@ -87,7 +87,7 @@ impl History<'_> {
         });
         self.recording.calls_recorded = of_calls.map(|(_, hits)| hits).sum();
         let mut notes = self.lost_records();
-        let inspected = self.recording.source == Some(Source::Inspected);
+        let inspected = self.recording.is_inspection();
         if self.threads.is_empty() {
             let text = "No thread was recorded, so this report says nothing about the program.";
             notes.push(Note::error(text));

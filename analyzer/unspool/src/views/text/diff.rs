@@ -5,9 +5,8 @@ use std::io::{self, Write};
 
 use super::frames;
 use super::line::{Ink, Line, Page, clean, width};
-use crate::model::diff::NOISE_SHARE;
 use crate::model::diff::{
-    Cause, Change, Diff, Doubt, Effect, ObjectChange, Spread, Subject, ThreadChange,
+    Cause, Change, Diff, Doubt, Effect, NOISE_SHARE, ObjectChange, Spread, Subject, ThreadChange,
 };
 use crate::views::names::{middle, shorten};
 use crate::views::{Style, wording};
@@ -168,12 +167,11 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
     match subject {
         Subject::Threads(index) => {
             let threads = &diff.threads[index];
-            let most = threads
-                .number
-                .before
-                .median
-                .max(threads.number.after.median);
-            let noun = if most == 1 { "thread" } else { "threads" };
+            let noun = if threads.number.larger_median() == 1 {
+                "thread"
+            } else {
+                "threads"
+            };
             let room = room.saturating_sub(noun.len() + 1);
             format!("{noun} {}", thread_name(threads, room))
         }
@@ -207,7 +205,7 @@ fn thread_name(threads: &ThreadChange, room: usize) -> String {
 
 fn object_name(object: &ObjectChange, room: usize) -> String {
     let noun = object.kind.map_or("object", |kind| kind.noun());
-    let number = match object.number.before.median.max(object.number.after.median) {
+    let number = match object.number.larger_median() {
         0 | 1 => String::new(),
         number => format!("{number} × "),
     };
@@ -228,10 +226,6 @@ struct Cell {
 
 impl Cell {
     fn time(change: &Change) -> Cell {
-        let span = |spread: &Spread| match spread.max {
-            0 => "0".to_owned(),
-            _ => span(spread),
-        };
         Cell {
             before: span(&change.before),
             after: span(&change.after),
@@ -356,12 +350,7 @@ fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     order.sort_by_key(|threads| {
         let exists = |spread: &Spread| spread.max > 0;
         let differs = exists(&threads.number.before) != exists(&threads.number.after);
-        let time = threads
-            .work_ns
-            .before
-            .median
-            .max(threads.work_ns.after.median);
-        (!differs, std::cmp::Reverse(time))
+        (!differs, std::cmp::Reverse(threads.work_ns.larger_median()))
     });
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Threads"))?;
@@ -495,18 +484,18 @@ fn both(change: &Change) -> String {
 }
 
 fn time(spread: &Spread) -> String {
-    match spread.max {
-        0 => "0".to_owned(),
-        _ if spread.min == spread.max => wording::duration(spread.median),
-        _ => format!("{} ({})", wording::duration(spread.median), span(spread)),
+    match spread.min == spread.max {
+        true => span(spread),
+        false => format!("{} ({})", wording::duration(spread.median), span(spread)),
     }
 }
 
-/// The range of times, as `1.02–1.53 s`.
+/// The range of times, as `1.02–1.53 s`; one time if all are equal.
 fn span(spread: &Spread) -> String {
-    match spread.min {
-        0 if spread.max > 0 => format!("0–{}", wording::duration(spread.max)),
-        _ => wording::durations(spread.min, spread.max),
+    match (spread.min, spread.max) {
+        (_, 0) => "0".to_owned(),
+        (0, max) => format!("0–{}", wording::duration(max)),
+        (min, max) => wording::durations(min, max),
     }
 }
 
