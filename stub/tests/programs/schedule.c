@@ -18,7 +18,7 @@ static long now(void) {
 
 static void *work(void *arg) {
     pthread_setname_np(pthread_self(), "turns");
-    for (int turn = 0; turn < 10; turn++) {
+    for (int turn = 0; turn < 40; turn++) {
         for (long end = now() + 5000000; now() < end;) { }
         usleep(3000);
     }

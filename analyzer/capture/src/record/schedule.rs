@@ -53,6 +53,10 @@ pub struct Schedule {
     /// Whether the recording of the schedule begins or ends here.
     #[prost(enumeration = "ScheduleEdge", tag = "8")]
     pub edge: i32,
+    /// Time that the host of a virtual machine has taken from its processors since the machine
+    /// started, in nanoseconds. Only where the schedule begins or ends.
+    #[prost(uint64, optional, tag = "9")]
+    pub stolen_ns: Option<u64>,
 }
 
 /// Whether the recording of the schedule begins or ends with a [`Schedule`] record.

@@ -403,7 +403,7 @@ impl Recorder {
         if self.schedule.is_on() {
             self.session.client.end_schedule()?;
             self.take_notices();
-            self.schedule.close(&mut self.sink);
+            self.schedule.close(&mut self.session, &mut self.sink);
         }
         Ok(())
     }
@@ -556,7 +556,7 @@ impl Recorder {
             self.sample();
         }
         if reason != EndReason::ConnectionLost {
-            self.schedule.close(&mut self.sink);
+            self.schedule.close(&mut self.session, &mut self.sink);
         }
         self.notices.record_short_stops(&mut self.sink);
         self.planter.note(&self.session, &mut self.sink);

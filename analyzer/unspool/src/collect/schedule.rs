@@ -45,6 +45,7 @@ impl ScheduleRecording {
         sink.record(Schedule {
             time_ns,
             edge: edge.into(),
+            stolen_ns: session.stolen_ns(),
             ..Schedule::default()
         });
         Ok(())
@@ -56,7 +57,7 @@ impl ScheduleRecording {
     }
 
     /// Ends the schedule. The server has sent all entries, so nothing changed until now.
-    pub(super) fn close(&mut self, sink: &mut Sink) {
+    pub(super) fn close(&mut self, session: &mut Session, sink: &mut Sink) {
         if !std::mem::take(&mut self.is_on) {
             return;
         }
@@ -64,6 +65,7 @@ impl ScheduleRecording {
         sink.record(Schedule {
             time_ns,
             edge: ScheduleEdge::Ends.into(),
+            stolen_ns: session.stolen_ns(),
             ..Schedule::default()
         });
     }

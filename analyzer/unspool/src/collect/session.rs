@@ -315,6 +315,29 @@ impl Session {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// The time that the host of a virtual machine has taken from all its processors since the
+    /// machine started, in nanoseconds (`/proc/stat`, proc(5)).
+    pub(super) fn stolen_ns(&mut self) -> Option<u64> {
+        // The first line is the sum over all processors.
+        const LINE: usize = 256;
+        const TICK_NS: u64 = 10_000_000;
+        let bytes = if self.local {
+            let mut bytes = vec![0; LINE];
+            let mut file = fs::File::open("/proc/stat").ok()?;
+            let count = file.read(&mut bytes).ok()?;
+            bytes.truncate(count);
+            bytes
+        } else {
+            let mut file = self.client.open_file("/proc/stat").ok()?;
+            let bytes = file.read_at(0, LINE).ok()?;
+            file.close().ok()?;
+            bytes
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let ticks = text.lines().next()?.split_whitespace().nth(8)?;
+        ticks.parse::<u64>().ok()?.checked_mul(TICK_NS)
+    }
+
     /// Waits for a reply for at most `timeout`. An observer gets only notices, never replies.
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<StopReply>, Error> {
         if self.observes {

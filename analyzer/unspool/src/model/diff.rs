@@ -40,6 +40,9 @@ pub struct Diff {
     pub recorder_ns: Change,
     /// Time in which the program waited for processors that other processes had.
     pub others_ns: Change,
+    /// Processor time that the host of a virtual machine took. At most so much of the run's length
+    /// is due to it.
+    pub stolen_ns: Change,
     /// Threads by identity, in the order of their appearance.
     pub threads: Vec<ThreadChange>,
     /// Synchronization objects by identity, in the order of their appearance.
@@ -174,6 +177,7 @@ impl Diff {
             net_ns: sides.change(&runs, Run::net_ns),
             recorder_ns: sides.change(&runs, |run| run.recorder_ns),
             others_ns: sides.change(&runs, |run| run.others_ns),
+            stolen_ns: sides.change(&runs, |run| run.stolen_ns),
             threads: join(threads).iter().map(|one| sides.threads(one)).collect(),
             objects: join(objects).iter().map(|one| sides.object(one)).collect(),
             functions: join(functions)
@@ -188,10 +192,12 @@ impl Diff {
     }
 
     /// A smaller difference of times is noise if few recordings were made, nanoseconds. The delays
-    /// by other processes are an estimate.
+    /// by other processes are an estimate, and those by a virtual machine's host are unknown up to
+    /// the time that it took.
     pub fn noise_ns(&self) -> u64 {
         let others = self.others_ns.larger_median() as f64;
-        NOISE_NS.max((others * OTHERS_NOISE_SHARE) as u64)
+        let others = (others * OTHERS_NOISE_SHARE) as u64;
+        NOISE_NS.max(others + self.stolen_ns.larger_median())
     }
 
     /// True if equal programs may differ as much in the length of the run.

@@ -22,6 +22,9 @@ pub struct Schedule {
     pub has_wakers: bool,
     /// Number of the kernel's records that were lost.
     pub lost: u64,
+    /// Time that the host of a virtual machine took from its processors meanwhile. Threads that it
+    /// took a processor from seem to have run.
+    pub stolen_ns: Option<u64>,
 }
 
 /// A time in which a thread's state was the same.
@@ -103,6 +106,7 @@ impl Schedule {
         let mut reader = Reader::default();
         let mut schedule = Schedule::default();
         let mut losses: Vec<ScheduleLoss> = Vec::new();
+        let mut stolen_before_ns = None;
         for record in records {
             let Record::Schedule(part) = record else {
                 continue;
@@ -113,8 +117,16 @@ impl Schedule {
                 last_ns = entry.time_ns;
                 reader.entry(entry, begun_ns);
             }
-            if part.edge() == ScheduleEdge::Ends {
-                last_ns = last_ns.max(part.time_ns);
+            match part.edge() {
+                ScheduleEdge::Ends => {
+                    last_ns = last_ns.max(part.time_ns);
+                    let stolen = part.stolen_ns.zip(stolen_before_ns);
+                    schedule.stolen_ns = stolen.map(|(now, before)| now.saturating_sub(before));
+                }
+                ScheduleEdge::Begins | ScheduleEdge::BeginsWithWakers => {
+                    stolen_before_ns = part.stolen_ns;
+                }
+                ScheduleEdge::Unspecified => {}
             }
             schedule.has_wakers |= part.edge() == ScheduleEdge::BeginsWithWakers;
             losses.extend(&part.losses);

@@ -23,6 +23,8 @@ pub struct Run {
     /// The part of it in which the program waited for processors that other processes had,
     /// nanoseconds.
     pub others_ns: u64,
+    /// Processor time that the host of a virtual machine took, nanoseconds.
+    pub stolen_ns: u64,
     /// True if calls of synchronization functions were recorded.
     pub sync_recorded: bool,
     /// What prevents a judgement.
@@ -145,6 +147,7 @@ impl Run {
             program: model.target.name.clone(),
             wall_ns: wall_ns(model),
             processors: work.processors,
+            stolen_ns: model.schedule.stolen_ns.unwrap_or(0),
             sync_recorded: model.sync.recorded,
             doubts: doubts(model),
             ..Run::default()

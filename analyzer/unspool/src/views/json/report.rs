@@ -105,6 +105,7 @@ struct RecordedSchedule {
     to_ns: u64,
     wakers: bool,
     lost: u64,
+    stolen_ns: Option<u64>,
 }
 
 impl RecordedSchedule {
@@ -115,6 +116,7 @@ impl RecordedSchedule {
             to_ns,
             wakers: model.schedule.has_wakers,
             lost: model.schedule.lost,
+            stolen_ns: model.schedule.stolen_ns,
         })
     }
 }
