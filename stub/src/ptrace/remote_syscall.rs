@@ -2,13 +2,17 @@
 //!
 //! The thread executes one system call instruction and then gets its registers back. If it was
 //! interrupted in a system call, the registers include that call's restart state, so the kernel
-//! restarts the call.
+//! restarts the call. The kernel does that only for a thread that stops on its way back to user
+//! mode, after the stop at the end of a call.
 
-use crate::arch::{self, call};
-use crate::sys::{Tid, ptrace, status_field};
+use crate::arch::call;
+
+use crate::sys::ptrace::{self, SignalInfo};
+use crate::sys::wait::Status;
+use crate::sys::{Tid, status_field};
 
 use super::process::Process;
-use super::thread::{At, Motion};
+use super::thread::At;
 
 impl Process {
     /// True if the program has no seccomp filter.
@@ -36,6 +40,15 @@ impl Process {
     pub(crate) fn find_caller(&mut self) -> Option<Tid> {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         tids.into_iter().find(|tid| self.can_call(*tid))
+    }
+
+    /// Takes a thread from the end of a system call to a stop as if it had been interrupted, in
+    /// which it shows this signal. Returns any other report: the thread is being killed, or its
+    /// process stopped.
+    #[must_use]
+    pub(crate) fn end_call(&mut self, tid: Tid, shown: Option<&SignalInfo>) -> Option<Status> {
+        ptrace::interrupt(tid).ok()?;
+        self.stop_again(tid, shown)
     }
 
     /// True if the registers are the thread's complete state: it is about to take a signal, or was
@@ -66,11 +79,3 @@ impl Process {
         all && self.memory.read(pc, &mut code).is_ok() && call::may_precede(&code, general)
     }
 }
-
-/// How a thread executes a system call instruction. On machines without kernel single-step, a trap
-/// follows the instruction.
-pub(crate) const MOTION: Motion = if arch::CAN_STEP {
-    Motion::Step
-} else {
-    Motion::Continue
-};

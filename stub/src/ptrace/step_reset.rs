@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use crate::sys::Tid;
-use crate::sys::ptrace;
+use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::wait::Status;
 
 use super::process::Process;
@@ -57,23 +57,31 @@ impl Process {
             if !stays || ptrace::interrupt(tid).is_err() {
                 continue;
             }
-            if let Some(thread) = self.threads.get_mut(&tid) {
-                thread.go(Motion::Continue, 0);
-            }
-            match self.report_of(tid) {
-                Some(Status::Held(libc::SIGTRAP)) => {
-                    self.mark_stopped(tid, At::Event);
-                    // The client may ask for the signal of the stop.
-                    let _ = ptrace::set_signal_info(tid, &info);
-                    if let Some(thread) = self.threads.get_mut(&tid) {
-                        thread.step_reset = true;
-                    }
-                }
-                Some(status) => others.push((tid, status)),
-                None => {}
-            }
+            let other = self.stop_again(tid, Some(&info));
+            others.extend(other.map(|status| (tid, status)));
         }
         others
+    }
+
+    /// Lets a thread continue to a stop that has been requested, before it returns to user mode.
+    /// There it shows the signal `shown`, for which the client may ask. Returns any other report.
+    #[must_use]
+    pub(super) fn stop_again(&mut self, tid: Tid, shown: Option<&SignalInfo>) -> Option<Status> {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.go(Motion::Continue, 0);
+        }
+        let status = self.report_of(tid)?;
+        if status != Status::Held(libc::SIGTRAP) {
+            return Some(status);
+        }
+        self.mark_stopped(tid, At::Event);
+        if let Some(info) = shown {
+            let _ = ptrace::set_signal_info(tid, info);
+        }
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.step_reset = true;
+        }
+        None
     }
 }
 

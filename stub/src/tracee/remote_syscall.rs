@@ -8,9 +8,9 @@ use std::ops::Range;
 use crate::arch::call;
 use crate::arch::collector::HAS_VENEERS;
 use crate::breakpoint::patch::Patch;
-use crate::ptrace::remote_syscall::MOTION;
+use crate::ptrace::thread::Motion;
 use crate::sys::memfd::SharedMemory;
-use crate::sys::{Tid, maps};
+use crate::sys::{Tid, maps, ptrace};
 use crate::tracepoint::fast::jump_pad::Mapper;
 
 use super::Tracee;
@@ -31,8 +31,6 @@ const MEMFD_FLAGS: u64 = 3;
 const MADV_WIPEONFORK: u64 = 18;
 /// Gap between a new mapping and the former ones, in bytes. No page is larger.
 const MARGIN: u64 = 64 << 10;
-/// Maximum number of reports before the call must have ended.
-const MAX_REPORTS: usize = 16;
 
 impl Tracee {
     /// Lets a thread of the program make a system call. Every thread must be stopped.
@@ -62,6 +60,9 @@ impl Tracee {
 
     /// Like [`call`](Self::call), by this thread and with the instruction at `at`. Other threads
     /// may run.
+    ///
+    /// The thread does not single-step, because it would step once more if the stub were killed,
+    /// and the report of that step would kill it.
     pub(super) fn call_at(
         &mut self,
         tid: Tid,
@@ -71,29 +72,23 @@ impl Tracee {
     ) -> Option<u64> {
         let before = self.process.stopped(tid)?.general().ok()?.to_vec();
         let prepared = call::prepare(&before, at, number, arguments)?;
-        let behind = at + call::LENGTH;
+        let shown = ptrace::signal_info(tid).ok();
+        self.process.stopped(tid)?.set_general(&prepared).ok()?;
+        // Reports that arrive meanwhile must not start other threads.
+        let blocked = self.process.run.block_starts();
         let mut answer = None;
-        if self.process.stopped(tid)?.set_general(&prepared).is_ok() {
-            // Reports that arrive meanwhile must not start other threads.
-            let blocked = self.process.run.block_starts();
-            for _ in 0..MAX_REPORTS {
-                let over = self.execute(tid, MOTION);
-                let Some(stopped) = self.process.stopped(tid) else {
-                    break;
-                };
-                if stopped.pc() == Ok(behind) {
-                    answer = stopped.general().ok().and_then(call::result);
-                    break;
-                }
-                if over != Over::Stepped {
-                    break;
-                }
+        let enters = self.execute(tid, Motion::ToSystemCall) == Over::InKernel;
+        if enters && self.execute(tid, Motion::ToSystemCall) == Over::InKernel {
+            let stopped = self.process.stopped(tid);
+            let general = stopped.and_then(|stopped| stopped.general().ok());
+            answer = general.and_then(call::result);
+            if let Some(status) = self.process.end_call(tid, shown.as_ref()) {
+                self.handle(tid, status);
             }
-            self.process.run.unblock_starts(blocked);
-            if let Some(stopped) = self.process.stopped(tid) {
-                let _ = stopped.set_general(&before);
-            }
-            self.reset_steps();
+        }
+        self.process.run.unblock_starts(blocked);
+        if let Some(stopped) = self.process.stopped(tid) {
+            let _ = stopped.set_general(&before);
         }
         answer
     }
