@@ -24,11 +24,12 @@ pub(super) fn find(basis: &Basis<'_>, findings: &mut Vec<Finding>) {
         let kind = basis.objects[index.0].kind;
         matches!(kind, Kind::Mutex | Kind::Rwlock)
     });
+    let much = (basis.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
     indices.sort_by_key(|index| std::cmp::Reverse(basis.objects[index.0].waits.total_ns));
     for &index in &indices {
         let object = &basis.objects[index.0];
-        let much = (basis.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
-        let own = object.waits.total_ns.saturating_sub(object.stood_ns);
+        let lost = object.stood_ns + object.runnable_ns;
+        let own = object.waits.total_ns.saturating_sub(lost);
         if own >= much && !is_by_recording(basis, object) {
             findings.push(match is_convoy(object) {
                 true => convoy(basis, index),
@@ -54,9 +55,9 @@ pub(super) fn find(basis: &Basis<'_>, findings: &mut Vec<Finding>) {
 fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
     let object = &basis.objects[index.0];
     let hold = object.longest_hold.as_ref()?;
-    let by_recording = hold.events.saturating_mul(basis.event_ns) + hold.stood_ns;
+    let by_recording = hold.events.saturating_mul(basis.event_ns);
     // The hold's end may be among the missing events if their times are unknown.
-    if hold.ns.saturating_sub(by_recording) < MIN_LONG_HOLD_NS
+    if hold.own_ns().saturating_sub(by_recording) < MIN_LONG_HOLD_NS
         || !basis.model.recording.is_certain_between_gaps()
     {
         return None;
@@ -90,7 +91,7 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
         proved: basis.lossless()
             && !object.doubtful
             && doubt.is_none()
-            && is_own(hold.ns, hold.stood_ns),
+            && is_own(hold.ns, hold.stood_ns + hold.runnable_ns),
         threads: vec![hold.thread, waiting],
         circle: false,
         objects: vec![basis.named(index)],
@@ -114,9 +115,9 @@ fn doubt(basis: &Basis<'_>) -> Option<TimeDoubt> {
     }
 }
 
-/// True if the recorder's delays cannot explain more than half of the time.
-fn is_own(ns: u64, stood_ns: u64) -> bool {
-    stood_ns <= ns / 2
+/// True if the recorder's delays and waits for a processor explain at most half of the time.
+fn is_own(ns: u64, lost_ns: u64) -> bool {
+    lost_ns <= ns / 2
 }
 
 /// True if recording causes at least half of the time for which the object is held. Without
@@ -170,7 +171,7 @@ fn contention(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
         proved: basis.clock_is_sound
             && !basis.model.recording.is_sample()
             && doubt.is_none()
-            && is_own(object.waits.total_ns, object.stood_ns),
+            && is_own(object.waits.total_ns, object.stood_ns + object.runnable_ns),
         threads,
         circle: false,
         objects: vec![basis.named(index)],

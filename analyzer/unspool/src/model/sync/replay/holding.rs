@@ -2,12 +2,31 @@
 
 use super::Replay;
 use crate::model::ThreadIndex;
-use crate::model::sync::holds::Held;
+use crate::model::schedule::Schedule;
+use crate::model::sync::holds::{Held, Lost};
 use crate::model::sync::journal::HoldSpan;
 use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::objects::{ObjectIndex, UseIndex};
+use crate::model::sync::recorder_stalls::RecorderStalls;
 use crate::model::sync::under_way::Pending;
 use crate::primitives::{Kind, Operation};
+
+/// The part of a thread's time that the recorder or other threads on its processor took.
+pub(super) fn lost(
+    stalls: &RecorderStalls,
+    schedule: &Schedule,
+    thread: ThreadIndex,
+    from_ns: u64,
+    to_ns: u64,
+) -> Lost {
+    let waits = schedule.runnable_within(thread, from_ns, to_ns);
+    Lost {
+        stood_ns: stalls.within(from_ns, to_ns),
+        runnable_ns: waits
+            .map(|(from, to)| to - from - stalls.within(from, to))
+            .sum(),
+    }
+}
 
 impl Replay<'_> {
     pub(super) fn acquired(&mut self, pending: &Pending, now: u64) {
@@ -88,10 +107,11 @@ impl Replay<'_> {
     ) -> Option<Held> {
         let events = self.events_of(thread);
         let (objects, gaps) = (&mut self.objects, &self.gaps);
-        let stood = |since| self.stalls.within(since, now);
+        let (stalls, schedule) = (&self.stalls, &self.model.schedule);
+        let lost = |since| lost(stalls, schedule, thread, since, now);
         let held = self
             .holds
-            .release(objects, thread, object, now, events, gaps, &stood)?;
+            .release(objects, thread, object, now, events, gaps, &lost)?;
         self.misuse.gave_up(thread, object);
         if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
             self.order.discard(thread, object);

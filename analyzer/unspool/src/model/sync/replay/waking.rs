@@ -1,6 +1,7 @@
 //! Finds the thread that ends each wait, from the system calls that wake and that return.
 
 use super::Replay;
+use super::holding::lost;
 use crate::model::calls::{Call, futex};
 use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::objects::LongHold;
@@ -52,14 +53,16 @@ impl Replay<'_> {
         let Some((object, tenure)) = self.tenures.wake(word, thread, call.path, now) else {
             return;
         };
-        let stood_ns = self.stalls.within(tenure.from_ns, tenure.to_ns);
+        let (from_ns, to_ns) = (tenure.from_ns, tenure.to_ns);
+        let lost = lost(&self.stalls, &self.model.schedule, thread, from_ns, to_ns);
         self.objects.objects[object.0].held_long(LongHold {
             thread,
             taken: None,
             given_up: Some(tenure.given_up),
             from_ns: tenure.from_ns,
             ns: tenure.to_ns.saturating_sub(tenure.from_ns),
-            stood_ns,
+            stood_ns: lost.stood_ns,
+            runnable_ns: lost.runnable_ns,
             events: 0,
             first: None,
             waiting: Vec::new(),

@@ -1,6 +1,6 @@
 //! Tests of long holds, contention and convoys, and of the recorder's own delays in them.
 
-use unspool_capture::{Header, Stood};
+use unspool_capture::{Header, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, Stood};
 
 use super::*;
 
@@ -136,4 +136,65 @@ fn recorder_delays_are_not_the_programs() {
     assert_eq!(kinds(&model), both(false));
     let text = text(&model, &model.findings[0]);
     assert!(text.contains("On such a busy machine"), "{text}");
+}
+
+/// One thread holds a lock for 50 ms, and another waits for it. The holder is preempted for a part
+/// of the hold, in milliseconds.
+fn preempted_for(ms: u64) -> Model {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .enter(TWO, 2100, "pthread_mutex_lock", &[A])
+        .unlock(ONE, 52_000, A)
+        .leave(TWO, 52_010, "pthread_mutex_lock", 0)
+        .unlock(TWO, 52_020, A);
+    let begins = Schedule {
+        time_ns: 1_000_000,
+        edge: ScheduleEdge::BeginsWithWakers.into(),
+        ..Schedule::default()
+    };
+    let mut part = Schedule {
+        time_ns: 1_000_000,
+        ..Schedule::default()
+    };
+    let mut last_ns = 1_000_000;
+    let entries = [
+        (1_500, ScheduleKind::Runs, ONE),
+        (1_600, ScheduleKind::Runs, TWO),
+        (2_200, ScheduleKind::Blocks, TWO),
+        (3_000, ScheduleKind::Preempted, ONE),
+        (3_000 + ms * 1000, ScheduleKind::Runs, ONE),
+        (90_000, ScheduleKind::Blocks, ONE),
+    ];
+    for (us, kind, tid) in entries {
+        let entry = ScheduleEntry {
+            time_ns: us * 1000,
+            kind,
+            tid,
+            cpu: 0,
+            detail: 0,
+        };
+        last_ns = part.push(last_ns, entry);
+    }
+    acting.stage.add(begins);
+    acting.stage.add(part);
+    acting.stage.end(100);
+    acting.stage.model()
+}
+
+#[test]
+fn a_holder_that_waits_for_a_processor_is_not_blamed_for_it() {
+    let both = |proved| vec![("long-hold", proved), ("contention", proved)];
+    assert_eq!(kinds(&preempted_for(1)), both(true));
+    let model = preempted_for(15);
+    assert_eq!(kinds(&model), both(true));
+    let found = text(&model, &model.findings[0]);
+    let part = ", of which it waited 15.0 ms for a processor.";
+    assert!(found.contains(part), "{found}");
+    let found = text(&model, &model.findings[1]);
+    assert!(found.contains("For 15.0 ms of that, the holder"), "{found}");
+    // Without the wait for a processor, 25 ms are not enough for contention.
+    let model = preempted_for(26);
+    assert_eq!(kinds(&model), [("long-hold", false)]);
+    assert_eq!(kinds(&preempted_for(35)), []);
 }
