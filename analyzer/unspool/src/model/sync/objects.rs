@@ -72,6 +72,8 @@ pub struct Object {
     pub contention: Vec<Contention>,
     /// The longest hold during which a thread waited.
     pub longest_hold: Option<LongHold>,
+    /// True for a semaphore that threads use as a lock: those that take it also give it back.
+    pub used_as_lock: bool,
     /// The part of the waits in which the holder or the waiter only waited for a processor,
     /// nanoseconds.
     pub(crate) runnable_ns: u64,
@@ -80,6 +82,12 @@ pub struct Object {
 }
 
 impl Object {
+    /// True if one thread holds it while others wait: a mutex, a read-write lock, or a semaphore
+    /// that is used as a lock.
+    pub(crate) fn is_lock(&self) -> bool {
+        matches!(self.kind, Kind::Mutex | Kind::Rwlock) || self.used_as_lock
+    }
+
     /// Keeps the hold if it is the longest one during which others waited.
     pub(super) fn held_long(&mut self, hold: LongHold) {
         let longest = self.longest_hold.as_ref().map(LongHold::own_ns);
@@ -324,6 +332,7 @@ impl Objects {
             queued: 0,
             contention: Vec::new(),
             longest_hold: None,
+            used_as_lock: false,
             runnable_ns: 0,
             doubtful: false,
         });

@@ -52,8 +52,9 @@ pub(super) fn long_hold(
         false => String::new(),
     };
     format!(
-        "{} held {name} {held}{runnable}.{doing}{waits}{}{}",
+        "{} held {name} {held}{runnable}.{doing}{waits}{}{}{}",
         thread(model, hold.thread),
+        as_lock(model, index),
         of_which(hold.ns, hold.stood_ns),
         doubted(doubt),
     )
@@ -77,11 +78,12 @@ pub(super) fn convoy(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>
     };
     format!(
         "Threads queue up at {name}, up to {} at a time: {queued}. {held}A wait lasts {} on \
-         average; all waits of all threads add up to {}.{}{}{}",
+         average; all waits of all threads add up to {}.{}{}{}{}",
         object.longest_queue,
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
         processor(object),
+        as_lock(model, index),
         of_which(object.waits.total_ns, object.stood_ns),
         doubted(doubt),
     )
@@ -127,6 +129,7 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, doubt: Option<TimeDo
         text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
     }
     text.push_str(&processor(object));
+    text.push_str(as_lock(model, index));
     text.push_str(&of_which(object.waits.total_ns, object.stood_ns));
     text.push_str(doubted(doubt));
     text
@@ -164,6 +167,16 @@ fn processor(object: &Object) -> String {
             length(object.runnable_ns)
         ),
         false => String::new(),
+    }
+}
+
+/// Says why a semaphore counts as a lock.
+fn as_lock(model: &Model, index: ObjectIndex) -> &'static str {
+    match model.sync.object(index).used_as_lock {
+        true => {
+            " The threads that wait for this semaphore also post it, so Unspool treats it as a lock."
+        }
+        false => "",
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use super::Basis;
 use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait, TimeDoubt};
 use crate::model::sync::objects::{Object, ObjectIndex};
-use crate::primitives::Kind;
 
 /// Total waiting time below which an object is not reported.
 const MIN_CONTENTION_NS: u64 = 30_000_000;
@@ -20,10 +19,7 @@ const MIN_QUEUED: u64 = 20;
 
 pub(super) fn find(basis: &Basis<'_>, findings: &mut Vec<Finding>) {
     let mut indices: Vec<ObjectIndex> = (0..basis.objects.len()).map(ObjectIndex).collect();
-    indices.retain(|index| {
-        let kind = basis.objects[index.0].kind;
-        matches!(kind, Kind::Mutex | Kind::Rwlock)
-    });
+    indices.retain(|index| basis.objects[index.0].is_lock());
     let much = (basis.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
     indices.sort_by_key(|index| std::cmp::Reverse(basis.objects[index.0].waits.total_ns));
     for &index in &indices {
@@ -91,6 +87,7 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
         proved: basis.lossless()
             && !object.doubtful
             && doubt.is_none()
+            && !object.used_as_lock
             && is_own(hold.ns, hold.stood_ns + hold.runnable_ns),
         threads: vec![hold.thread, waiting],
         circle: false,
@@ -171,6 +168,7 @@ fn contention(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
         proved: basis.clock_is_sound
             && !basis.model.recording.is_sample()
             && doubt.is_none()
+            && !object.used_as_lock
             && is_own(object.waits.total_ns, object.stood_ns + object.runnable_ns),
         threads,
         circle: false,

@@ -30,6 +30,12 @@ impl Replay<'_> {
             path: Some(call.path),
         });
         self.wakes.wake(*word, by, call.entered_ns, count);
+        // Recorded calls of sem_post() are counted themselves. Semaphores begin with their word.
+        if !self.semaphores.posts_are_recorded
+            && let Some(semaphore) = self.objects.known(Kind::Sem, *word)
+        {
+            self.posts_semaphore(call.thread, semaphore, call.entered_ns);
+        }
         self.gives_up_contended(*word, call);
         for late in self.stale_waits.wake(*word, by) {
             if let Some(wait) = late.wait {
@@ -73,11 +79,13 @@ impl Replay<'_> {
 
     /// The tenure that took most of a wait at a contended lock.
     pub(super) fn tenure(&mut self, pending: &Pending, to_ns: u64) -> Option<Tenure> {
-        if !pending.alone || pending.primitive.kind != Kind::Mutex {
+        if !pending.alone || !matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem) {
             return None;
         }
         let span = (pending.entered_ns, to_ns);
-        self.tenures.leave(pending.object, pending.thread, span)
+        let tenure = self.tenures.leave(pending.object, pending.thread, span);
+        // A thread that posts a semaphore need not have had it.
+        tenure.filter(|_| pending.primitive.kind == Kind::Mutex)
     }
 
     /// A waiting system call is over: the thread that ended it also ended the enclosing wait.

@@ -138,6 +138,56 @@ fn recorder_delays_are_not_the_programs() {
     assert!(text.contains("On such a busy machine"), "{text}");
 }
 
+/// Two threads take a semaphore in turn. The thread that took it posts it, or the main thread does.
+fn semaphore(taker_posts: bool) -> Model {
+    let mut acting = two_threads();
+    acting.enter(ONE, 1900, "sem_wait", &[A]);
+    acting.leave(ONE, 1910, "sem_wait", 0);
+    let mut us = 2000;
+    for _ in 0..10 {
+        for (holder, next) in [(ONE, TWO), (TWO, ONE)] {
+            acting.enter(next, us + 100, "sem_wait", &[A]);
+            let poster = if taker_posts { holder } else { PID };
+            acting.enter(poster, us + 30_000, "sem_post", &[A]);
+            acting.leave(poster, us + 30_010, "sem_post", 0);
+            acting.leave(next, us + 30_020, "sem_wait", 0);
+            us += 30_100;
+        }
+    }
+    acting.stage.end(620);
+    acting.stage.model()
+}
+
+#[test]
+fn a_semaphore_that_its_takers_post_is_a_lock() {
+    let model = semaphore(true);
+    let lock = object(&model.sync, A);
+    assert!(lock.used_as_lock);
+    assert_eq!(
+        (lock.taken, lock.holds.count, lock.waits.count),
+        (21, 20, 20)
+    );
+    assert_eq!(kinds(&model), [("long-hold", false), ("contention", false)]);
+    let found = text(&model, &model.findings[0]);
+    assert!(found.contains("held semaphore lock_a for 30."), "{found}");
+    assert!(found.contains("treats it as a lock"), "{found}");
+    let waiting = model.sync.uses.iter().filter(|used| used.waits.count > 0);
+    assert!(waiting.clone().count() > 0);
+    for used in waiting {
+        assert_eq!(used.waiting, Waiting::Held);
+    }
+}
+
+#[test]
+fn a_semaphore_that_others_post_is_no_lock() {
+    let model = semaphore(false);
+    let semaphore = object(&model.sync, A);
+    assert!(!semaphore.used_as_lock);
+    assert_eq!((semaphore.taken, semaphore.holds.count), (0, 0));
+    assert_eq!(semaphore.longest_hold, None);
+    assert_eq!(kinds(&model), []);
+}
+
 /// One thread holds a lock for 50 ms, and another waits for it. The holder is preempted for a part
 /// of the hold, in milliseconds.
 fn preempted_for(ms: u64) -> Model {
