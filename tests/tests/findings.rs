@@ -111,6 +111,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             format!("findings::a-semaphore-used-as-a-lock::{}", mode.name()),
             move || semaphore_as_lock(mode),
         ));
+        trials.push(crate::trial(
+            format!("findings::parked-helpers::{}", mode.name()),
+            move || parked_helpers(mode),
+        ));
     }
     trials.push(crate::trial(
         "findings::recorder-stalls-are-reported",
@@ -412,6 +416,26 @@ fn semaphore_as_lock(mode: Mode) -> Result<()> {
         ensure!(finding.text.contains(words), "{words}: {finding:#?}");
     }
     ensure!(!finding.proved, "{finding:#?}");
+    Ok(())
+}
+
+/// Threads that another one parks with a mutex each give one inferred finding.
+fn parked_helpers(mode: Mode) -> Result<()> {
+    let sync = format!("--sync={}", mode.name());
+    let case = case("parked.c", &[], &[]);
+    let recorded = record(&case, &[&sync, "--budget", "none"])?;
+    let findings = &recorded.report.findings;
+    let [finding] = &findings[..] else {
+        bail!("{findings:#?}");
+    };
+    ensure!(
+        finding.kind == "contention"
+            && !finding.proved
+            && finding
+                .text
+                .contains("one mutex for each of 2 helper threads"),
+        "{finding:#?}"
+    );
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::{at, at_path, object, thread, times};
 use crate::model::sync::{Object, ObjectIndex, length, place};
-use crate::model::{KernelWait, Model, TimeDoubt};
+use crate::model::{KernelWait, Model, ThreadIndex, TimeDoubt};
 
 pub(super) fn long_hold(
     model: &Model,
@@ -86,6 +86,28 @@ pub(super) fn convoy(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>
         as_lock(model, index),
         of_which(object.waits.total_ns, object.stood_ns),
         doubted(doubt),
+    )
+}
+
+pub(super) fn parking(
+    model: &Model,
+    owner: ThreadIndex,
+    helpers: &[(ObjectIndex, ThreadIndex)],
+    waited_ns: u64,
+) -> String {
+    let owner = thread(model, owner);
+    let example = helpers.first().map_or(String::new(), |(lock, helper)| {
+        let pair = model.sync.object(*lock).contention.first();
+        let place = pair.map_or(String::new(), |pair| at(model, pair.waiter));
+        let (helper, lock) = (thread(model, *helper), object(model, *lock));
+        format!(" For example, {helper} waits for {lock}{place}.")
+    });
+    format!(
+        "{owner} holds one mutex for each of {} helper threads, and each helper waits until its mutex is \
+         released.{example} No other thread waits for these mutexes. So {owner} most likely lets the \
+         helpers sleep this way, and their waits ({} in total) cost no time.",
+        helpers.len(),
+        length(waited_ns)
     )
 }
 

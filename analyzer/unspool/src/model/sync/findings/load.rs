@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::Basis;
+use super::parked::{self, Parked};
 use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait, TimeDoubt};
 use crate::model::sync::objects::{Object, ObjectIndex};
 
@@ -21,6 +22,13 @@ pub(super) fn find(basis: &Basis<'_>, findings: &mut Vec<Finding>) {
     let mut indices: Vec<ObjectIndex> = (0..basis.objects.len()).map(ObjectIndex).collect();
     indices.retain(|index| basis.objects[index.0].is_lock());
     let much = (basis.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
+    for group in parked::find(basis) {
+        let is_in = |index: &ObjectIndex| group.helpers.iter().any(|(lock, _)| lock == index);
+        indices.retain(|index| !is_in(index));
+        if group.waited_ns >= much {
+            findings.push(parking(basis, &group));
+        }
+    }
     indices.sort_by_key(|index| std::cmp::Reverse(basis.objects[index.0].waits.total_ns));
     for &index in &indices {
         let object = &basis.objects[index.0];
@@ -130,6 +138,29 @@ fn is_convoy(object: &Object) -> bool {
     object.queued >= MIN_QUEUED
         && object.queued * 2 >= object.taken.max(object.waits.count)
         && object.waits.mean_ns() > 2 * object.holds.mean_ns()
+}
+
+/// One finding for all helpers that a thread parks. The intention of the program is inferred.
+fn parking(basis: &Basis<'_>, group: &Parked) -> Finding {
+    let helpers = &group.helpers;
+    let mut threads = vec![group.owner];
+    threads.extend(helpers.iter().map(|(_, helper)| *helper));
+    let evidence = helpers
+        .first()
+        .map(|(lock, _)| contention(basis, *lock).evidence);
+    Finding {
+        kind: FindingKind::Contention,
+        proved: false,
+        threads,
+        circle: false,
+        objects: helpers.iter().map(|(lock, _)| basis.named(*lock)).collect(),
+        facts: Facts::Parking {
+            owner: group.owner,
+            helpers: helpers.clone(),
+            waited_ns: group.waited_ns,
+        },
+        evidence: evidence.unwrap_or_default(),
+    }
 }
 
 fn convoy(basis: &Basis<'_>, index: ObjectIndex) -> Finding {

@@ -248,3 +248,53 @@ fn a_holder_that_waits_for_a_processor_is_not_blamed_for_it() {
     assert_eq!(kinds(&model), [("long-hold", false)]);
     assert_eq!(kinds(&preempted_for(35)), []);
 }
+
+/// The main thread holds one mutex for each of two threads. These take their mutex and release it
+/// at once, or hold it for `hold_us`.
+fn parked(hold_us: u64) -> Model {
+    let mut acting = Acting::new();
+    acting.stage.data.insert(A, "sleeping");
+    let main = ["orders!main@orders.c:9"];
+    for tid in [ONE, TWO] {
+        let created = ["orders!one@orders.c:20"];
+        acting.stage.spawn(PID, tid, 0, created[0], &main);
+        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
+    }
+    acting.on(PID, &main);
+    let mut us = 2000;
+    for _ in 0..4 {
+        for (tid, lock) in [(ONE, A), (TWO, B)] {
+            acting.lock(PID, us, lock);
+            acting.enter(tid, us + 10, "pthread_mutex_lock", &[lock]);
+            us += 20;
+        }
+        us += 40_000;
+        for (tid, lock) in [(ONE, A), (TWO, B)] {
+            acting.unlock(PID, us, lock);
+            acting.leave(tid, us + 10, "pthread_mutex_lock", 0);
+            acting.unlock(tid, us + 10 + hold_us, lock);
+            us += 20 + hold_us;
+        }
+    }
+    acting.stage.end(us / 1000 + 1);
+    acting.stage.model()
+}
+
+#[test]
+fn parked_helpers_give_one_finding() {
+    let model = parked(5);
+    assert_eq!(kinds(&model), [("contention", false)]);
+    let [finding] = &model.findings[..] else {
+        panic!("{:?}", model.findings)
+    };
+    assert_eq!((finding.threads.len(), finding.objects.len()), (3, 2));
+    let found = text(&model, finding);
+    assert!(
+        found.contains("one mutex for each of 2 helper threads"),
+        "{found}"
+    );
+    // Threads that use what the mutex protects are no helpers.
+    let found = kinds(&parked(9000));
+    assert!(found.contains(&("long-hold", true)), "{found:?}");
+    assert!(found.contains(&("contention", true)), "{found:?}");
+}
