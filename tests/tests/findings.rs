@@ -106,6 +106,16 @@ pub(crate) fn trials() -> Vec<Trial> {
             ));
         }
     }
+    for mode in Mode::ALL {
+        trials.push(crate::trial(
+            format!("findings::a-semaphore-used-as-a-lock::{}", mode.name()),
+            move || semaphore_as_lock(mode),
+        ));
+        trials.push(crate::trial(
+            format!("findings::parked-helpers::{}", mode.name()),
+            move || parked_helpers(mode),
+        ));
+    }
     trials.push(crate::trial(
         "findings::recorder-stalls-are-reported",
         on_one_busy_processor,
@@ -385,6 +395,47 @@ fn holder_that_waits(how: &'static [&'static str], doing: &str, mode: Mode) -> R
     ] {
         ensure!(hold.text.contains(words), "{words}: {}", hold.text);
     }
+    Ok(())
+}
+
+/// A semaphore that its takers post is a lock, and its finding is inferred. Another one, at which
+/// threads wait for work, gives no finding.
+fn semaphore_as_lock(mode: Mode) -> Result<()> {
+    let sync = format!("--sync={}", mode.name());
+    let case = case("semaphore.c", &[], &[]);
+    let recorded = record(&case, &[&sync, "--budget", "none"])?;
+    let findings = &recorded.report.findings;
+    let loads = findings
+        .iter()
+        .filter(|finding| ["contention", "convoy"].contains(&finding.kind.as_str()));
+    let loads: Vec<&Finding> = loads.collect();
+    let [finding] = loads[..] else {
+        bail!("{findings:#?}");
+    };
+    for words in ["semaphore gate", "Unspool treats it as a lock"] {
+        ensure!(finding.text.contains(words), "{words}: {finding:#?}");
+    }
+    ensure!(!finding.proved, "{finding:#?}");
+    Ok(())
+}
+
+/// Threads that another one parks with a mutex each give one inferred finding.
+fn parked_helpers(mode: Mode) -> Result<()> {
+    let sync = format!("--sync={}", mode.name());
+    let case = case("parked.c", &[], &[]);
+    let recorded = record(&case, &[&sync, "--budget", "none"])?;
+    let findings = &recorded.report.findings;
+    let [finding] = &findings[..] else {
+        bail!("{findings:#?}");
+    };
+    ensure!(
+        finding.kind == "contention"
+            && !finding.proved
+            && finding
+                .text
+                .contains("one mutex for each of 2 helper threads"),
+        "{finding:#?}"
+    );
     Ok(())
 }
 

@@ -156,6 +156,18 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Error> {
         .ok_or_else(missing)
 }
 
+/// Says that a process has a tracer, whose name is as the kernel reports it.
+fn already_traced(tracer: &str, name: &str) -> String {
+    match name {
+        _ if name.starts_with("unspool") => format!(
+            "unspool records or inspects it already (process {tracer}), and Linux allows one tracer \
+             only; wait until that ends, or end that recording with Ctrl-C"
+        ),
+        "" => format!("process {tracer} traces it already; detach that process first"),
+        name => format!("{name} (process {tracer}) traces it already; detach it first"),
+    }
+}
+
 fn check_executable(path: &Path) -> Result<(), Error> {
     let refuse = |reason| {
         Err(Error::NotExecutable {
@@ -323,9 +335,8 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
     }
     let tracer = field("TracerPid");
     if !tracer.is_empty() && tracer != "0" {
-        return refuse(&format!(
-            "process {tracer} traces it already (a debugger or strace); detach that process first"
-        ));
+        let name = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+        return refuse(&already_traced(&tracer, name.trim()));
     }
     if is_exiting(&directory) {
         return Err(Error::HasEnded(pid));
@@ -344,4 +355,17 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tracer_of_a_process_is_named() {
+        let text = already_traced("7", "unspool-tracer");
+        assert!(text.starts_with("unspool records or inspects it"), "{text}");
+        assert!(already_traced("7", "gdb").starts_with("gdb (process 7) traces it"));
+        assert!(already_traced("7", "").starts_with("process 7 traces it"));
+    }
 }

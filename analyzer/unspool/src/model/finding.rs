@@ -263,6 +263,16 @@ pub enum Facts {
         /// The reason why the times are not certain.
         doubt: Option<TimeDoubt>,
     },
+    /// A thread holds one mutex for each of several helper threads, which wait until it releases
+    /// their mutex.
+    Parking {
+        /// The thread that holds the mutexes.
+        owner: ThreadIndex,
+        /// Each mutex and the helper that waits for it.
+        helpers: Vec<(ObjectIndex, ThreadIndex)>,
+        /// Total length of the helpers' waits, nanoseconds.
+        waited_ns: u64,
+    },
     /// Locks are taken in orders that form a circle.
     LockOrder {
         /// The steps; each takes the object that the next one holds.

@@ -201,6 +201,22 @@ impl Schedule {
         (ns < interval.to_ns).then_some(interval)
     }
 
+    /// The times between two moments in which a thread was runnable and waited for a processor.
+    pub fn runnable_within(
+        &self,
+        thread: ThreadIndex,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let intervals = self.of_thread(thread);
+        let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+        let within = intervals[first..].iter();
+        within
+            .take_while(move |interval| interval.from_ns < to_ns)
+            .filter(|interval| interval.state.is_runnable())
+            .map(move |interval| (interval.from_ns.max(from_ns), interval.to_ns.min(to_ns)))
+    }
+
     /// Time that a thread spent in each state.
     pub fn times(&self, thread: ThreadIndex) -> StateTimes {
         let mut times = StateTimes::default();

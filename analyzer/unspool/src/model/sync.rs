@@ -25,6 +25,7 @@ mod processors;
 mod queues;
 mod recorder_stalls;
 mod replay;
+mod semaphores;
 mod slots;
 mod stale_wake;
 mod tenures;

@@ -15,16 +15,21 @@ pub enum Cell {
     /// The thread did not exist.
     #[default]
     Absent,
-    /// The thread lived, and no wait was recorded.
+    /// The thread lived, and no wait was recorded. It ran at least half of the time, if that is
+    /// known.
     Alive,
+    /// The thread ran for a quarter of the time or more, but for less than half.
+    Partly,
     /// The thread lived, and waits were not recorded at that time.
     Unknown,
-    /// The thread was runnable, without a processor, for at least half of the time.
+    /// The thread was runnable, without a processor, for at least half of the time. Or it ran less
+    /// than a quarter, and was runnable for most of the rest.
     Runnable,
-    /// The thread did not run for at least three quarters of the time, because it was in an
-    /// unrecorded system call.
+    /// The thread ran for less than a quarter of the time, because it was in an unrecorded system
+    /// call.
     Away,
-    /// The thread waited, most of the time or for contended objects; the use has the longest wait.
+    /// The thread waited for half of the time or longer than it ran, or for contended objects. The
+    /// use has the longest wait.
     Waits(UseIndex),
 }
 
@@ -69,19 +74,21 @@ impl Timeline {
             }
         }
         for (index, cells) in threads.iter_mut().enumerate() {
-            turns(&model.sync, index, &window, cells);
-            waits(&model.sync, index, &window, cells);
+            let ran = turns(&model.sync, index, &window, cells);
+            waits(&model.sync, index, &window, &ran, cells);
         }
         Timeline { window, threads }
     }
 }
 
-/// Marks the cells in which a thread lived and did not run.
-fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
+/// Marks the cells in which a thread lived and did not run for most of the time. Returns its
+/// processor time per column; none if that is not known.
+fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) -> Vec<Option<u64>> {
+    let mut ran = vec![None; cells.len()];
     let slots = &sync.slots.window;
     let total = sync.processors.totals.get(thread);
     if total.is_none_or(|total| total.known_ns == 0) {
-        return;
+        return ran;
     }
     for (column, cell) in cells.iter_mut().enumerate() {
         let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
@@ -92,18 +99,27 @@ fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
         if !matches!(cell, Cell::Alive | Cell::Unknown) || turn.known_ns == 0 {
             continue;
         }
-        if turn.runnable_ns * 2 >= turn.known_ns {
-            *cell = Cell::Runnable;
-        } else if (turn.on_cpu_ns + turn.runnable_ns) * 4 <= turn.known_ns {
-            *cell = Cell::Away;
+        ran[column] = Some(turn.on_cpu_ns);
+        let blocked_ns = turn
+            .known_ns
+            .saturating_sub(turn.on_cpu_ns + turn.runnable_ns);
+        *cell = if turn.runnable_ns * 2 >= turn.known_ns {
+            Cell::Runnable
+        } else if turn.on_cpu_ns * 2 >= turn.known_ns {
+            Cell::Alive
+        } else if turn.on_cpu_ns * 4 >= turn.known_ns {
+            Cell::Partly
+        } else if turn.runnable_ns > blocked_ns {
+            Cell::Runnable
         } else {
-            *cell = Cell::Alive;
-        }
+            Cell::Away
+        };
     }
+    ran
 }
 
 /// Marks the cells in which a thread waited.
-fn waits(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
+fn waits(sync: &Sync, thread: usize, window: &Window, ran: &[Option<u64>], cells: &mut [Cell]) {
     let slots: &Slots = &sync.slots;
     let Some(mine) = slots.threads.get(thread).filter(|mine| !mine.is_empty()) else {
         return;
@@ -140,7 +156,9 @@ fn waits(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) {
         // Contention matters most, so a quarter of the time is enough to show it.
         let used = if sum(&held) * 4 >= length {
             longest(&held)
-        } else if sum(&|_| true) * 2 >= length {
+        } else if sum(&|_| true) * 2 >= length
+            || *cell == Cell::Partly && ran[column].is_some_and(|ran| ran < sum(&|_| true))
+        {
             longest(&|_| true)
         } else {
             None

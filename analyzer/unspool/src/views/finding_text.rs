@@ -26,6 +26,11 @@ pub(crate) fn text(model: &Model, finding: &Finding) -> String {
         } => load::long_hold(model, *object, kernel.as_ref(), *doubt),
         Facts::Convoy { object, doubt } => load::convoy(model, *object, *doubt),
         Facts::Contention { object, doubt } => load::contention(model, *object, *doubt),
+        Facts::Parking {
+            owner,
+            helpers,
+            waited_ns,
+        } => load::parking(model, *owner, helpers, *waited_ns),
         Facts::LockOrder { steps, risk } => usage::lock_order(model, steps, *risk),
         Facts::Misuse {
             thread,

@@ -24,6 +24,8 @@ pub(super) struct ObjectGroup {
     pub(super) taken: u64,
     pub(super) longest_queue: usize,
     pub(super) doubtful: bool,
+    /// True if all are semaphores that threads use as locks.
+    pub(super) used_as_lock: bool,
     /// Their uses, the most frequent first.
     pub(super) uses: Vec<GroupUse>,
     /// Pairs of waiters and holders, the longest waits first.
@@ -103,6 +105,7 @@ fn sorted(sync: &Sync, group_of: impl Fn(&Object) -> GroupKey) -> Vec<ObjectGrou
         if at == all.len() {
             all.push(ObjectGroup {
                 variable,
+                used_as_lock: true,
                 ..ObjectGroup::default()
             });
         }
@@ -113,6 +116,7 @@ fn sorted(sync: &Sync, group_of: impl Fn(&Object) -> GroupKey) -> Vec<ObjectGrou
         group.taken += object.taken;
         group.longest_queue = group.longest_queue.max(object.longest_queue);
         group.doubtful |= object.doubtful;
+        group.used_as_lock &= object.used_as_lock;
         group.contention.extend(object.contention.iter().cloned());
     }
     for group in &mut all {

@@ -110,7 +110,7 @@ fn estimated(window: &Window, cells: &[Cell]) -> Vec<Span> {
             Cell::Runnable => State::Runnable,
             Cell::Away => State::Away,
             Cell::Unknown => State::Unknown,
-            Cell::Absent | Cell::Alive | Cell::Waits(_) => continue,
+            Cell::Absent | Cell::Alive | Cell::Partly | Cell::Waits(_) => continue,
         };
         let (from_ns, to_ns) = (window.column_ns(column), window.column_ns(column + 1));
         match estimated.last_mut() {

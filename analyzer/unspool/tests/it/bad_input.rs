@@ -75,7 +75,7 @@ fn processes_that_cannot_be_attached() {
         (!status.contains("TracerPid:\t0\n")).then_some(())
     };
     assert!(wait_for(std::time::Duration::from_secs(60), traced).is_some());
-    attach(&program.pid().to_string()).fails_with(1, &["traces it already"]);
+    attach(&program.pid().to_string()).fails_with(1, &["unspool records or inspects it"]);
     crate::running::signal(first.pid(), nix::sys::signal::Signal::SIGINT);
     assert_eq!(first.wait().code(), Some(0));
 }

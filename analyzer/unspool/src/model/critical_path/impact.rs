@@ -8,8 +8,7 @@ use super::functions::FunctionIndex;
 use super::replay::{Change, Replay};
 use super::steps::{Doing, End, Steps};
 use super::{CriticalPath, Facts, PathState};
-use crate::model::sync::ObjectIndex;
-use crate::primitives::Kind;
+use crate::model::sync::{Object, ObjectIndex};
 
 /// What could be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -182,5 +181,5 @@ fn weight(impact: &Impact) -> u64 {
 /// True for objects that a thread holds for itself, so that another one has to wait.
 fn is_lock(facts: &Facts<'_>, object: ObjectIndex) -> bool {
     let object = facts.objects.get(object.0);
-    object.is_some_and(|object| matches!(object.kind, Kind::Mutex | Kind::Rwlock))
+    object.is_some_and(Object::is_lock)
 }

@@ -7,6 +7,7 @@ mod lives;
 mod load;
 mod misuse;
 mod orders;
+mod parked;
 
 use std::sync::Arc;
 

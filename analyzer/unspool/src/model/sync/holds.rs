@@ -31,6 +31,15 @@ pub(super) struct Held {
     pub(super) stamp: Stamp,
 }
 
+/// The part of a time that neither the lock nor its holder's code caused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lost {
+    /// The recorder may have stopped a thread, nanoseconds.
+    pub(super) stood_ns: u64,
+    /// In the rest, the thread waited for a processor, nanoseconds.
+    pub(super) runnable_ns: u64,
+}
+
 /// All locks that are held at a moment.
 #[derive(Debug)]
 pub(super) struct Holds {
@@ -133,7 +142,7 @@ impl Holds {
         now: u64,
         events: u64,
         gaps: &Gaps,
-        stood: &dyn Fn(u64) -> u64,
+        lost: &dyn Fn(u64) -> Lost,
     ) -> Option<Held> {
         let all = self.by_thread.get_mut(thread.0)?;
         let at = all.iter().rposition(|held| held.object == object)?;
@@ -150,18 +159,16 @@ impl Holds {
         let owned = &mut objects.objects[object.0];
         owned.holds.add(ns);
         owned.hold_events += events;
-        let stood_ns = match held.waiter {
-            Some(_) => stood(held.since_ns),
-            None => 0,
-        };
         if let Some(first) = held.waiter {
+            let lost = lost(held.since_ns);
             owned.held_long(LongHold {
                 thread,
                 taken: Some(held.taken),
                 given_up: None,
                 from_ns: held.since_ns,
                 ns,
-                stood_ns,
+                stood_ns: lost.stood_ns,
+                runnable_ns: lost.runnable_ns,
                 events,
                 first: Some(first),
                 waiting: Vec::new(),

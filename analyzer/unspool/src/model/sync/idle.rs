@@ -22,9 +22,10 @@ pub(super) fn tell(objects: &[Object], uses: &mut [Use], paths: &[Arc<Backtrace>
             .filter(|depth| *depth > 0)
     };
     let may_be_home = |used: &Use| {
-        let kind = objects[used.object.0].kind;
+        let object = &objects[used.object.0];
         used.operation == Operation::Wait
-            && matches!(kind, Kind::Cond | Kind::Sem | Kind::Futex)
+            && matches!(object.kind, Kind::Cond | Kind::Sem | Kind::Futex)
+            && !object.is_lock()
             && used.waits.count > 0
             && used.of_created
             && !used.holding
@@ -39,9 +40,10 @@ pub(super) fn tell(objects: &[Object], uses: &mut [Use], paths: &[Arc<Backtrace>
         }
     }
     for used in uses.iter_mut() {
-        let kind = objects[used.object.0].kind;
-        used.waiting = match kind {
-            Kind::Mutex | Kind::Rwlock | Kind::Once => Waiting::Held,
+        let object = &objects[used.object.0];
+        used.waiting = match object.kind {
+            Kind::Once => Waiting::Held,
+            _ if object.is_lock() => Waiting::Held,
             _ if may_be_home(used)
                 && used.waits.count > 1
                 && depth(used).is_some_and(|depth| {

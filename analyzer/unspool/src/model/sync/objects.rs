@@ -72,16 +72,26 @@ pub struct Object {
     pub contention: Vec<Contention>,
     /// The longest hold during which a thread waited.
     pub longest_hold: Option<LongHold>,
+    /// True for a semaphore that threads use as a lock: those that take it also give it back.
+    pub used_as_lock: bool,
+    /// The part of the waits in which the holder or the waiter only waited for a processor,
+    /// nanoseconds.
+    pub(crate) runnable_ns: u64,
     /// True if observations contradict each other, so events are missing.
     pub doubtful: bool,
 }
 
 impl Object {
+    /// True if one thread holds it while others wait: a mutex, a read-write lock, or a semaphore
+    /// that is used as a lock.
+    pub(crate) fn is_lock(&self) -> bool {
+        matches!(self.kind, Kind::Mutex | Kind::Rwlock) || self.used_as_lock
+    }
+
     /// Keeps the hold if it is the longest one during which others waited.
     pub(super) fn held_long(&mut self, hold: LongHold) {
-        let own = |hold: &LongHold| hold.ns.saturating_sub(hold.stood_ns);
-        let longest = self.longest_hold.as_ref().map(own);
-        if longest.is_none_or(|longest| longest < own(&hold)) {
+        let longest = self.longest_hold.as_ref().map(LongHold::own_ns);
+        if longest.is_none_or(|longest| longest < hold.own_ns()) {
             self.longest_hold = Some(hold);
         }
     }
@@ -211,6 +221,8 @@ pub struct LongHold {
     pub ns: u64,
     /// The part of that in which the recorder may have stopped a thread, nanoseconds.
     pub(crate) stood_ns: u64,
+    /// The part of the rest in which the holder waited for a processor, nanoseconds.
+    pub(crate) runnable_ns: u64,
     /// Number of events recorded of the holder during the hold.
     pub(super) events: u64,
     /// The first wait during the hold and its thread, if the hold's beginning was recorded.
@@ -224,6 +236,11 @@ pub struct LongHold {
 }
 
 impl LongHold {
+    /// Its length without the recorder's stalls and the holder's waits for a processor.
+    pub(crate) fn own_ns(&self) -> u64 {
+        self.ns.saturating_sub(self.stood_ns + self.runnable_ns)
+    }
+
     /// Adds a wait for the object that has ended.
     pub(super) fn add_wait(
         &mut self,
@@ -315,6 +332,8 @@ impl Objects {
             queued: 0,
             contention: Vec::new(),
             longest_hold: None,
+            used_as_lock: false,
+            runnable_ns: 0,
             doubtful: false,
         });
         self.by_address.insert(address, index);

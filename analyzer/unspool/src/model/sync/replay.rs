@@ -10,13 +10,14 @@ use super::contention::ContentionSums;
 use super::gaps::Gaps;
 use super::histogram::Histogram;
 use super::holds::{Held, Holds};
-use super::journal::Journal;
+use super::journal::{HoldSpan, Journal};
 use super::meaning::returns_errors;
 use super::misuse::{MistakeKind, Misuse};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
 use super::queues::Queues;
 use super::recorder_stalls::RecorderStalls;
+use super::semaphores::Semaphores;
 use super::slots::Slots;
 use super::stale_wake::StaleWaits;
 use super::tenures::Tenures;
@@ -43,6 +44,8 @@ const WAITED_NS: u64 = 100_000;
 const ONCE_SIZE: u64 = 8;
 /// The error of a robust mutex whose holder died; the lock is taken (POSIX, `pthread_mutex_lock`).
 const EOWNERDEAD: u64 = 130;
+/// The result of a futex wait whose word has another value than the expected one (`-EAGAIN`).
+const EAGAIN: u64 = -11_i64 as u64;
 
 /// The state of the replay, and its results.
 pub(super) struct Replay<'a> {
@@ -74,6 +77,9 @@ pub(super) struct Replay<'a> {
     pub(super) order: Order,
     pub(super) slots: Slots,
     pub(super) journal: Option<Journal>,
+    semaphores: Semaphores,
+    /// Holds of semaphores, to keep if these are locks.
+    semaphore_holds: Vec<(ObjectIndex, HoldSpan)>,
     pub(super) usage: Usage,
     pub(super) misuse: Misuse,
     /// Per thread, the calls in which it seems to have ended, and whether none of their ends was
@@ -122,6 +128,8 @@ impl<'a> Replay<'a> {
             order: Order::default(),
             slots,
             journal: None,
+            semaphores: Semaphores::default(),
+            semaphore_holds: Vec::new(),
             usage: Usage::new(model.threads.len()),
             misuse: Misuse::default(),
             cut_short: model.threads.iter().map(|_| Vec::new()).collect(),
@@ -163,6 +171,14 @@ impl<'a> Replay<'a> {
                     self.wakes.change(gap, self.latest_ns);
                     self.stale_waits.forget();
                     self.tenures.forget();
+                    self.semaphores.forget();
+                }
+                let is_of_semaphores = |id: &FunctionId| {
+                    let primitive = primitives::find(&calls.function(*id).name);
+                    primitive.is_some_and(|primitive| primitive.kind == Kind::Sem)
+                };
+                if functions.iter().any(is_of_semaphores) {
+                    self.semaphores.forget();
                 }
                 self.gaps.change(calls, functions, ends, gap);
             }
@@ -417,8 +433,18 @@ impl<'a> Replay<'a> {
             }
             Operation::Wait | Operation::Arrive | Operation::Once | Operation::Join => {
                 pending.queued = true;
+                if let Some(word) = call.args.first().filter(|_| futex && kind == Kind::Sem) {
+                    self.tenures.wait(object, *word, now, None);
+                }
+                if kind == Kind::Sem {
+                    self.semaphores.waits(object, used, thread, now);
+                }
             }
-            Operation::Post => self.order.rises(thread, object),
+            Operation::Post => {
+                self.order.rises(thread, object);
+                self.semaphores.posts_are_recorded = true;
+                self.posts_semaphore(thread, object, now);
+            }
             // Seen as a bare system call, it only waits here.
             _ if futex => pending.queued = true,
             Operation::Signal | Operation::Broadcast => {
@@ -486,9 +512,13 @@ impl<'a> Replay<'a> {
                 }
             }
             Operation::Wait | Operation::TryWait
-                if pending.primitive.kind == Kind::Sem && succeeded =>
+                if pending.primitive.kind == Kind::Sem
+                    && (succeeded || pending.alone && call.result == Some(EAGAIN)) =>
             {
-                self.order.sits(pending.thread, pending.object);
+                if succeeded {
+                    self.order.sits(pending.thread, pending.object);
+                }
+                self.took_semaphore(&pending, left_ns);
             }
             // After a wake-up or a timeout, the thread holds the mutex again.
             Operation::Wait => {
@@ -528,7 +558,7 @@ impl<'a> Replay<'a> {
         if let Some(place) = pending.place {
             self.queues.leave(pending.object, place);
         }
-        if pending.alone && pending.primitive.kind == Kind::Mutex {
+        if pending.alone && matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem) {
             self.tenures.lose(pending.object);
         }
         Some(*pending)

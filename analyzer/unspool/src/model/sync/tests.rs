@@ -13,6 +13,7 @@ mod findings;
 mod holders;
 mod load;
 mod processors;
+mod sentences;
 mod words;
 
 const A: u64 = 0xa000;

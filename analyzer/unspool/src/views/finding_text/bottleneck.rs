@@ -46,8 +46,9 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
         Item::Processors => "The number of processors limits".to_owned(),
     };
     format!(
-        "{what} the run: with half the processor time here, the run would be {saved} shorter. {} of the \
-         critical path belong to it. {used} This estimate comes from a replay of the recording.",
+        "{what} the run. If this part needed half as much processor time, the run would be {saved} \
+         shorter. It takes {} of the critical path, the chain of work that decides how long the run \
+         takes. {used} This estimate comes from a replay of the recording.",
         length(limit.path_ns)
     )
 }

@@ -57,7 +57,7 @@ fn circle(model: &Model, hang: &Hang) -> String {
         } else {
             ", and none of them can go on"
         },
-        clauses(hang, |wait| {
+        clauses(hang, hang.waits.len(), |wait| {
             let name = model.thread_name(wait.thread);
             let holds = match &wait.holds[..] {
                 [] => String::new(),
@@ -84,12 +84,14 @@ fn waits(model: &Model, wait: &HangWait) -> String {
     )
 }
 
-fn clauses(hang: &Hang, clause: impl Fn(&HangWait) -> String) -> String {
+/// A clause for each wait, up to [`MAX_NAMED`]. The rest of `all` threads is counted.
+fn clauses(hang: &Hang, all: usize, clause: impl Fn(&HangWait) -> String) -> String {
     let named = hang.waits.iter().take(MAX_NAMED);
-    let text = named.map(clause).collect::<Vec<String>>().join("; ");
-    match hang.waits.len().saturating_sub(MAX_NAMED) {
+    let named: Vec<String> = named.map(clause).collect();
+    let text = named.join("; ");
+    match all.saturating_sub(named.len()) {
         0 => text,
-        more => format!("{text}; and so on, {more} more"),
+        more => format!("{text}; and {more} more"),
     }
 }
 
@@ -138,7 +140,7 @@ fn all_wait(
         (all, _) => format!("{all} threads wait, and no other can wake any of them"),
     };
     let locks = finding.kind == FindingKind::Deadlock;
-    let each = clauses(hang, |wait| {
+    let each = clauses(hang, waiting, |wait| {
         let readers = match wait.awaited.readers {
             Some(count) if locks => format!(" (held by {count} for reading)"),
             _ => String::new(),
@@ -173,7 +175,7 @@ fn all_wait(
 }
 
 fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
-    let each = clauses(hang, |wait| {
+    let each = clauses(hang, hang.waits.len(), |wait| {
         format!("{} {}", model.thread_name(wait.thread), waits(model, wait))
     });
     let why = match finding.kind {
@@ -190,7 +192,7 @@ fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
 }
 
 fn upgraders(model: &Model, hang: &Hang, readers: u32, others: usize) -> String {
-    let each = clauses(hang, |wait| {
+    let each = clauses(hang, hang.waits.len(), |wait| {
         format!("{} {}", model.thread_name(wait.thread), waits(model, wait))
     });
     let others = match others {

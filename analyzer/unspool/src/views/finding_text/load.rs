@@ -1,8 +1,8 @@
 //! Objects that cost time: contention, convoys, long holds.
 
 use super::{at, at_path, object, thread, times};
-use crate::model::sync::{ObjectIndex, length, place};
-use crate::model::{KernelWait, Model, TimeDoubt};
+use crate::model::sync::{Object, ObjectIndex, length, place};
+use crate::model::{KernelWait, Model, ThreadIndex, TimeDoubt};
 
 pub(super) fn long_hold(
     model: &Model,
@@ -44,9 +44,17 @@ pub(super) fn long_hold(
         (None, Some(path)) => format!("for {ns} or longer, released{}", at_path(model, path)),
         (None, None) => format!("for {ns}"),
     };
+    let runnable = match matters(hold.runnable_ns, hold.ns) {
+        true => format!(
+            ", of which it waited {} for a processor",
+            length(hold.runnable_ns)
+        ),
+        false => String::new(),
+    };
     format!(
-        "{} held {name} {held}.{doing}{waits}{}{}",
+        "{} held {name} {held}{runnable}.{doing}{waits}{}{}{}",
         thread(model, hold.thread),
+        as_lock(model, index),
         of_which(hold.ns, hold.stood_ns),
         doubted(doubt),
     )
@@ -58,7 +66,7 @@ pub(super) fn convoy(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>
     let held = match object.holds.count {
         0 => String::new(),
         _ => format!(
-            "held for {} on average, and ",
+            "A hold lasts {} on average. ",
             length(object.holds.mean_ns())
         ),
     };
@@ -69,13 +77,37 @@ pub(super) fn convoy(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>
         _ => format!("{behind} of {all} times it was taken, other threads already waited"),
     };
     format!(
-        "Threads queue up at {name}, up to {} at a time: {queued}. It is {held}waited for {} on \
-         average; all waits of all threads add up to {}.{}{}",
+        "Threads queue up at {name}, up to {} at a time: {queued}. {held}A wait lasts {} on \
+         average; all waits of all threads add up to {}.{}{}{}{}",
         object.longest_queue,
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
+        processor(object),
+        as_lock(model, index),
         of_which(object.waits.total_ns, object.stood_ns),
         doubted(doubt),
+    )
+}
+
+pub(super) fn parking(
+    model: &Model,
+    owner: ThreadIndex,
+    helpers: &[(ObjectIndex, ThreadIndex)],
+    waited_ns: u64,
+) -> String {
+    let owner = thread(model, owner);
+    let example = helpers.first().map_or(String::new(), |(lock, helper)| {
+        let pair = model.sync.object(*lock).contention.first();
+        let place = pair.map_or(String::new(), |pair| at(model, pair.waiter));
+        let (helper, lock) = (thread(model, *helper), object(model, *lock));
+        format!(" For example, {helper} waits for {lock}{place}.")
+    });
+    format!(
+        "{owner} holds one mutex for each of {} helper threads, and each helper waits until its mutex is \
+         released.{example} No other thread waits for these mutexes. So {owner} most likely lets the \
+         helpers sleep this way, and their waits ({} in total) cost no time.",
+        helpers.len(),
+        length(waited_ns)
     )
 }
 
@@ -118,6 +150,8 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, doubt: Option<TimeDo
         };
         text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
     }
+    text.push_str(&processor(object));
+    text.push_str(as_lock(model, index));
     text.push_str(&of_which(object.waits.total_ns, object.stood_ns));
     text.push_str(doubted(doubt));
     text
@@ -142,6 +176,32 @@ fn in_kernel(model: &Model, wait: &KernelWait) -> String {
     }
 }
 
+/// True if a part of a time is large enough to be mentioned.
+fn matters(part_ns: u64, ns: u64) -> bool {
+    part_ns > ns / 10
+}
+
+/// Says how much of the waits was a lack of processors.
+fn processor(object: &Object) -> String {
+    match matters(object.runnable_ns, object.waits.total_ns) {
+        true => format!(
+            " For {} of that, the holder or the waiting thread waited for a processor.",
+            length(object.runnable_ns)
+        ),
+        false => String::new(),
+    }
+}
+
+/// Says why a semaphore counts as a lock.
+fn as_lock(model: &Model, index: ObjectIndex) -> &'static str {
+    match model.sync.object(index).used_as_lock {
+        true => {
+            " The threads that wait for this semaphore also post it, so Unspool treats it as a lock."
+        }
+        false => "",
+    }
+}
+
 fn doubted(doubt: Option<TimeDoubt>) -> &'static str {
     match doubt {
         Some(TimeDoubt::WaitedForRecorder) => {
@@ -157,7 +217,7 @@ fn doubted(doubt: Option<TimeDoubt>) -> &'static str {
 
 /// Says how much of a time the recorder may have caused, if that matters.
 fn of_which(ns: u64, stood_ns: u64) -> String {
-    match stood_ns > ns / 10 {
+    match matters(stood_ns, ns) {
         true => format!(
             " The recorder itself may have delayed threads for up to {} of that.",
             length(stood_ns)

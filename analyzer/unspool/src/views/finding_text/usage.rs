@@ -9,10 +9,10 @@ pub(super) fn lock_order(model: &Model, steps: &[OrderStep], risk: OrderRisk) ->
         .iter()
         .map(|step| {
             format!(
-                "{} takes {}{} while it holds {} ({})",
+                "{}{} takes {} while it holds {} ({})",
+                within(model, step.taken),
                 thread(model, step.thread),
                 object(model, step.takes),
-                at(model, step.taken),
                 object(model, step.holds),
                 times(step.count)
             )
@@ -45,6 +45,16 @@ pub(super) fn lock_order(model: &Model, steps: &[OrderStep], risk: OrderRisk) ->
     format!("{orders}: {}. {verdict}", clauses.join("; "))
 }
 
+/// The place of a call, to begin a clause with: `in push (queue.c:31), `.
+///
+/// Objects without a name are named by a place, so the call's place stands apart from them.
+fn within(model: &Model, used: UseIndex) -> String {
+    match at(model, used) {
+        place if place.is_empty() => place,
+        place => format!("{}, ", place.trim_start()),
+    }
+}
+
 pub(super) fn misuse(
     model: &Model,
     kind: FindingKind,
@@ -58,10 +68,10 @@ pub(super) fn misuse(
         _ => "unlocks",
     };
     let begin = format!(
-        "{} {verb} {}{}",
+        "{}{} {verb} {}",
+        within(model, used).replacen("in ", "In ", 1),
         thread(model, who),
         object(model, index),
-        at(model, used)
     );
     let often = times(count);
     match holder {

@@ -66,6 +66,9 @@ fn object(
     if group.is_idle() {
         line.push(Ink::Faint, "  idle by design");
     }
+    if group.used_as_lock {
+        line.push(Ink::Faint, "  used as a lock");
+    }
     page.line(&line)?;
     let lead = Line::new().with(Ink::Plain, "  ");
     let mut facts = Vec::new();

@@ -297,6 +297,7 @@ struct Marks<'a> {
     /// True if a wait has no letter.
     others: bool,
     idle: bool,
+    partly: bool,
     runnable: bool,
     away: bool,
     unknown: bool,
@@ -310,11 +311,13 @@ impl Marks<'_> {
             letters: Vec::new(),
             others: false,
             idle: false,
+            partly: false,
             runnable: false,
             away: false,
             unknown: false,
         };
         for cell in timeline.threads.iter().flatten() {
+            marks.partly |= *cell == Cell::Partly;
             marks.runnable |= *cell == Cell::Runnable;
             marks.away |= *cell == Cell::Away;
             marks.unknown |= *cell == Cell::Unknown;
@@ -354,6 +357,7 @@ impl Marks<'_> {
         let Cell::Waits(used) = cell else {
             return match cell {
                 Cell::Absent => (Ink::Plain, ' '),
+                Cell::Partly => (Ink::Function, '▓'),
                 Cell::Runnable => (Ink::Alarm, '▒'),
                 Cell::Away => (Ink::Faint, '╌'),
                 Cell::Unknown => (Ink::Faint, '?'),
@@ -376,13 +380,17 @@ impl Marks<'_> {
 
     fn legend(&self, page: &mut Page<'_>, model: &Model) -> io::Result<()> {
         let scheduled = model.schedule.is_known();
-        let mut parts = vec![match (model.sync.recorded, self.runnable || self.away) {
+        let measured = self.partly || self.runnable || self.away;
+        let mut parts = vec![match (model.sync.recorded, measured) {
             _ if scheduled => "█ ran".to_owned(),
             (true, false) => "█ ran".to_owned(),
             // Samples show only roughly when a thread ran.
             (true, true) => "█ ran, as far as is known".to_owned(),
             (false, _) => "█ lived".to_owned(),
         }];
+        if self.partly {
+            parts.push("▓ ran less than half of the time".to_owned());
+        }
         if self.unknown {
             parts.push("? unknown (waits were not recorded then)".to_owned());
         }
@@ -438,10 +446,16 @@ fn heights(line: &mut Line, marks: &Marks<'_>, threads: &[&[Cell]], most: usize)
         let here = threads
             .iter()
             .filter_map(|cells| cells.get(column).copied());
-        let running = here.clone().filter(|cell| *cell == Cell::Alive).count();
+        // In halves.
+        let ran = here.clone().map(|cell| match cell {
+            Cell::Alive => 2,
+            Cell::Partly => 1,
+            _ => 0,
+        });
+        let running: usize = ran.sum();
         if running > 0 {
             // Threads that lived one after the other may share a column.
-            let height = (running.min(most) * 8).div_ceil(most.max(1));
+            let height = (running.min(2 * most) * 4).div_ceil(most.max(1));
             signs.push((Ink::Function, HEIGHTS[height.min(8)]));
             continue;
         }

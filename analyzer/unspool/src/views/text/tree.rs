@@ -76,7 +76,10 @@ fn summary(model: &Model, forest: &Forest) -> String {
     if others > 0 {
         text.push_str(&format!(", {others} more were seen"));
     }
-    text.push_str(&format!(" in {}", wording::duration(recording.duration_ns)));
+    // An inspection, or a recording without events, has no length.
+    if recording.duration_ns > 0 {
+        text.push_str(&format!(" in {}", wording::duration(recording.duration_ns)));
+    }
     match recording.program_end {
         Some(ProgramEnd::Exited(code)) => text.push_str(&format!("; exit code {code}")),
         Some(ProgramEnd::Signal(signal)) => {
@@ -292,4 +295,22 @@ fn limit(lead: &str, page: usize) -> String {
         return lead.to_owned();
     }
     format!("⋯ {}", super::line::tail(lead, most - 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::Stage;
+
+    #[test]
+    fn a_recording_without_length_has_no_duration() {
+        let mut stage = Stage::new();
+        let model = stage.model();
+        let text = summary(&model, &Forest::of(&model));
+        assert!(text.ends_with("no thread was created."), "{text}");
+        stage.end(7);
+        let model = stage.model();
+        let text = summary(&model, &Forest::of(&model));
+        assert!(text.contains("no thread was created in 7.00 ms;"), "{text}");
+    }
 }

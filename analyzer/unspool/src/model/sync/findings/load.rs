@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::Basis;
+use super::parked::{self, Parked};
 use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait, TimeDoubt};
 use crate::model::sync::objects::{Object, ObjectIndex};
-use crate::primitives::Kind;
 
 /// Total waiting time below which an object is not reported.
 const MIN_CONTENTION_NS: u64 = 30_000_000;
@@ -20,15 +20,20 @@ const MIN_QUEUED: u64 = 20;
 
 pub(super) fn find(basis: &Basis<'_>, findings: &mut Vec<Finding>) {
     let mut indices: Vec<ObjectIndex> = (0..basis.objects.len()).map(ObjectIndex).collect();
-    indices.retain(|index| {
-        let kind = basis.objects[index.0].kind;
-        matches!(kind, Kind::Mutex | Kind::Rwlock)
-    });
+    indices.retain(|index| basis.objects[index.0].is_lock());
+    let much = (basis.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
+    for group in parked::find(basis) {
+        let is_in = |index: &ObjectIndex| group.helpers.iter().any(|(lock, _)| lock == index);
+        indices.retain(|index| !is_in(index));
+        if group.waited_ns >= much {
+            findings.push(parking(basis, &group));
+        }
+    }
     indices.sort_by_key(|index| std::cmp::Reverse(basis.objects[index.0].waits.total_ns));
     for &index in &indices {
         let object = &basis.objects[index.0];
-        let much = (basis.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
-        let own = object.waits.total_ns.saturating_sub(object.stood_ns);
+        let lost = object.stood_ns + object.runnable_ns;
+        let own = object.waits.total_ns.saturating_sub(lost);
         if own >= much && !is_by_recording(basis, object) {
             findings.push(match is_convoy(object) {
                 true => convoy(basis, index),
@@ -54,9 +59,9 @@ pub(super) fn find(basis: &Basis<'_>, findings: &mut Vec<Finding>) {
 fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
     let object = &basis.objects[index.0];
     let hold = object.longest_hold.as_ref()?;
-    let by_recording = hold.events.saturating_mul(basis.event_ns) + hold.stood_ns;
+    let by_recording = hold.events.saturating_mul(basis.event_ns);
     // The hold's end may be among the missing events if their times are unknown.
-    if hold.ns.saturating_sub(by_recording) < MIN_LONG_HOLD_NS
+    if hold.own_ns().saturating_sub(by_recording) < MIN_LONG_HOLD_NS
         || !basis.model.recording.is_certain_between_gaps()
     {
         return None;
@@ -90,7 +95,8 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
         proved: basis.lossless()
             && !object.doubtful
             && doubt.is_none()
-            && is_own(hold.ns, hold.stood_ns),
+            && !object.used_as_lock
+            && is_own(hold.ns, hold.stood_ns + hold.runnable_ns),
         threads: vec![hold.thread, waiting],
         circle: false,
         objects: vec![basis.named(index)],
@@ -114,9 +120,9 @@ fn doubt(basis: &Basis<'_>) -> Option<TimeDoubt> {
     }
 }
 
-/// True if the recorder's delays cannot explain more than half of the time.
-fn is_own(ns: u64, stood_ns: u64) -> bool {
-    stood_ns <= ns / 2
+/// True if the recorder's delays and waits for a processor explain at most half of the time.
+fn is_own(ns: u64, lost_ns: u64) -> bool {
+    lost_ns <= ns / 2
 }
 
 /// True if recording causes at least half of the time for which the object is held. Without
@@ -132,6 +138,29 @@ fn is_convoy(object: &Object) -> bool {
     object.queued >= MIN_QUEUED
         && object.queued * 2 >= object.taken.max(object.waits.count)
         && object.waits.mean_ns() > 2 * object.holds.mean_ns()
+}
+
+/// One finding for all helpers that a thread parks. The intention of the program is inferred.
+fn parking(basis: &Basis<'_>, group: &Parked) -> Finding {
+    let helpers = &group.helpers;
+    let mut threads = vec![group.owner];
+    threads.extend(helpers.iter().map(|(_, helper)| *helper));
+    let evidence = helpers
+        .first()
+        .map(|(lock, _)| contention(basis, *lock).evidence);
+    Finding {
+        kind: FindingKind::Contention,
+        proved: false,
+        threads,
+        circle: false,
+        objects: helpers.iter().map(|(lock, _)| basis.named(*lock)).collect(),
+        facts: Facts::Parking {
+            owner: group.owner,
+            helpers: helpers.clone(),
+            waited_ns: group.waited_ns,
+        },
+        evidence: evidence.unwrap_or_default(),
+    }
 }
 
 fn convoy(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
@@ -170,7 +199,8 @@ fn contention(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
         proved: basis.clock_is_sound
             && !basis.model.recording.is_sample()
             && doubt.is_none()
-            && is_own(object.waits.total_ns, object.stood_ns),
+            && !object.used_as_lock
+            && is_own(object.waits.total_ns, object.stood_ns + object.runnable_ns),
         threads,
         circle: false,
         objects: vec![basis.named(index)],

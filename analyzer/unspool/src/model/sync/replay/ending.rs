@@ -40,6 +40,7 @@ impl Replay<'_> {
                 }
             }
         }
+        self.settle_semaphores();
         self.slots.finish();
         self.contention.assign_to(&mut self.objects);
     }

@@ -2,14 +2,99 @@
 
 use super::Replay;
 use crate::model::ThreadIndex;
-use crate::model::sync::holds::Held;
+use crate::model::schedule::Schedule;
+use crate::model::sync::holds::{Held, Lost};
 use crate::model::sync::journal::HoldSpan;
 use crate::model::sync::misuse::{Mistake, MistakeKind};
-use crate::model::sync::objects::{ObjectIndex, UseIndex};
+use crate::model::sync::objects::{LongHold, ObjectIndex, UseIndex};
+use crate::model::sync::recorder_stalls::RecorderStalls;
+use crate::model::sync::semaphores::Possession;
 use crate::model::sync::under_way::Pending;
 use crate::primitives::{Kind, Operation};
 
+/// The part of a thread's time that the recorder or other threads on its processor took.
+pub(super) fn lost(
+    stalls: &RecorderStalls,
+    schedule: &Schedule,
+    thread: ThreadIndex,
+    from_ns: u64,
+    to_ns: u64,
+) -> Lost {
+    let waits = schedule.runnable_within(thread, from_ns, to_ns);
+    Lost {
+        stood_ns: stalls.within(from_ns, to_ns),
+        runnable_ns: waits
+            .map(|(from, to)| to - from - stalls.within(from, to))
+            .sum(),
+    }
+}
+
 impl Replay<'_> {
+    /// Notes that a thread has taken a semaphore, which may be a lock.
+    pub(super) fn took_semaphore(&mut self, pending: &Pending, now: u64) {
+        let (thread, object) = (pending.thread, pending.object);
+        if !pending.alone {
+            self.objects.objects[object.0].taken += 1;
+        }
+        let events = self.events_of(thread);
+        let possession = Possession::new(thread, pending.used, now, events);
+        self.semaphores.took(object, possession, pending.alone);
+    }
+
+    /// Notes that a thread posts a semaphore, which ends its hold if the semaphore is a lock.
+    pub(super) fn posts_semaphore(&mut self, thread: ThreadIndex, object: ObjectIndex, now: u64) {
+        let Some(held) = self.semaphores.posts(object, thread) else {
+            return;
+        };
+        let ns = now.saturating_sub(held.since_ns);
+        let events = self.events_of(thread).saturating_sub(held.events);
+        self.objects.uses[held.taken.0].holds.add(ns);
+        let owned = &mut self.objects.objects[object.0];
+        owned.holds.add(ns);
+        owned.hold_events += events;
+        let schedule = &self.model.schedule;
+        if held.waiter.is_some() {
+            let lost = lost(&self.stalls, schedule, thread, held.since_ns, now);
+            owned.held_long(LongHold {
+                thread,
+                taken: Some(held.taken),
+                given_up: None,
+                from_ns: held.since_ns,
+                ns,
+                stood_ns: lost.stood_ns,
+                runnable_ns: lost.runnable_ns,
+                events,
+                first: held.waiter,
+                waiting: Vec::new(),
+                waited_ns: 0,
+                longest_wait: None,
+            });
+        }
+        self.semaphore_holds.push((
+            object,
+            HoldSpan {
+                thread,
+                taken: held.taken,
+                from_ns: held.since_ns,
+                to_ns: now,
+            },
+        ));
+    }
+
+    /// Decides which semaphores are locks, and keeps the holds of these.
+    pub(super) fn settle_semaphores(&mut self) {
+        self.semaphores.assign_to(&mut self.objects);
+        let spans = std::mem::take(&mut self.semaphore_holds);
+        let objects = &self.objects.objects;
+        let locks = spans
+            .into_iter()
+            .filter(|(object, _)| objects[object.0].used_as_lock);
+        if let Some(journal) = &mut self.journal {
+            journal.holds.extend(locks.map(|(_, span)| span));
+            journal.holds.sort_by_key(|span| span.to_ns);
+        }
+    }
+
     pub(super) fn acquired(&mut self, pending: &Pending, now: u64) {
         let object = pending.object;
         if pending.holder.is_none() && !pending.slept {
@@ -88,10 +173,11 @@ impl Replay<'_> {
     ) -> Option<Held> {
         let events = self.events_of(thread);
         let (objects, gaps) = (&mut self.objects, &self.gaps);
-        let stood = |since| self.stalls.within(since, now);
+        let (stalls, schedule) = (&self.stalls, &self.model.schedule);
+        let lost = |since| lost(stalls, schedule, thread, since, now);
         let held = self
             .holds
-            .release(objects, thread, object, now, events, gaps, &stood)?;
+            .release(objects, thread, object, now, events, gaps, &lost)?;
         self.misuse.gave_up(thread, object);
         if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
             self.order.discard(thread, object);

@@ -1,6 +1,7 @@
 //! Counts waits that have ended, and attributes each to the thread that held the object or ended
 //! it.
 
+use super::holding::lost;
 use super::{Replay, WAITED_NS};
 use crate::model::Creation;
 use crate::model::sync::contention::ContendedWait;
@@ -72,6 +73,15 @@ impl Replay<'_> {
             }
             return;
         };
+        // After its wake-up, the waiter may wait for a processor. Up to then, the holder may.
+        let (waiter, from_ns) = (pending.thread, pending.entered_ns);
+        let schedule = &self.model.schedule;
+        let woken = schedule.runnable_within(waiter, from_ns, to_ns).last();
+        let woken_ns = woken.map_or(to_ns, |(from, _)| from);
+        let lost = [(waiter, to_ns), (holder, woken_ns)]
+            .map(|(thread, to)| lost(&self.stalls, schedule, thread, from_ns, to).runnable_ns);
+        let runnable_ns = lost.iter().sum::<u64>().min(ns);
+        self.objects.objects[pending.object.0].runnable_ns += runnable_ns;
         let ended = ender.filter(|_| taken.is_none());
         self.contention.add(&ContendedWait {
             waiter: pending.used,

@@ -1,6 +1,7 @@
 //! Finds the thread that ends each wait, from the system calls that wake and that return.
 
 use super::Replay;
+use super::holding::lost;
 use crate::model::calls::{Call, futex};
 use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::objects::LongHold;
@@ -29,6 +30,12 @@ impl Replay<'_> {
             path: Some(call.path),
         });
         self.wakes.wake(*word, by, call.entered_ns, count);
+        // Recorded calls of sem_post() are counted themselves. Semaphores begin with their word.
+        if !self.semaphores.posts_are_recorded
+            && let Some(semaphore) = self.objects.known(Kind::Sem, *word)
+        {
+            self.posts_semaphore(call.thread, semaphore, call.entered_ns);
+        }
         self.gives_up_contended(*word, call);
         for late in self.stale_waits.wake(*word, by) {
             if let Some(wait) = late.wait {
@@ -52,14 +59,16 @@ impl Replay<'_> {
         let Some((object, tenure)) = self.tenures.wake(word, thread, call.path, now) else {
             return;
         };
-        let stood_ns = self.stalls.within(tenure.from_ns, tenure.to_ns);
+        let (from_ns, to_ns) = (tenure.from_ns, tenure.to_ns);
+        let lost = lost(&self.stalls, &self.model.schedule, thread, from_ns, to_ns);
         self.objects.objects[object.0].held_long(LongHold {
             thread,
             taken: None,
             given_up: Some(tenure.given_up),
             from_ns: tenure.from_ns,
             ns: tenure.to_ns.saturating_sub(tenure.from_ns),
-            stood_ns,
+            stood_ns: lost.stood_ns,
+            runnable_ns: lost.runnable_ns,
             events: 0,
             first: None,
             waiting: Vec::new(),
@@ -70,11 +79,13 @@ impl Replay<'_> {
 
     /// The tenure that took most of a wait at a contended lock.
     pub(super) fn tenure(&mut self, pending: &Pending, to_ns: u64) -> Option<Tenure> {
-        if !pending.alone || pending.primitive.kind != Kind::Mutex {
+        if !pending.alone || !matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem) {
             return None;
         }
         let span = (pending.entered_ns, to_ns);
-        self.tenures.leave(pending.object, pending.thread, span)
+        let tenure = self.tenures.leave(pending.object, pending.thread, span);
+        // A thread that posts a semaphore need not have had it.
+        tenure.filter(|_| pending.primitive.kind == Kind::Mutex)
     }
 
     /// A waiting system call is over: the thread that ended it also ended the enclosing wait.

@@ -1,6 +1,6 @@
 //! Tests of long holds, contention and convoys, and of the recorder's own delays in them.
 
-use unspool_capture::{Header, Stood};
+use unspool_capture::{Header, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, Stood};
 
 use super::*;
 
@@ -136,4 +136,165 @@ fn recorder_delays_are_not_the_programs() {
     assert_eq!(kinds(&model), both(false));
     let text = text(&model, &model.findings[0]);
     assert!(text.contains("On such a busy machine"), "{text}");
+}
+
+/// Two threads take a semaphore in turn. The thread that took it posts it, or the main thread does.
+fn semaphore(taker_posts: bool) -> Model {
+    let mut acting = two_threads();
+    acting.enter(ONE, 1900, "sem_wait", &[A]);
+    acting.leave(ONE, 1910, "sem_wait", 0);
+    let mut us = 2000;
+    for _ in 0..10 {
+        for (holder, next) in [(ONE, TWO), (TWO, ONE)] {
+            acting.enter(next, us + 100, "sem_wait", &[A]);
+            let poster = if taker_posts { holder } else { PID };
+            acting.enter(poster, us + 30_000, "sem_post", &[A]);
+            acting.leave(poster, us + 30_010, "sem_post", 0);
+            acting.leave(next, us + 30_020, "sem_wait", 0);
+            us += 30_100;
+        }
+    }
+    acting.stage.end(620);
+    acting.stage.model()
+}
+
+#[test]
+fn a_semaphore_that_its_takers_post_is_a_lock() {
+    let model = semaphore(true);
+    let lock = object(&model.sync, A);
+    assert!(lock.used_as_lock);
+    assert_eq!(
+        (lock.taken, lock.holds.count, lock.waits.count),
+        (21, 20, 20)
+    );
+    assert_eq!(kinds(&model), [("long-hold", false), ("contention", false)]);
+    let found = text(&model, &model.findings[0]);
+    assert!(found.contains("held semaphore lock_a for 30."), "{found}");
+    assert!(found.contains("treats it as a lock"), "{found}");
+    let waiting = model.sync.uses.iter().filter(|used| used.waits.count > 0);
+    assert!(waiting.clone().count() > 0);
+    for used in waiting {
+        assert_eq!(used.waiting, Waiting::Held);
+    }
+}
+
+#[test]
+fn a_semaphore_that_others_post_is_no_lock() {
+    let model = semaphore(false);
+    let semaphore = object(&model.sync, A);
+    assert!(!semaphore.used_as_lock);
+    assert_eq!((semaphore.taken, semaphore.holds.count), (0, 0));
+    assert_eq!(semaphore.longest_hold, None);
+    assert_eq!(kinds(&model), []);
+}
+
+/// One thread holds a lock for 50 ms, and another waits for it. The holder is preempted for a part
+/// of the hold, in milliseconds.
+fn preempted_for(ms: u64) -> Model {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .enter(TWO, 2100, "pthread_mutex_lock", &[A])
+        .unlock(ONE, 52_000, A)
+        .leave(TWO, 52_010, "pthread_mutex_lock", 0)
+        .unlock(TWO, 52_020, A);
+    let begins = Schedule {
+        time_ns: 1_000_000,
+        edge: ScheduleEdge::BeginsWithWakers.into(),
+        ..Schedule::default()
+    };
+    let mut part = Schedule {
+        time_ns: 1_000_000,
+        ..Schedule::default()
+    };
+    let mut last_ns = 1_000_000;
+    let entries = [
+        (1_500, ScheduleKind::Runs, ONE),
+        (1_600, ScheduleKind::Runs, TWO),
+        (2_200, ScheduleKind::Blocks, TWO),
+        (3_000, ScheduleKind::Preempted, ONE),
+        (3_000 + ms * 1000, ScheduleKind::Runs, ONE),
+        (90_000, ScheduleKind::Blocks, ONE),
+    ];
+    for (us, kind, tid) in entries {
+        let entry = ScheduleEntry {
+            time_ns: us * 1000,
+            kind,
+            tid,
+            cpu: 0,
+            detail: 0,
+        };
+        last_ns = part.push(last_ns, entry);
+    }
+    acting.stage.add(begins);
+    acting.stage.add(part);
+    acting.stage.end(100);
+    acting.stage.model()
+}
+
+#[test]
+fn a_holder_that_waits_for_a_processor_is_not_blamed_for_it() {
+    let both = |proved| vec![("long-hold", proved), ("contention", proved)];
+    assert_eq!(kinds(&preempted_for(1)), both(true));
+    let model = preempted_for(15);
+    assert_eq!(kinds(&model), both(true));
+    let found = text(&model, &model.findings[0]);
+    let part = ", of which it waited 15.0 ms for a processor.";
+    assert!(found.contains(part), "{found}");
+    let found = text(&model, &model.findings[1]);
+    assert!(found.contains("For 15.0 ms of that, the holder"), "{found}");
+    // Without the wait for a processor, 25 ms are not enough for contention.
+    let model = preempted_for(26);
+    assert_eq!(kinds(&model), [("long-hold", false)]);
+    assert_eq!(kinds(&preempted_for(35)), []);
+}
+
+/// The main thread holds one mutex for each of two threads. These take their mutex and release it
+/// at once, or hold it for `hold_us`.
+fn parked(hold_us: u64) -> Model {
+    let mut acting = Acting::new();
+    acting.stage.data.insert(A, "sleeping");
+    let main = ["orders!main@orders.c:9"];
+    for tid in [ONE, TWO] {
+        let created = ["orders!one@orders.c:20"];
+        acting.stage.spawn(PID, tid, 0, created[0], &main);
+        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
+    }
+    acting.on(PID, &main);
+    let mut us = 2000;
+    for _ in 0..4 {
+        for (tid, lock) in [(ONE, A), (TWO, B)] {
+            acting.lock(PID, us, lock);
+            acting.enter(tid, us + 10, "pthread_mutex_lock", &[lock]);
+            us += 20;
+        }
+        us += 40_000;
+        for (tid, lock) in [(ONE, A), (TWO, B)] {
+            acting.unlock(PID, us, lock);
+            acting.leave(tid, us + 10, "pthread_mutex_lock", 0);
+            acting.unlock(tid, us + 10 + hold_us, lock);
+            us += 20 + hold_us;
+        }
+    }
+    acting.stage.end(us / 1000 + 1);
+    acting.stage.model()
+}
+
+#[test]
+fn parked_helpers_give_one_finding() {
+    let model = parked(5);
+    assert_eq!(kinds(&model), [("contention", false)]);
+    let [finding] = &model.findings[..] else {
+        panic!("{:?}", model.findings)
+    };
+    assert_eq!((finding.threads.len(), finding.objects.len()), (3, 2));
+    let found = text(&model, finding);
+    assert!(
+        found.contains("one mutex for each of 2 helper threads"),
+        "{found}"
+    );
+    // Threads that use what the mutex protects are no helpers.
+    let found = kinds(&parked(9000));
+    assert!(found.contains(&("long-hold", true)), "{found:?}");
+    assert!(found.contains(&("contention", true)), "{found:?}");
 }

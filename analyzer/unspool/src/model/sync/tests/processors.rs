@@ -3,6 +3,7 @@
 use unspool_capture::{CpuTime, CpuTimes};
 
 use super::*;
+use crate::model::{Cell, Timeline, Window};
 
 /// The kernel's counters at `ms`: per thread, milliseconds on a processor and runnable.
 fn account(acting: &mut Acting, ms: u64, times: &[(u64, u64, u64)]) {
@@ -85,4 +86,37 @@ fn turns_of_others_and_at_wrong_times() {
             "{thread:?}"
         );
     }
+}
+
+/// The cell of a thread that lives for 20 ms, by its processor time. It waits for a semaphore for
+/// the last `waits` milliseconds.
+fn cell(on_cpu: u64, runnable: u64, waits: u64) -> Cell {
+    let mut acting = two_threads();
+    account(&mut acting, 0, &[]);
+    if waits > 0 {
+        acting.enter(ONE, 21_000 - waits * 1000, "sem_wait", &[A]);
+        acting.leave(ONE, 20_999, "sem_wait", 0);
+    }
+    account(&mut acting, 21, &[(ONE, on_cpu, runnable)]);
+    acting.stage.end(21);
+    let model = acting.stage.model();
+    let window = Window {
+        from_ns: 1_000_000,
+        to_ns: 21_000_000,
+        columns: 1,
+    };
+    let thread = model.threads.iter().position(|t| t.tid == Some(ONE));
+    Timeline::of(&model, window).threads[thread.unwrap()][0]
+}
+
+#[test]
+fn a_column_shows_what_took_most_of_it() {
+    assert_eq!(cell(18, 1, 0), Cell::Alive);
+    assert_eq!(cell(11, 9, 0), Cell::Alive);
+    assert_eq!(cell(7, 6, 0), Cell::Partly);
+    assert_eq!(cell(7, 12, 0), Cell::Runnable);
+    assert_eq!(cell(3, 9, 0), Cell::Runnable);
+    assert_eq!(cell(2, 3, 0), Cell::Away);
+    assert!(matches!(cell(6, 2, 9), Cell::Waits(_)));
+    assert_eq!(cell(9, 2, 6), Cell::Partly);
 }

@@ -1,0 +1,88 @@
+//! Finds helper threads that another thread parks with one mutex each.
+//!
+//! The owner holds a helper's mutex as long as the helper has nothing to do. The helper takes the
+//! mutex and releases it at once. Example: the I/O threads of Redis. Such waits are meant, so one
+//! finding for all helpers says what was seen.
+
+use std::collections::BTreeMap;
+
+use super::Basis;
+use crate::model::ThreadIndex;
+use crate::model::calls::PathId;
+use crate::model::sync::objects::{Object, ObjectIndex};
+use crate::primitives::Kind;
+
+/// Minimum number of helpers. One helper may be a thread that just waits for a lock.
+const MIN_HELPERS: usize = 2;
+/// A helper's holds are shorter than the fraction `1 / HOLD_DIVISOR` of its waits.
+const HOLD_DIVISOR: u64 = 20;
+/// Minimum length of the longest hold by the owner.
+const MIN_PARKED_NS: u64 = 20_000_000;
+
+/// Threads that one thread parks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Parked {
+    /// The thread that holds the mutexes.
+    pub(super) owner: ThreadIndex,
+    /// The mutexes, each with the helper that waits for it.
+    pub(super) helpers: Vec<(ObjectIndex, ThreadIndex)>,
+    /// Total length of the helpers' waits, nanoseconds.
+    pub(super) waited_ns: u64,
+}
+
+/// All groups of parked threads.
+pub(super) fn find(basis: &Basis<'_>) -> Vec<Parked> {
+    let mut groups: BTreeMap<(ThreadIndex, PathId), Parked> = BTreeMap::new();
+    for (index, object) in basis.objects.iter().enumerate() {
+        let Some((owner, helper, place)) = parks(basis, object) else {
+            continue;
+        };
+        let group = groups.entry((owner, place)).or_insert(Parked {
+            owner,
+            helpers: Vec::new(),
+            waited_ns: 0,
+        });
+        group.helpers.push((ObjectIndex(index), helper));
+        group.waited_ns += object.waits.total_ns;
+    }
+    let mut groups: Vec<Parked> = groups.into_values().collect();
+    groups.retain(|group| {
+        let mut threads: Vec<_> = group.helpers.iter().map(|(_, helper)| *helper).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        threads.len() == group.helpers.len() && threads.len() >= MIN_HELPERS
+    });
+    groups
+}
+
+/// The owner, the helper and the helper's place, if one thread may park another with a mutex.
+fn parks(basis: &Basis<'_>, object: &Object) -> Option<(ThreadIndex, ThreadIndex, PathId)> {
+    let first = object
+        .contention
+        .first()
+        .filter(|_| object.kind == Kind::Mutex)?;
+    let (helper, owner) = first.longest;
+    let mut pairs = object.contention.iter();
+    let one_pair = pairs.all(|pair| pair.by_one && pair.for_one && pair.longest == (helper, owner));
+    if !one_pair || helper == owner {
+        return None;
+    }
+    // Not all waits have a known holder; their threads must be the helper's like.
+    let place = basis.uses[first.waiter.0].path;
+    let identity = *basis.identity_of.get(helper.0)?;
+    let uses = object.uses.iter().map(|used| &basis.uses[used.0]);
+    let mut waits = uses.filter(|used| used.waits.count > 0);
+    let waits_there = waits.all(|used| {
+        used.path == place && used.shares.iter().all(|share| share.identity == identity)
+    });
+    let briefly = object.uses.iter().all(|used| {
+        let used = &basis.uses[used.0];
+        let by_helper = used.path == place;
+        !by_helper || used.holds.mean_ns() <= object.waits.mean_ns() / HOLD_DIVISOR
+    });
+    let long = object
+        .longest_hold
+        .as_ref()
+        .is_some_and(|hold| hold.thread == owner && hold.own_ns() >= MIN_PARKED_NS);
+    (waits_there && briefly && long).then_some((owner, helper, place))
+}
