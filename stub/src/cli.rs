@@ -42,12 +42,12 @@ Accepted without effect: --debug..., --remote-debug, --startup-with-shell,
   --no-startup-with-shell, --selftest...
 
 The stub serves clients until the program ends. While no client is connected, the program runs
-untraced. If a debugger detaches, the program continues; with --attach the stub then ends. If a
-debugger's connection is lost, the program stays stopped for the next client.
+untraced. If a debugger detaches, the program continues; with --attach the stub then ends when no
+client is left. If a debugger's connection is lost, the program stays stopped for the next client.
 
 SIGTERM ends the stub. So does the end of the connection with --once, - or fd:N. The program then
-continues, or is killed if it was never resumed. PROG shares the terminal and process group of the
-stub: Ctrl-C reaches PROG and not the stub.";
+continues, or is killed if it was never resumed. PROG shares the stub's terminal and process group.
+The stub ignores Ctrl-C, so only PROG reacts to it.";
 
 /// The action that the command line selects.
 #[derive(Debug)]

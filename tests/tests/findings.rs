@@ -183,7 +183,7 @@ fn found_in(case: &Case, mode: Mode) -> Result<()> {
 /// faster if it rarely runs.
 fn nothing_is_lost(run: Runs) -> Result<()> {
     let case = case("hundreds.c", &[], &[]);
-    let recorded = record_by(run, &case, &["--sync=all", "--lossless"])?;
+    let recorded = record_by(run, &case, &["--sync=all", "--budget", "none"])?;
     let report = &recorded.report;
     ensure!(report.recording.dropped_events == 0, "events were dropped");
     let locks = report.objects.iter().filter(|object| {

@@ -37,7 +37,7 @@ pub use critical_path::CriticalPath;
 use critical_path::Functions;
 pub use finding::{
     Act, Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait,
-    KernelWait, ObjectName, OrderRisk, OrderStep, Shows, TimeDoubt,
+    KernelWait, ObjectName, OrderRisk, OrderStep, Shows,
 };
 pub use identity::Key;
 pub use inspection::{Holder, Inspection, State, Wait};
@@ -144,9 +144,6 @@ pub struct Recording {
     pub processes: Vec<StartedProcess>,
     /// True if threads killed with the program can be distinguished from threads that ended before.
     pub kills_are_told: bool,
-    /// True if the program may have waited for its recorder (`record --lossless`). Durations then
-    /// do not describe the program alone.
-    pub waits_for_recorder: bool,
     /// True if functions were to be recorded by name (`record --trace`).
     pub traces_functions: bool,
 }

@@ -13,7 +13,7 @@ pub(crate) enum Access {
     Any,
 }
 
-/// Upper limit of the watched bytes, above every machine's (AArch64: 16 registers of 8 bytes).
+/// Upper limit of the watched bytes. No machine has more (AArch64: 16 registers of 8 bytes).
 pub(crate) const MAX_WATCHED_BYTES: u64 = 128;
 
 /// A range of watched bytes.

@@ -1,4 +1,5 @@
-//! The threads of a process by their ids. Each is boxed, because tree nodes are half empty.
+//! The threads of a process by their ids. Each is boxed, because a tree node reserves
+//! room for entries that it often does not have.
 
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Map;

@@ -30,7 +30,7 @@ pub(crate) enum Change {
     Killed { tid: Tid, signal: i32 },
     /// `creator` started the process `pid`.
     Started { pid: Tid, creator: Tid },
-    /// The process `pid`, reported as started before, executes this file.
+    /// The process `pid`, whose start was reported earlier, executes this file.
     Executed { pid: Tid, file: Vec<u8> },
 }
 
@@ -109,7 +109,7 @@ impl ThreadLog {
         first.unwrap_or(self.entries.len())
     }
 
-    /// Returns entries that were taken too early to the front.
+    /// Puts back, at the front, entries that were taken too early.
     pub(crate) fn put_back(&mut self, entries: impl Iterator<Item = ThreadEvent>) {
         let later = std::mem::take(&mut self.entries);
         self.entries = entries.chain(later).collect();

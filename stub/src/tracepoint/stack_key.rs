@@ -3,8 +3,8 @@
 //! Threads often reach a tracepoint through the same calls, and most bytes of a trace frame are the
 //! stack from which the client finds these calls. An unwinder uses only two kinds of words on the
 //! stack: return addresses, and saved addresses of the stack itself. So two stacks at the same
-//! tracepoint with the same stack pointer have the same call path if all words are equal that may
-//! be such addresses. A [key](CodeMap::key) is a hash over these words. The stub sends only the
+//! tracepoint with the same stack pointer have the same call path if all words that may be such
+//! addresses are equal. A [key](CodeMap::key) is a hash over these words. The stub sends only the
 //! first of several stacks with equal keys.
 //!
 //! The program's mappings decide whether a word may be the address of code. The stub reads them

@@ -46,9 +46,6 @@ pub struct Header {
     /// The directories given by `--debug-dir`, absolute paths.
     #[prost(string, repeated, tag = "9")]
     pub debug_directories: Vec<String>,
-    /// True if the program waits for its recorder, so that no event is lost. (Since 1.13)
-    #[prost(bool, optional, tag = "10")]
-    pub waits_for_recorder: Option<bool>,
     /// True if functions are recorded by name. (Since 1.13)
     #[prost(bool, optional, tag = "11")]
     pub traces_functions: Option<bool>,

@@ -73,7 +73,6 @@ impl Cmd {
                 },
                 probes: collect::ProbeKinds::default(),
                 budget: self.html.is_some().then(|| "none".to_owned()),
-                lossless: false,
                 wanted: None,
                 stop: None,
                 command: std::env::args().collect(),

@@ -14,12 +14,12 @@ use crate::views;
 
 /// Compare recordings: what became slower or faster, and which threads and locks did it
 ///
-/// Joins threads by their function and creation stack, and locks by their name, also if the program
-/// was rebuilt. Ranks the differences by their effect on the wall time.
+/// Matches threads by their function and creation stack, and locks by their name, even if the
+/// program was rebuilt. Ranks the differences by their effect on the length of the run.
 ///
-/// Record both sides in the same way. A difference counts if it is larger than noise: with few
-/// recordings, 10 % and 10 ms; with several on a side, also the spread of their values. From five
-/// recordings on each side, the spread alone decides.
+/// Record both sides in the same way. With one recording on each side, a difference counts above
+/// 10 % and 10 ms. With several, the ranges must also not overlap. With five or more on each side,
+/// only the ranges count.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool diff [OPTIONS] BEFORE AFTER\n       \
@@ -54,9 +54,9 @@ pub(super) struct Cmd {
 
     /// Exit with code 3 if the program became slower by more than PERCENT [default: 10]
     ///
-    /// CONDITION is `regression` or `regression:PERCENT`. It holds if the wall time or an item of
-    /// the critical path grows by more than PERCENT and by more than noise. The wall time counts
-    /// without the time that the recorder and other processes took. Exit code 4 means that too
+    /// CONDITION is `regression` or `regression:PERCENT`. It holds if the run or an item of the
+    /// critical path takes longer by more than PERCENT and by more than noise. The length of the
+    /// run excludes the delays by the recorder and by other processes. Exit code 4 means that too
     /// little was seen to judge.
     #[arg(
         long,
@@ -133,7 +133,7 @@ impl Cmd {
         let slower = diff.slower_items(percent).count();
         let reason = match (diff.is_slower(percent), slower) {
             (false, 0) => return None,
-            (true, _) => "the wall time grew".to_owned(),
+            (true, _) => "the run grew".to_owned(),
             (false, 1) => "an item of the critical path grew".to_owned(),
             (false, items) => format!("{items} items of the critical path grew"),
         };

@@ -80,7 +80,6 @@ impl Cmd {
             calls: Default::default(),
             probes: collect::ProbeKinds::default(),
             budget: None,
-            lossless: false,
             wanted: None,
             stop: None,
             command: std::env::args().collect(),

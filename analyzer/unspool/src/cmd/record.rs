@@ -114,10 +114,6 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     budget: Option<String>,
 
-    /// The same as --budget none
-    #[arg(long, hide = true, conflicts_with = "budget")]
-    lossless: bool,
-
     #[command(flatten)]
     target: Target,
 
@@ -177,7 +173,6 @@ impl Cmd {
         let is_local = !matches!(source, collect::Source::Connect { .. });
         let waits_only = self.sync == Some(collect::Sync::Contended) && self.trace.is_empty();
         match &self.budget {
-            _ if self.lossless => Some("none".to_owned()),
             Some(budget) => Some(budget.clone()),
             None if is_local && waits_only => Some(WAITS_BUDGET.to_owned()),
             None => None,
@@ -204,7 +199,6 @@ impl Cmd {
                 functions: self.trace.clone(),
             },
             budget: self.budget(&source),
-            lossless: self.lossless,
             source,
             wanted: Some(Box::new(wanted::ask(symbolizer))),
             stop: Some(interrupts.requests()?),

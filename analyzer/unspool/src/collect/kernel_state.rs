@@ -1,7 +1,7 @@
 //! Reads from `/proc` what threads do in the kernel, without stopping them.
 //!
-//! This shows what the holder of a lock waits for. A thread is read once for each time in which it
-//! does not run between two samples. Only local threads can be read.
+//! This shows what the holder of a lock waits for. If a thread has not run between two samples,
+//! it is read once, and again only after it has run. Only local threads can be read.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

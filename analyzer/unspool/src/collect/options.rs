@@ -101,8 +101,6 @@ pub struct Options {
     /// The budget of tracepoints, in the syntax of `unspool-stub --budget`. With `none` the program
     /// waits so that no event is lost.
     pub budget: Option<String>,
-    /// The user asked to lose no event, whatever it costs the program.
-    pub lossless: bool,
     /// Finds out what else to read of the threads when the recording ends. If `None`, nothing else.
     pub wanted: Option<WantsMore>,
     /// Becomes readable when the user wants the recording to end: one byte per request.

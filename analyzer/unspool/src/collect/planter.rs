@@ -358,8 +358,8 @@ impl Planter {
         let settable = session.client.features().has("QUnspoolBudget");
         match (self.calls.lossless, session.own_stub || settable) {
             (true, _) => "their code has no room for a jump",
-            (false, true) => "'--budget none' uses jumps for most",
-            (false, false) => "a server started with '--budget none' uses jumps for most",
+            (false, true) => "'--budget none' records most without a stop",
+            (false, false) => "a server started with '--budget none' records most without a stop",
         }
     }
 }

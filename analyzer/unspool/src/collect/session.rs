@@ -181,7 +181,6 @@ impl Session {
             endpoint,
             sysroot: sysroot.map(text).unwrap_or_default(),
             debug_directories: debug.into_iter().map(text).collect(),
-            waits_for_recorder: Some(options.lossless),
             traces_functions: Some(!options.calls.functions.is_empty()),
             ..Header::default()
         }

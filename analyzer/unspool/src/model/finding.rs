@@ -247,21 +247,21 @@ pub enum Facts {
         /// The longest wait of the holder in the kernel meanwhile.
         kernel: Option<KernelWait>,
         /// The reason why the times are not certain.
-        doubt: Option<TimeDoubt>,
+        overloaded: bool,
     },
     /// Threads queue up at an object.
     Convoy {
         /// The object.
         object: ObjectIndex,
         /// The reason why the times are not certain.
-        doubt: Option<TimeDoubt>,
+        overloaded: bool,
     },
     /// Threads wait for an object.
     Contention {
         /// The object.
         object: ObjectIndex,
         /// The reason why the times are not certain.
-        doubt: Option<TimeDoubt>,
+        overloaded: bool,
     },
     /// A thread holds one mutex for each of several helper threads, which wait until it releases
     /// their mutex.
@@ -331,15 +331,6 @@ pub struct KernelWait {
     pub stack: Arc<Backtrace>,
     /// Length, nanoseconds.
     pub ns: u64,
-}
-
-/// A reason why recorded times do not describe the program alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeDoubt {
-    /// The program may have waited for its recorder.
-    WaitedForRecorder,
-    /// The recorder delayed threads much of the time.
-    Overloaded,
 }
 
 /// One step of a circle of lock orders.

@@ -157,7 +157,6 @@ impl<'a> History<'a> {
                 source,
                 start_unix_ns: capture.header.start_unix_ns,
                 cut: capture.cut.is_some(),
-                waits_for_recorder: asked(capture.header.waits_for_recorder, "--lossless"),
                 traces_functions: asked(capture.header.traces_functions, "--trace"),
                 ..Recording::default()
             },

@@ -22,10 +22,10 @@ pub(crate) fn text(model: &Model, finding: &Finding) -> String {
         Facts::LongHold {
             object,
             kernel,
-            doubt,
-        } => load::long_hold(model, *object, kernel.as_ref(), *doubt),
-        Facts::Convoy { object, doubt } => load::convoy(model, *object, *doubt),
-        Facts::Contention { object, doubt } => load::contention(model, *object, *doubt),
+            overloaded,
+        } => load::long_hold(model, *object, kernel.as_ref(), *overloaded),
+        Facts::Convoy { object, overloaded } => load::convoy(model, *object, *overloaded),
+        Facts::Contention { object, overloaded } => load::contention(model, *object, *overloaded),
         Facts::Parking {
             owner,
             helpers,

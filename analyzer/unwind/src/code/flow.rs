@@ -4,10 +4,10 @@
 //! A fixpoint iteration over the blocks meets the states of joining paths: it keeps the values on
 //! which all agree. A last pass over the blocks reports the state at every instruction.
 //!
-//! Calls that do not return need no list of names, because their fall-through runs into another
-//! block, data or the next function. A state remembers the last call on its path
+//! Calls that do not return are found without a list of names, because the code after them makes
+//! no sense. A state remembers the last call on its path
 //! ([`State::after`]). The call does not return if its path does one of the following:
-//! - it meets a path with another stack pointer,
+//! - it joins a path with another stack pointer,
 //! - it runs off the function,
 //! - it returns with a stack pointer other than at entry,
 //! - it pushes a link register that the call has overwritten (the next function's prologue).

@@ -42,7 +42,7 @@ pub(super) struct Place {
     /// Offset from the collector's start.
     pub(super) offset: usize,
     pub(super) standing: Standing,
-    /// The thread's address in the program without the collector, with the instruction set.
+    /// The address at which the thread would be without the collector. Bit 0 selects T32.
     pub(super) goes_to: u32,
     rest: Rest,
 }

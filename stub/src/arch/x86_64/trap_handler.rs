@@ -11,7 +11,7 @@
 //!   after one of our traps:     continue at the copy of the instruction under the trap
 //!   at one of our traps:        continue there, and trap again (the stub had moved the pc back)
 //!   after another int3:         call the program's former handler, or let the program die
-//!   elsewhere:                  continue (the stub had moved the pc)
+//!   elsewhere:                  continue (the stub had moved the pc to another place)
 //! other codes above 0 (a step): call the former handler, or do nothing
 //! others (a sent signal):       call the former handler, or let the program die
 //! ```

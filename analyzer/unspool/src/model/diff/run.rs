@@ -51,8 +51,6 @@ pub enum Doubt {
     UnknownPath,
     /// Most calls were missed.
     TooLittleSeen,
-    /// The program may have waited for its recorder.
-    Lossless,
     /// Only one side has recorded calls, so the recorder's costs differ.
     UnlikeRecordings,
 }
@@ -65,7 +63,6 @@ impl Doubt {
             Doubt::NoPath => "no_path",
             Doubt::UnknownPath => "unknown_path",
             Doubt::TooLittleSeen => "too_little_seen",
-            Doubt::Lossless => "lossless",
             Doubt::UnlikeRecordings => "unlike_recordings",
         }
     }
@@ -218,9 +215,6 @@ fn doubts(model: &Model) -> Vec<Doubt> {
     }
     if recording.too_little_seen() {
         doubts.push(Doubt::TooLittleSeen);
-    }
-    if recording.waits_for_recorder {
-        doubts.push(Doubt::Lossless);
     }
     doubts
 }

@@ -196,8 +196,8 @@ impl History<'_> {
                 "The id and the end of {} are not known.",
                 count(self.counts.unfollowed, "thread", "threads")
             );
-            let details = "The server does not report thread ids, or the thread ended too early \
-                 to ask for them. A creation that fails looks the same.";
+            let details = "The server does not report thread ids, or the thread ended before \
+                 Unspool could ask for its id. A failed creation looks the same.";
             notes.push(Note::info(text).with_details(details));
         }
         if self.counts.inferred > 0 {

@@ -49,8 +49,8 @@ impl Symbolizer {
         let left_out = self.answers.left_out;
         if left_out > 0 {
             notes.push(Note::warning(format!(
-                "The recording had no room for {left_out} stacks and names. They are shown as \
-                 far as the program's files are on this machine."
+                "The recording had no room for {left_out} stacks and names. Unspool looks \
+                 them up in the program's files, where this machine has them."
             )));
         }
         notes

@@ -184,8 +184,8 @@ fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
              each of these threads most likely holds a lock that another one waits for."
         }
         _ => {
-            "No other thread was seen ending such waits, and all these threads wait, so most \
-             likely none of them is woken."
+            "Only these threads were seen ending such waits, and all of them wait. Most likely \
+             nothing wakes them."
         }
     };
     format!("{each}. {why}")
@@ -205,8 +205,8 @@ fn upgraders(model: &Model, hang: &Hang, readers: u32, others: usize) -> String 
         readers => format!("{readers} threads hold"),
     };
     format!(
-        "{each}. {hold} it for reading, but {others}. So a waiting thread reads it itself and cannot go \
-         on: a reader that locks for writing must release its read lock first."
+        "{each}. {hold} it for reading, but {others}. So a thread that waits to write also holds it for \
+         reading, and cannot go on. It must release its read lock first."
     )
 }
 

@@ -2,13 +2,13 @@
 
 use super::{at, at_path, object, thread, times};
 use crate::model::sync::{Object, ObjectIndex, length, place};
-use crate::model::{KernelWait, Model, ThreadIndex, TimeDoubt};
+use crate::model::{KernelWait, Model, ThreadIndex};
 
 pub(super) fn long_hold(
     model: &Model,
     index: ObjectIndex,
     kernel: Option<&KernelWait>,
-    doubt: Option<TimeDoubt>,
+    overloaded: bool,
 ) -> String {
     let name = object(model, index);
     let Some(hold) = &model.sync.object(index).longest_hold else {
@@ -56,11 +56,11 @@ pub(super) fn long_hold(
         thread(model, hold.thread),
         as_lock(model, index),
         of_which(hold.ns, hold.stood_ns),
-        doubted(doubt),
+        doubted(overloaded),
     )
 }
 
-pub(super) fn convoy(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>) -> String {
+pub(super) fn convoy(model: &Model, index: ObjectIndex, overloaded: bool) -> String {
     let name = object(model, index);
     let object = model.sync.object(index);
     let held = match object.holds.count {
@@ -85,7 +85,7 @@ pub(super) fn convoy(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>
         processor(object),
         as_lock(model, index),
         of_which(object.waits.total_ns, object.stood_ns),
-        doubted(doubt),
+        doubted(overloaded),
     )
 }
 
@@ -111,7 +111,7 @@ pub(super) fn parking(
     )
 }
 
-pub(super) fn contention(model: &Model, index: ObjectIndex, doubt: Option<TimeDoubt>) -> String {
+pub(super) fn contention(model: &Model, index: ObjectIndex, overloaded: bool) -> String {
     let name = object(model, index);
     let object = model.sync.object(index);
     let mut text = format!(
@@ -153,7 +153,7 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, doubt: Option<TimeDo
     text.push_str(&processor(object));
     text.push_str(as_lock(model, index));
     text.push_str(&of_which(object.waits.total_ns, object.stood_ns));
-    text.push_str(doubted(doubt));
+    text.push_str(doubted(overloaded));
     text
 }
 
@@ -202,16 +202,13 @@ fn as_lock(model: &Model, index: ObjectIndex) -> &'static str {
     }
 }
 
-fn doubted(doubt: Option<TimeDoubt>) -> &'static str {
-    match doubt {
-        Some(TimeDoubt::WaitedForRecorder) => {
-            " With '--budget none' the program may have waited for the recorder meanwhile."
-        }
-        Some(TimeDoubt::Overloaded) => {
+fn doubted(overloaded: bool) -> &'static str {
+    match overloaded {
+        true => {
             " The recorder delayed threads much of the time. On such a busy machine, threads also \
              hold locks while they wait for a processor."
         }
-        None => "",
+        false => "",
     }
 }
 

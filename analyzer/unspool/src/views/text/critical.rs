@@ -27,7 +27,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     let Some(path) = path.filter(|path| !path.segments.is_empty()) else {
         let text = format!(
             "{about}the critical path is not known, because neither the kernel's schedule nor waits were \
-             recorded: `unspool record --sync` does."
+             recorded. `unspool record --sync` records waits."
         );
         page.paragraph(&lead, &lead, Ink::Plain, &text)?;
         return notes::last(page, model, TOPICS);
@@ -199,7 +199,7 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
         line.push(Ink::Function, name);
     }
     if let Some(object) = group.object {
-        let words = ", others at ";
+        let words = " while others waited for ";
         let left = room.saturating_sub(line.width() + words.len());
         line.push(Ink::Faint, words);
         line.push(Ink::Name, wording::object(&model.sync, object, left));

@@ -48,10 +48,6 @@ fn sentence(doubt: Doubt) -> &'static str {
         }
         Doubt::UnknownPath => "Much of a critical path is not known.",
         Doubt::TooLittleSeen => "A recording misses most calls.",
-        Doubt::Lossless => {
-            "A program may have waited for its recorder (`record --lossless`), so durations do not describe \
-             the program alone."
-        }
         Doubt::UnlikeRecordings => {
             "Only some of the recordings have calls (`record --sync`), so the recorder's overhead differs."
         }
@@ -96,7 +92,7 @@ fn summary(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
 
 fn effects(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     page.blank()?;
-    page.line(&Line::new().with(Ink::Strong, "What changed the wall time"))?;
+    page.line(&Line::new().with(Ink::Strong, "What changed the run"))?;
     let real = diff.effects.iter().filter(|effect| !effect.is_noise);
     let mut shown = 0;
     for effect in real.clone().take(MAX_EFFECTS) {
@@ -447,7 +443,7 @@ fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
         let cells = vec![Cell::time(change), shares];
         let name = subject(diff, *item, page.width / 2);
         match item {
-            Subject::Lock(_) => (format!("others at {name}"), cells),
+            Subject::Lock(_) => (format!("while others waited for {name}"), cells),
             _ => (name, cells),
         }
     });

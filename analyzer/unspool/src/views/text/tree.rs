@@ -74,7 +74,10 @@ fn summary(model: &Model, forest: &Forest) -> String {
         _ => format!("{created} threads were created on {places} different paths"),
     });
     if others > 0 {
-        text.push_str(&format!(", {others} more were seen"));
+        text.push_str(&match others {
+            1 => ", 1 other was seen".to_owned(),
+            others => format!(", {others} others were seen"),
+        });
     }
     // An inspection, or a recording without events, has no length.
     if recording.duration_ns > 0 {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Basis;
 use super::parked::{self, Parked};
-use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait, TimeDoubt};
+use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait};
 use crate::model::sync::objects::{Object, ObjectIndex};
 
 /// Total waiting time below which an object is not reported.
@@ -89,12 +89,11 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
         (None, None) => None,
     };
     let waited = basis.evidence(waiting, waiter, Act::WaitedFor, index);
-    let doubt = doubt(basis);
     Some(Finding {
         kind: FindingKind::LongHold,
         proved: basis.lossless()
             && !object.doubtful
-            && doubt.is_none()
+            && !basis.is_overloaded
             && !object.used_as_lock
             && is_own(hold.ns, hold.stood_ns + hold.runnable_ns),
         threads: vec![hold.thread, waiting],
@@ -103,21 +102,10 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
         facts: Facts::LongHold {
             object: index,
             kernel,
-            doubt,
+            overloaded: basis.is_overloaded,
         },
         evidence: holding.into_iter().chain([waited]).collect(),
     })
-}
-
-/// The reason why durations do not describe the program alone; none if they do.
-fn doubt(basis: &Basis<'_>) -> Option<TimeDoubt> {
-    if basis.model.recording.waits_for_recorder {
-        Some(TimeDoubt::WaitedForRecorder)
-    } else if basis.is_overloaded {
-        Some(TimeDoubt::Overloaded)
-    } else {
-        None
-    }
 }
 
 /// True if the recorder's delays and waits for a processor explain at most half of the time.
@@ -168,14 +156,13 @@ fn convoy(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
     finding.kind = FindingKind::Convoy;
     finding.facts = Facts::Convoy {
         object: index,
-        doubt: doubt(basis),
+        overloaded: basis.is_overloaded,
     };
     finding
 }
 
 fn contention(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
     let object = &basis.objects[index.0];
-    let doubt = doubt(basis);
     let mut threads = Vec::new();
     let mut evidence = Vec::new();
     if let Some(pair) = object.contention.first() {
@@ -198,7 +185,7 @@ fn contention(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
         // because another recording may contain another sample.
         proved: basis.clock_is_sound
             && !basis.model.recording.is_sample()
-            && doubt.is_none()
+            && !basis.is_overloaded
             && !object.used_as_lock
             && is_own(object.waits.total_ns, object.stood_ns + object.runnable_ns),
         threads,
@@ -206,7 +193,7 @@ fn contention(basis: &Basis<'_>, index: ObjectIndex) -> Finding {
         objects: vec![basis.named(index)],
         facts: Facts::Contention {
             object: index,
-            doubt,
+            overloaded: basis.is_overloaded,
         },
         evidence,
     }

@@ -1,15 +1,12 @@
 //! Tests of long holds, contention and convoys, and of the recorder's own delays in them.
 
-use unspool_capture::{Header, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, Stood};
+use unspool_capture::{Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, Stood};
 
 use super::*;
 
 /// One thread holds a lock for 50 ms, and another waits for it.
-fn long_hold(change: fn(&mut Header)) -> Model {
+fn long_hold() -> Model {
     let mut acting = two_threads();
-    if let Some(Record::Header(header)) = acting.stage.records.first_mut() {
-        change(header);
-    }
     acting
         .lock(ONE, 2000, A)
         .enter(TWO, 2100, "pthread_mutex_lock", &[A])
@@ -22,36 +19,8 @@ fn long_hold(change: fn(&mut Header)) -> Model {
 }
 
 #[test]
-fn durations_of_a_lossless_recording_prove_nothing() {
-    type Change = fn(&mut Header);
-    let cases: [(bool, Change); 5] = [
-        (false, |_| ()),
-        (true, |header| header.waits_for_recorder = Some(true)),
-        // Headers before 1.13 have the command line alone.
-        (true, |header| header.command.insert(2, "--lossless".into())),
-        (false, |header| header.command.push("--lossless".into())),
-        (false, |header| {
-            header.command.insert(2, "--lossless".into());
-            header.waits_for_recorder = Some(false);
-        }),
-    ];
-    for (lossless, change) in cases {
-        let model = long_hold(change);
-        let proved = !lossless;
-        assert_eq!(
-            kinds(&model),
-            [("long-hold", proved), ("contention", proved)]
-        );
-        for finding in &model.findings {
-            let warns = text(&model, finding).contains("--budget none");
-            assert_eq!(warns, lossless, "{}", text(&model, finding));
-        }
-    }
-}
-
-#[test]
 fn contention_long_holds_and_convoys() {
-    let model = long_hold(|_| ());
+    let model = long_hold();
     assert!(
         text(&model, &model.findings[0]).contains("50.0 ms"),
         "{}",
