@@ -33,6 +33,7 @@ use words::{ByCaller, WaitedAt};
 
 mod ending;
 mod holding;
+mod owners;
 mod refusals;
 mod waited;
 mod waking;
@@ -586,30 +587,6 @@ impl<'a> Replay<'a> {
 
     fn identity(&self, thread: ThreadIndex) -> usize {
         self.identities.get(thread.0).copied().unwrap_or(0)
-    }
-
-    /// The owner of a mutex by its memory, if the C library stores it. For a join, the thread to be
-    /// joined.
-    fn owner(&self, call: &Call, kind: Kind) -> Option<ThreadIndex> {
-        if kind == Kind::Join && self.glibc {
-            // The word is the other thread's id until that thread has ended (struct pthread,
-            // `tid`).
-            let tid = call.args.get(2).map(|value| *value as u32)?;
-            return self.known(tid.into(), call.entered_ns);
-        }
-        let (_, bytes) = call.object.as_ref().filter(|_| kind == Kind::Mutex)?;
-        // glibc (struct __pthread_mutex_s): the lock word, a count, the owner's thread id.
-        let owner = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
-        let owner = self.known(owner.into(), call.entered_ns)?;
-        self.glibc.then_some(owner)
-    }
-
-    /// The thread that had this id at that time; a later thread may reuse it.
-    fn known(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
-        let known = |t: &crate::model::Thread| {
-            t.tid == Some(tid) && t.first_ns().is_none_or(|first| first <= ns)
-        };
-        self.model.threads.iter().rposition(known).map(ThreadIndex)
     }
 
     /// Times of functions, in the order of [`Calls::functions`].
