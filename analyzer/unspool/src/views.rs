@@ -12,6 +12,7 @@ pub mod html;
 pub mod json;
 pub mod table;
 pub mod text;
+pub mod top;
 
 mod container_growth;
 pub(crate) mod finding_text;
