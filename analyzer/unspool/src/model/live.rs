@@ -23,6 +23,8 @@ pub struct Live {
     /// Time of the latest sample, in nanoseconds on the target's clock; 0 before the first.
     pub now_ns: u64,
     first_ns: u64,
+    /// An inspection has stopped the threads since the latest sample.
+    was_stopped: bool,
 }
 
 /// The kind and the threads of a finding. Equal in every inspection while the finding lasts.
@@ -45,7 +47,6 @@ pub struct LiveThread {
     pub has_run: bool,
     ran_ns: u64,
     counters: Option<Counters>,
-    inspected: Option<u64>,
 }
 
 /// The kernel's counters of a thread.
@@ -105,12 +106,12 @@ impl Live {
             self.first_ns = now_ns;
         }
         self.now_ns = now_ns;
+        let was_stopped = std::mem::take(&mut self.was_stopped);
         let mut before = std::mem::take(&mut self.threads);
         for time in &times.threads {
             let mut thread = before.remove(&time.tid).unwrap_or_else(|| LiveThread {
                 tid: time.tid,
                 name: name(time.tid).unwrap_or_default(),
-                ran_ns: now_ns,
                 ..LiveThread::default()
             });
             let counters = Counters {
@@ -118,22 +119,31 @@ impl Live {
                 on_cpu_ns: time.on_cpu_ns,
                 runnable_ns: time.runnable_ns,
             };
-            if let Some(last) = thread.counters {
-                thread.shares = shares(last, counters).or(thread.shares);
-                if last.on_cpu_ns != counters.on_cpu_ns {
-                    thread.ran_ns = now_ns;
+            match thread.counters {
+                Some(last) => {
+                    thread.shares = shares(last, counters).or(thread.shares);
+                    let ran_ns = counters.on_cpu_ns.saturating_sub(last.on_cpu_ns);
+                    // A stop costs the thread some time on a processor.
+                    let for_stop = was_stopped && ran_ns <= MAX_STOP_COST_NS;
+                    if ran_ns > 0 && !for_stop {
+                        thread.ran_ns = now_ns;
+                        thread.has_run = true;
+                    }
                 }
+                None => thread.ran_ns = now_ns,
             }
             thread.counters = Some(counters);
             thread.idle_ns = now_ns.saturating_sub(thread.ran_ns);
-            let inspected = *thread.inspected.get_or_insert(time.on_cpu_ns);
-            // A stop costs the thread some time on a processor.
-            thread.has_run = time.on_cpu_ns.saturating_sub(inspected) > MAX_STOP_COST_NS;
             self.threads.insert(time.tid, thread);
         }
     }
 
-    /// Adds an inspection. The caller takes a sample before it and another one after it.
+    /// An inspection that may fail is about to stop the threads.
+    pub fn inspecting(&mut self) {
+        self.was_stopped = true;
+    }
+
+    /// Adds an inspection. The caller takes a sample right before the inspection.
     pub fn inspected(&mut self, model: Model) {
         let mut places: HashMap<u64, ThreadIndex> = HashMap::new();
         for (index, thread) in model.threads.iter().enumerate() {
@@ -155,9 +165,9 @@ impl Live {
         }
         for (tid, thread) in &mut self.threads {
             thread.index = places.get(tid).copied();
-            thread.inspected = None;
             thread.has_run = false;
         }
+        self.was_stopped = true;
         let known = std::mem::take(&mut self.findings);
         let ids = model.findings.iter().map(|finding| {
             let tids = finding.threads.iter();
@@ -251,7 +261,7 @@ impl Live {
     }
 }
 
-/// A thread that only stopped for an inspection and went back to its wait ran for less.
+/// A thread runs for less when it stops for an inspection and goes back to its wait.
 const MAX_STOP_COST_NS: u64 = 200_000;
 
 fn shares(last: Counters, now: Counters) -> Option<Shares> {
@@ -299,6 +309,24 @@ mod tests {
         assert_eq!(groups.len(), 1);
         assert_eq!(groups[0].tids, [7, 8]);
         assert_eq!(groups[0].shares.unwrap().running, 0.25);
+    }
+
+    #[test]
+    fn a_stop_is_no_run() {
+        let mut live = Live::default();
+        live.sample(&times(1_000, &[(7, 0, 0), (8, 0, 0)]), |_| None);
+        live.inspecting();
+        live.sample(&times(2_000, &[(7, 90_000, 0), (8, 900_000, 0)]), |_| None);
+        assert_eq!(
+            (live.threads[&7].idle_ns, live.threads[&8].idle_ns),
+            (1_000, 0)
+        );
+        assert!(!live.threads[&7].has_run && live.threads[&8].has_run);
+        live.sample(&times(3_000, &[(7, 90_001, 0), (8, 900_000, 0)]), |_| None);
+        assert_eq!(
+            (live.threads[&7].idle_ns, live.threads[&8].idle_ns),
+            (0, 1_000)
+        );
     }
 
     #[test]

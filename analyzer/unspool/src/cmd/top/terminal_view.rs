@@ -47,7 +47,7 @@ impl TerminalView {
         let (request, requests) = channel();
         let (sender, news) = channel();
         let watching = std::thread::spawn(move || watcher.run(&requests, &sender));
-        // Restores the terminal also after a panic.
+        // This also sets a hook that restores the terminal before a panic is printed.
         let mut terminal = ratatui::try_init()?;
         let result = self.show(&mut terminal, &request, &news);
         let restored = ratatui::try_restore();
@@ -112,7 +112,10 @@ impl TerminalView {
                 };
                 self.live.sample(&times, name);
             }
-            News::Inspecting => self.next_at = None,
+            News::Inspecting => {
+                self.next_at = None;
+                self.live.inspecting();
+            }
             News::Inspected {
                 model,
                 stopped,

@@ -10,21 +10,20 @@ use crate::views::text::line::{Line as TextLine, Page, wrap};
 use crate::views::text::thread_state;
 
 const HELP: &str = "\
-Rows show identities: threads with the same function and name.
+A row is an identity: threads of one function and name.
+RUN  share of the time on a processor
+RDY  share of the time waiting for a processor (runnable)
+BLK  share of the time blocked: waiting, sleeping, reading
+CPU  processors used by the row; 200% is two processors
+These are exact for the last half second.
 
-RUN      share of the time on a processor
-RDY      share of the time waiting for a processor (runnable)
-BLK      share of the time blocked: waiting, sleeping, reading
-CPU      processors used by all threads of the row (200% is two)
+The last column, the waits and the stacks are from the last
+inspection, which stops the program for a moment.
 
-These are exact for the last half second and stop no thread. The last
-column, the waits and the stacks are from the last inspection, which
-stops the program for a moment.
-
-Up, Down, j, k   select          Enter      threads, then the stack
-Esc, Backspace   back            s          sort by the next column
-/                filter rows     i          inspect now
-p                pause the view  q, Ctrl-C  quit; the program runs on";
+Up Down j k  select       Enter  threads, then the stack
+Esc          back         s      sort by the next column
+/            filter rows  i      inspect now
+p            pause        q      quit; the program runs on";
 
 /// The explanation of the columns and keys.
 pub(super) fn help(room: usize) -> Vec<Line<'static>> {

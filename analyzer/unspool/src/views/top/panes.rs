@@ -6,6 +6,7 @@ use super::rows::{self, Row};
 use super::{Ink, Level, Screen, age, cut, line, padded, span};
 use crate::model::live::{Live, Shares};
 use crate::views::finding_text;
+use crate::views::names::middle;
 use crate::views::text::line::{clean, width, wrap};
 use crate::views::text::thread_state;
 
@@ -25,7 +26,7 @@ pub(super) fn header(live: &Live, screen: &Screen, columns: u16) -> Vec<Line<'st
     text += &format!("  {threads} thread{}", if threads == 1 { "" } else { "s" });
     if let Some(used) = live.processors() {
         let of = status.processors.map(|all| format!(" of {all}"));
-        text += &format!("  {used:.2}{} CPUs used", of.unwrap_or_default());
+        text += &format!("  {used:.2}{} CPUs", of.unwrap_or_default());
     }
     text += &format!("  watched {}", age(live.watched_ns()));
     let mut lines = vec![line(screen, Ink::Strong, &text, columns)];
@@ -40,7 +41,7 @@ pub(super) fn header(live: &Live, screen: &Screen, columns: u16) -> Vec<Line<'st
                 None => "inspecting".to_owned(),
             };
             let text = format!(
-                "Inspected {} ago, stopped it for {:.1} ms at most; {next}",
+                "Inspected {} ago, stopped ≤ {:.1} ms; {next}",
                 age(nanoseconds(status.inspected)),
                 status.stopped.as_secs_f64() * 1e3
             );
@@ -57,11 +58,13 @@ pub(super) fn identities(
     columns: u16,
     room: usize,
 ) -> Vec<Line<'static>> {
-    let mut below = findings(live, screen, columns, room / 3);
-    let waits = waits(live, screen, columns, (room / 4).max(2));
-    below.splice(0..0, waits);
-    below.truncate(room.saturating_sub(MIN_TABLE_ROWS + 1));
     let rows = screen.rows(live);
+    let findings = findings(live, screen, columns, room / 3);
+    // Waits get what the table leaves, and a quarter at least.
+    let left = room.saturating_sub(rows.len() + 2 + findings.len());
+    let mut below = waits(live, screen, columns, left.max(room / 4).max(2));
+    below.extend(findings);
+    below.truncate(room.saturating_sub(MIN_TABLE_ROWS + 1));
     let mut lines = table(screen, &rows, columns, room - below.len());
     lines.resize(room - below.len(), Line::default());
     lines.extend(below);
@@ -122,7 +125,7 @@ fn table(screen: &mut Screen, rows: &[Row], columns: u16, room: usize) -> Vec<Li
         };
         let text = format!(
             "{number}{}{}  {}",
-            padded(&row.title, title),
+            padded(&middle(&row.title, title), title),
             percentages(row.shares, row.processors),
             row.state
         );
@@ -173,17 +176,14 @@ fn waits(live: &Live, screen: &Screen, columns: u16, room: usize) -> Vec<Line<'s
     if objects.is_empty() || room < 2 {
         return Vec::new();
     }
-    let mut lines = vec![line(screen, Ink::Title, "WAITS", columns)];
+    let title = "THR  TIME     WAITS FOR (time: the longest)";
+    let mut lines = vec![line(screen, Ink::Title, title, columns)];
     let rows = objects.iter().map(|object| {
         let count = object.tids.len();
         let what = rows::object(&live.model, object.wait);
         let holder = rows::holder(&live.model, object.wait);
-        let holder = holder.map_or(String::new(), |holder| format!("; {holder}"));
-        let wait = if count == 1 { "waits" } else { "wait" };
-        format!(
-            "{count:>3}  {wait} for {what}, for {}{holder}",
-            age(object.longest_ns)
-        )
+        let holder = holder.map_or(String::new(), |holder| format!(", {holder}"));
+        format!("{count:>3}  {:<7}  {what}{holder}", age(object.longest_ns))
     });
     let shown = match objects.len() < room {
         true => objects.len(),
@@ -193,7 +193,7 @@ fn waits(live: &Live, screen: &Screen, columns: u16, room: usize) -> Vec<Line<'s
         lines.push(line(screen, Ink::Plain, &text, columns));
     }
     if objects.len() > shown {
-        let text = format!("     {} more objects", objects.len() - shown);
+        let text = format!("              {} more objects", objects.len() - shown);
         lines.push(line(screen, Ink::Faint, &text, columns));
     }
     lines

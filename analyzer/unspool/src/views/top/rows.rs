@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::Sort;
 use crate::model::live::{Live, LiveThread, Shares};
-use crate::model::{Creation, Model, State, ThreadIndex, Wait};
+use crate::model::{Creation, Model, State, Thread, ThreadIndex, Wait, start_code};
 use crate::primitives::Kind;
 use crate::views::text::frames;
 use crate::views::text::line::clean;
@@ -100,14 +100,28 @@ fn title(live: &Live, sample: Option<ThreadIndex>, tids: &[u64]) -> String {
             clean(first.trim_end_matches(|c: char| c.is_ascii_digit()))
         ),
     };
+    let own = |function: String| match names[..] {
+        [only] if clean(only) == function => function,
+        _ => function + &name,
+    };
     match thread {
         None => format!("new threads{name}"),
         Some(thread) if thread.creation == Creation::Main => "main".to_owned(),
         Some(thread) => match &thread.function {
-            Some(place) => frames::function(place, 60) + &name,
-            None => format!("unknown function{name}"),
+            Some(place) => own(frames::function(place, 60)),
+            None => match module(thread) {
+                Some(module) => format!("function in {}{name}", clean(module)),
+                None => format!("unknown function{name}"),
+            },
         },
     }
+}
+
+/// The file of the outermost frame below the start code. Stripped programs do not name the function.
+fn module(thread: &Thread) -> Option<&str> {
+    let stack = thread.stack.as_deref()?;
+    let last = stack.frames.len().checked_sub(start_code(stack) + 1)?;
+    stack.frames.get(last)?.place.shown_module()
 }
 
 /// The most frequent state of these threads, with the number of threads if there are others.
@@ -132,7 +146,7 @@ fn common_state(live: &Live, tids: &[u64]) -> String {
     }
 }
 
-/// The state of a thread at the latest inspection: `mutex a, held by thread 7 (writer)`.
+/// The state of a thread at the latest inspection: `mutex a, held by 7 (writer)`.
 pub(super) fn state(live: &Live, thread: &LiveThread) -> String {
     let Some(index) = thread.index else {
         return "not inspected yet".to_owned();
@@ -169,16 +183,22 @@ pub(super) fn object(model: &Model, wait: &Wait) -> String {
     }
 }
 
-/// `held by thread 7 (writer)`. `None` if no holder is known.
+/// `held by 7 (writer)`. `None` if no holder is known.
 pub(super) fn holder(model: &Model, wait: &Wait) -> Option<String> {
     if wait.object.kind == Kind::Join {
         return None;
     }
     let names = wait.holders.iter().map(|holder| match holder.thread {
         Some(index) => model.thread_name(index),
-        None => format!("thread {}", holder.tid),
+        None => holder.tid.to_string(),
     });
-    let names: Vec<String> = names.collect();
+    // Rows are short.
+    let short = |name: String| {
+        name.strip_prefix("thread ")
+            .map(str::to_owned)
+            .unwrap_or(name)
+    };
+    let names: Vec<String> = names.map(short).collect();
     match (&names[..], wait.readers) {
         ([], Some(count)) => Some(format!("held by {count} for reading")),
         ([], None) => None,

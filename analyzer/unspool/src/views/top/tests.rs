@@ -45,7 +45,7 @@ fn rows_are_sorted_and_filtered() {
         text.contains("  2  new threads \"pool-…\"  60%   0%  40% 120%"),
         "{text}"
     );
-    assert!(text.contains("1.30 CPUs used"), "{text}");
+    assert!(text.contains("1.30 CPUs"), "{text}");
     screen.filter = "LOG".to_owned();
     let text = screen_text((80, 24), &THREADS, &mut screen);
     assert!(!text.contains("pool"), "{text}");
