@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
@@ -99,6 +100,11 @@ fn compile() -> Result<(TempDir, PathBuf)> {
     waiting::compile_in(".", "top.c", &["gcc", "-O1", "-g", "-pthread"])
 }
 
+/// A number of rows or columns for the parser.
+fn cells(count: u16) -> Result<NonZero<u16>> {
+    NonZero::new(count).context("an empty screen")
+}
+
 /// `unspool top` in a pseudo terminal.
 struct Terminal {
     unspool: Background,
@@ -124,7 +130,7 @@ impl Terminal {
         command.stdout(pty.slave.try_clone()?);
         command.stderr(pty.slave.try_clone()?);
         let unspool = Background(process::start(&mut command)?);
-        let parser = Arc::new(Mutex::new(Parser::new(rows, columns, 0)));
+        let parser = Arc::new(Mutex::new(Parser::new(cells(rows)?, cells(columns)?, 0)));
         let (mut output, screen) = (File::from(pty.master.try_clone()?), parser.clone());
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
@@ -258,7 +264,7 @@ fn narrow() -> Result<()> {
     stty.args(["cols", "90", "rows", "12"]);
     process::run(&mut stty, LIMIT)?.success()?;
     let mut parser = top.parser.lock().unwrap_or_else(PoisonError::into_inner);
-    parser.screen_mut().set_size(12, 90);
+    parser.screen_mut().set_size(cells(12)?, cells(90)?);
     drop(parser);
     // The kernel sends this signal to the foreground of a session.
     let unspool = Pid::from_raw(top.unspool.0.id().cast_signed());

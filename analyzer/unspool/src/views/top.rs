@@ -38,7 +38,7 @@ pub fn draw(frame: &mut Frame<'_>, live: &Live, screen: &mut Screen) {
     lines.extend(match screen.level() {
         _ if screen.shows_help => detail::help(rows),
         Level::Identities => panes::identities(live, screen, area.width, rows),
-        Level::Threads(_) => panes::threads(live, screen, area.width, rows),
+        Level::Threads(..) => panes::threads(live, screen, area.width, rows),
         Level::Stack(tid) => detail::stack(live, screen, *tid, area.width, rows),
     });
     lines.truncate(usize::from(area.height) - 1);

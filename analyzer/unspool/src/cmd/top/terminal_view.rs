@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
@@ -70,8 +70,14 @@ impl TerminalView {
     ) -> anyhow::Result<()> {
         let mut is_changed = true;
         loop {
-            for news in news.try_iter() {
-                self.learn(news);
+            loop {
+                match news.try_recv() {
+                    Ok(news) => self.learn(news),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        anyhow::bail!("the thread that watches the program has failed")
+                    }
+                }
                 is_changed = true;
             }
             if is_changed {

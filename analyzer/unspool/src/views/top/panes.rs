@@ -78,7 +78,7 @@ pub(super) fn threads(
     columns: u16,
     room: usize,
 ) -> Vec<Line<'static>> {
-    let Level::Threads(title) = screen.level() else {
+    let Level::Threads(title, _) = screen.level() else {
         return Vec::new();
     };
     let title = format!("Threads of {title}");

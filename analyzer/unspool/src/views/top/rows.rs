@@ -44,11 +44,12 @@ pub(super) fn identities(live: &Live) -> Vec<Row> {
     rows.collect()
 }
 
-/// One row for each thread of the identity with this title.
-pub(super) fn threads(live: &Live, identity: &str) -> Vec<Row> {
+/// One row for each thread of the identity with this thread, or with this title if it has ended.
+pub(super) fn threads(live: &Live, identity: &str, tid: u64) -> Vec<Row> {
     let groups = identities(live);
-    let group = groups.into_iter().find(|row| row.title == identity);
-    let tids = group.map(|row| row.tids).unwrap_or_default();
+    let has_thread = groups.iter().find(|row| row.tids.contains(&tid));
+    let group = has_thread.or_else(|| groups.iter().find(|row| row.title == identity));
+    let tids = group.map(|row| row.tids.as_slice()).unwrap_or_default();
     let threads = tids.iter().filter_map(|tid| live.threads.get(tid));
     let rows = threads.map(|thread| Row {
         tids: vec![thread.tid],

@@ -10,8 +10,8 @@ use crate::model::live::Live;
 pub enum Level {
     /// All identities.
     Identities,
-    /// The threads of the identity with this title.
-    Threads(String),
+    /// The threads of the identity with this title, and the id of one of them.
+    Threads(String, u64),
     /// The stack of the thread with this id.
     Stack(u64),
 }
@@ -151,9 +151,10 @@ impl Screen {
         let level = match self.level() {
             Level::Identities => match row.tids[..] {
                 [only] => Level::Stack(only),
-                _ => Level::Threads(row.title.clone()),
+                [first, ..] => Level::Threads(row.title.clone(), first),
+                [] => return,
             },
-            Level::Threads(_) => match row.tids[..] {
+            Level::Threads(..) => match row.tids[..] {
                 [only] => Level::Stack(only),
                 _ => return,
             },
@@ -181,7 +182,7 @@ impl Screen {
     pub(super) fn rows(&self, live: &Live) -> Vec<Row> {
         let mut rows = match self.level() {
             Level::Identities => rows::identities(live),
-            Level::Threads(title) => rows::threads(live, title),
+            Level::Threads(title, tid) => rows::threads(live, title, *tid),
             Level::Stack(_) => return Vec::new(),
         };
         let filter = self.filter.to_lowercase();
