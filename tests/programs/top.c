@@ -1,5 +1,6 @@
-/* A pool that waits for a mutex, its holder, and a thread that always runs. A line on standard
- * input ends them. The exit code is 7. */
+/* A pool that waits for a mutex, its holder, and a thread that always runs. One thread has a name
+ * that is an escape sequence for a terminal. A line on standard input ends them. The exit code is
+ * 7. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

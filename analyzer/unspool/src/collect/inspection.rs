@@ -103,6 +103,16 @@ impl Inspection {
         self.session.observes
     }
 
+    /// Lets the server's program run if no client controls it. `unspool-stub` holds a program until
+    /// its first client lets it run.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer.
+    pub fn let_run(&mut self) -> Result<(), Error> {
+        self.session.client.let_run()?;
+        Ok(())
+    }
+
     /// Upper limit of the time for which the inspection stopped the program.
     pub fn stopped(&self) -> Duration {
         self.stopped

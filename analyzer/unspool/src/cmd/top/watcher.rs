@@ -238,6 +238,7 @@ impl Watcher {
         if self.local.is_some() {
             inspection.finish()?;
         } else if inspection.is_observer() {
+            inspection.let_run()?;
             self.connected = Some(inspection);
         } else {
             inspection.finish()?;
