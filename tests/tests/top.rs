@@ -205,7 +205,7 @@ fn attach() -> Result<()> {
     let at = |name: &str| screen.find(name).unwrap_or(usize::MAX);
     ensure!(at("  1  compute") < at("  3  serve"), "{screen}");
     // The escape sequence in the name of a thread is harmless.
-    top.shows(&["  3  ", "mutex settings, held by", "(save\u{fffd}[31m)"])?;
+    top.shows(&["  3  ", "mutex settings, held by", "[31m)"])?;
     top.press("/pool\r")?;
     top.hides("compute")?;
     top.shows(&["filter: pool"])?;

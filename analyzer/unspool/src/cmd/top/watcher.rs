@@ -167,7 +167,7 @@ impl Watcher {
                         stopped,
                         next,
                     },
-                    Err(error) => News::Failed(format!("{error:#}"), next),
+                    Err(error) => News::Failed(error.to_string(), next),
                 })?;
             }
         }

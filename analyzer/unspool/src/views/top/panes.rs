@@ -11,9 +11,9 @@ use crate::views::text::line::{clean, width, wrap};
 use crate::views::text::thread_state;
 
 /// Columns of a percentage with its gap.
-const SHARE: usize = 5;
+const SHARE_COLUMNS: usize = 5;
 /// Columns of the number of threads with its gap.
-const COUNT: usize = 5;
+const COUNT_COLUMNS: usize = 5;
 /// Minimum number of rows of the table, so that findings do not hide it.
 const MIN_TABLE_ROWS: usize = 3;
 
@@ -92,8 +92,8 @@ fn table(screen: &mut Screen, rows: &[Row], columns: u16, room: usize) -> Vec<Li
     screen.clamp(rows.len());
     let all = usize::from(columns);
     let counts = *screen.level() == Level::Identities;
-    let first = if counts { COUNT } else { 0 };
-    let fixed = first + 4 * SHARE + 2;
+    let first = if counts { COUNT_COLUMNS } else { 0 };
+    let fixed = first + 4 * SHARE_COLUMNS + 2;
     let widest = rows.iter().map(|row| width(&row.title)).max().unwrap_or(0);
     let title = widest.max(8).min(all.saturating_sub(fixed) / 2);
     let state = all.saturating_sub(fixed + title);
@@ -154,14 +154,14 @@ fn table(screen: &mut Screen, rows: &[Row], columns: u16, room: usize) -> Vec<Li
 fn percentages(shares: Option<Shares>, processors: f64) -> String {
     let Some(shares) = shares else {
         return format!(
-            "{:>SHARE$}{:>SHARE$}{:>SHARE$}{:>SHARE$}",
+            "{:>SHARE_COLUMNS$}{:>SHARE_COLUMNS$}{:>SHARE_COLUMNS$}{:>SHARE_COLUMNS$}",
             "-", "-", "-", "-"
         );
     };
     // The three add up to 100.
     let (running, runnable) = (percent(shares.running), percent(shares.runnable));
     let blocked = (100 - running).saturating_sub(runnable);
-    let columns = SHARE - 1;
+    let columns = SHARE_COLUMNS - 1;
     let cpu = percent(processors);
     format!("{running:>columns$}%{runnable:>columns$}%{blocked:>columns$}%{cpu:>columns$}%")
 }

@@ -118,7 +118,7 @@ fn title(live: &Live, sample: Option<ThreadIndex>, tids: &[u64]) -> String {
     }
 }
 
-/// The file of the outermost frame below the start code. Stripped programs do not name the function.
+/// The file of the outermost frame below the start code, for programs that do not name functions.
 fn module(thread: &Thread) -> Option<&str> {
     let stack = thread.stack.as_deref()?;
     let last = stack.frames.len().checked_sub(start_code(stack) + 1)?;
