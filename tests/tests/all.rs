@@ -26,6 +26,7 @@ mod record;
 mod saved;
 mod schedule;
 mod tidy;
+mod top;
 mod undisturbed;
 mod waits;
 
@@ -48,6 +49,7 @@ fn main() {
         record::trials(),
         saved::trials(),
         schedule::trials(),
+        top::trials(),
         identity::trials(),
         inspect::trials(),
         looks::trials(),

@@ -25,6 +25,7 @@ mod symbols;
 mod table;
 mod target;
 mod terminal;
+mod top;
 mod view;
 mod wanted;
 
@@ -51,6 +52,7 @@ Examples:
   unspool record -- xz -T2 -k big.tar   run a program and show where its threads came from
   unspool record --sync -- ./server     also record what its threads wait for
   unspool inspect --attach 1234         what all threads of a process do and wait for now
+  unspool top --attach 1234             follow them live in the terminal
   unspool report                        show the last recording again
   unspool view                          show it in the browser
   unspool diff old.unspool new.unspool  what became slower, and why
@@ -65,6 +67,7 @@ enum Command {
     View(view::Cmd),
     Export(export::Cmd),
     Inspect(inspect::Cmd),
+    Top(top::Cmd),
     Demo(demo::Cmd),
     Addr2line(addr2line::Cmd),
     Symbolize(symbolize::Cmd),
@@ -90,6 +93,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::View(cmd) => cmd.run(),
         Command::Export(cmd) => cmd.run(),
         Command::Inspect(cmd) => cmd.run(),
+        Command::Top(cmd) => cmd.run(),
         Command::Demo(cmd) => cmd.run(),
         Command::Addr2line(cmd) => cmd.run(),
         Command::Symbolize(cmd) => cmd.run(),

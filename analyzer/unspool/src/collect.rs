@@ -25,6 +25,7 @@ mod hits;
 mod inspection;
 mod kernel_state;
 mod launch;
+mod local_process;
 mod memory;
 mod modules;
 mod movable;
@@ -58,6 +59,7 @@ pub use calls::selection::{Instrumented, Sync};
 pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
 pub use inspection::Inspection;
+pub use local_process::{LocalProcess, Sampled};
 pub use options::{Ended, Options, Outcome, ProbeKinds, Source, Subject, WantsMore};
 pub use wanted::Wanted;
 

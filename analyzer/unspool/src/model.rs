@@ -19,6 +19,7 @@ mod history;
 mod identity;
 mod inspection;
 mod listing;
+pub mod live;
 mod note;
 mod origin;
 mod recorded_creations;

@@ -2,7 +2,7 @@
 //!
 //! Each view is one function that writes a finished [`Model`](crate::model::Model), or a file's
 //! [`Table`](unspool_unwind::Table), to any writer. No view repeats another's computation, and none
-//! knows the terminal: the caller chooses the [`Style`].
+//! knows the terminal: the caller chooses the [`Style`]. [`top`] draws a program that still runs.
 
 pub mod agreement;
 pub mod disassembly;
@@ -12,6 +12,7 @@ pub mod html;
 pub mod json;
 pub mod table;
 pub mod text;
+pub mod top;
 
 mod container_growth;
 pub(crate) mod finding_text;

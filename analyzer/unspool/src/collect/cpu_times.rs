@@ -151,12 +151,16 @@ fn times(
     }
     let (server_ns, times) = session.client.thread_times(ANSWER_TIMEOUT).ok()??;
     let time_ns = clock.sent(Some(server_ns), Duration::ZERO);
-    let time = |times: unspool_rsp::ThreadTimes| CpuTime {
+    Some((time_ns, times.into_iter().map(of_server).collect()))
+}
+
+/// A server's answer as a record.
+pub(super) fn of_server(times: unspool_rsp::ThreadTimes) -> CpuTime {
+    CpuTime {
         tid: times.tid,
         on_cpu_ns: times.on_cpu_ns,
         runnable_ns: times.runnable_ns,
-    };
-    Some((time_ns, times.into_iter().map(time).collect()))
+    }
 }
 
 /// Processor time of the current thread.
@@ -165,7 +169,7 @@ fn own_cpu_time() -> Duration {
 }
 
 /// Processor times of a local thread.
-fn local(pid: u64, tid: u64) -> Option<CpuTime> {
+pub(super) fn local(pid: u64, tid: u64) -> Option<CpuTime> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let mut numbers = text.split_whitespace().map(str::parse);
     Some(CpuTime {

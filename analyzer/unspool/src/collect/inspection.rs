@@ -2,20 +2,28 @@
 //!
 //! `unspool-stub` captures the registers and stacks of all threads at one moment, and the program
 //! runs on. With other servers the program is stopped until everything has been read.
+//!
+//! `unspool top` repeats an inspection over one connection.
 
-use unspool_capture::{Capture, Severity};
-use unspool_rsp::{Control, Notice};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
+use unspool_capture::{Capture, CpuTimes, Header, Severity};
+use unspool_rsp::{Control, Notice, StopReply};
+
+use super::cpu_times;
 use super::error::Error;
 use super::launch;
+use super::local_process::Sampled;
 use super::modules::Modules;
-use super::options::{Options, Source};
+use super::options::{Ended, Options, Source};
 use super::program::Program;
-use super::session::Session;
+use super::session::{ANSWER_TIMEOUT, Session};
 use super::sink::Sink;
 use super::thread_reader::ThreadReader;
 use super::threads::Threads;
 use super::wanted::Wanted;
+use crate::store::Store;
 
 /// The threads of a running program. The caller can read more until it finishes the inspection.
 pub struct Inspection {
@@ -23,6 +31,12 @@ pub struct Inspection {
     sink: Sink,
     program: Program,
     threads: Threads,
+    /// For another inspection over the same connection.
+    header: Header,
+    store: Store,
+    exec: Option<PathBuf>,
+    begun: Instant,
+    stopped: Duration,
 }
 
 impl Inspection {
@@ -37,6 +51,7 @@ impl Inspection {
     }
 
     fn open(mut options: Options) -> Result<Self, Error> {
+        let begun = Instant::now();
         // Read the state first, because a stop changes it.
         let before = match options.source {
             Source::Attach { pid } => {
@@ -47,13 +62,18 @@ impl Inspection {
             _ => None,
         };
         let (session, _) = Session::open(&mut options, true)?;
-        let sink = Sink::memory(Session::header(&options, true));
-        let modules = Modules::new(options.store, &session.abi);
+        let header = Session::header(&options, true);
+        let modules = Modules::new(options.store.clone(), &session.abi);
         let mut inspection = Self {
             session,
-            sink,
-            program: Program::new(modules, options.exec),
+            sink: Sink::memory(header.clone()),
+            program: Program::new(modules, options.exec.clone()),
             threads: Threads::new(),
+            header,
+            store: options.store,
+            exec: options.exec,
+            begun,
+            stopped: Duration::ZERO,
         };
         if let Err(error) = inspection.read(before) {
             // The program must run on.
@@ -61,6 +81,73 @@ impl Inspection {
             return Err(error);
         }
         Ok(inspection)
+    }
+
+    /// Reads all threads again over the same connection. Drops the data of the last inspection.
+    ///
+    /// # Errors
+    /// Returns an error if the threads cannot be read.
+    pub fn again(&mut self) -> Result<(), Error> {
+        self.begun = Instant::now();
+        let modules = Modules::new(self.store.clone(), &self.session.abi);
+        self.program = Program::new(modules, self.exec.clone());
+        self.threads = Threads::new();
+        self.sink = Sink::memory(self.header.clone());
+        // The server sends notices to every observer. An inspection needs none of them.
+        self.session.client.take_notices();
+        self.read(None)
+    }
+
+    /// True if the server answers while the program runs, so that it can be asked again and again.
+    pub fn is_observer(&self) -> bool {
+        self.session.observes
+    }
+
+    /// Lets the server's program run if no client controls it. `unspool-stub` holds a program until
+    /// its first client lets it run.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer.
+    pub fn let_run(&mut self) -> Result<(), Error> {
+        self.session.client.let_run()?;
+        Ok(())
+    }
+
+    /// Upper limit of the time for which the inspection stopped the program.
+    pub fn stopped(&self) -> Duration {
+        self.stopped
+    }
+
+    /// The times that the threads of the server's program spent on a processor and waited for one.
+    /// The time of the sample is the server's. `None` if the server does not know them.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer.
+    pub fn sample(&mut self) -> Result<Option<Sampled>, Error> {
+        let client = &mut self.session.client;
+        let times = client.thread_times(ANSWER_TIMEOUT);
+        for notice in client.take_notices() {
+            match notice {
+                // The thread waits for this client, which wants nothing from it.
+                Notice::Held { tid, .. } | Notice::Fatal { tid, .. } => {
+                    client.release(tid)?;
+                }
+                Notice::Ended(end) => {
+                    return Ok(Some(Sampled::Ended(end.and_then(|end| match end {
+                        StopReply::Exited { code, .. } => Some(Ended::Exited(code)),
+                        StopReply::Terminated { signal, .. } => Some(Ended::Terminated(signal)),
+                        _ => None,
+                    }))));
+                }
+                _ => {}
+            }
+        }
+        Ok(times?.map(|(time_ns, times)| {
+            Sampled::Running(CpuTimes {
+                time_ns,
+                threads: times.into_iter().map(cpu_times::of_server).collect(),
+            })
+        }))
     }
 
     /// All data read so far.
@@ -103,6 +190,7 @@ impl Inspection {
                 self.session.client.let_run()?;
             }
         }
+        self.stopped = self.begun.elapsed();
         let executable = self.program.identify(&mut self.session)?;
         self.sink
             .record(self.session.target(executable.path.clone()));

@@ -17,4 +17,4 @@ pub(super) mod frames;
 pub(super) mod line;
 pub mod notes;
 mod processes;
-mod thread_state;
+pub(in crate::views) mod thread_state;

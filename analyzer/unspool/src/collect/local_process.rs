@@ -1,0 +1,140 @@
+//! A running process of this machine: its threads' processor times and names, read from `/proc`.
+//!
+//! Reading `/proc` stops no thread, so this is how `unspool top` follows a program between two
+//! inspections. The process is identified by its start time, because the kernel reuses process ids.
+
+use std::fs;
+
+use nix::time::{ClockId, clock_gettime};
+use unspool_capture::CpuTimes;
+
+use super::cpu_times;
+use super::options::Ended;
+
+/// A process that is sampled.
+#[derive(Debug)]
+pub struct LocalProcess {
+    pid: u32,
+    start_ticks: Option<u64>,
+}
+
+/// The result of a sample.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sampled {
+    /// The threads and their processor times.
+    Running(CpuTimes),
+    /// The process has ended, in this way if it is known.
+    Ended(Option<Ended>),
+}
+
+impl LocalProcess {
+    /// The process with this id.
+    pub fn new(pid: u32) -> LocalProcess {
+        let start_ticks = stat(pid).and_then(|stat| stat.start_ticks);
+        LocalProcess { pid, start_ticks }
+    }
+
+    /// Reads the processor times of all threads.
+    pub fn sample(&self) -> Sampled {
+        let Some(stat) = stat(self.pid).filter(|stat| stat.start_ticks == self.start_ticks) else {
+            return Sampled::Ended(None);
+        };
+        let time_ns = monotonic_ns();
+        let pid = u64::from(self.pid);
+        let tids = self.tids();
+        let times = tids.iter().filter_map(|tid| cpu_times::local(pid, *tid));
+        let threads: Vec<_> = times.collect();
+        // The first thread of a process may end before the others. The kernel keeps it as a zombie.
+        if stat.state == 'X' || stat.state == 'Z' && threads.len() <= 1 {
+            return Sampled::Ended(stat.wait_status.map(ended));
+        }
+        Sampled::Running(CpuTimes { time_ns, threads })
+    }
+
+    /// The name of a thread.
+    pub fn thread_name(&self, tid: u64) -> Option<String> {
+        let bytes = fs::read(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;
+        let name = String::from_utf8_lossy(&bytes);
+        Some(name.trim_end_matches('\n').to_owned())
+    }
+
+    fn tids(&self) -> Vec<u64> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid));
+        let tasks = tasks.into_iter().flatten().flatten();
+        let tid = |task: fs::DirEntry| task.file_name().to_str()?.parse().ok();
+        tasks.filter_map(tid).collect()
+    }
+}
+
+/// Fields of `/proc/PID/stat` (proc(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: char,
+    start_ticks: Option<u64>,
+    wait_status: Option<i32>,
+}
+
+impl Stat {
+    /// `7 (a) b) S 1 7 ...`: the name may contain anything. The state is field 3, the start time
+    /// field 22, the wait status field 52.
+    fn parse(text: &str) -> Option<Stat> {
+        let mut fields = text.rsplit_once(") ")?.1.split_whitespace();
+        Some(Stat {
+            state: fields.next()?.chars().next()?,
+            start_ticks: fields.nth(18).and_then(|field| field.parse().ok()),
+            wait_status: fields.nth(29).and_then(|field| field.parse().ok()),
+        })
+    }
+}
+
+/// Decodes a wait status: the signal is in the lowest 7 bits, the exit code above 8 bits.
+fn ended(status: i32) -> Ended {
+    match status & 0x7f {
+        0 => Ended::Exited(status >> 8 & 0xff),
+        signal => Ended::Terminated(signal as u8),
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| {
+        u64::try_from(now.tv_sec() * 1_000_000_000 + now.tv_nsec()).unwrap_or(0)
+    })
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_stat_files() {
+        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        let text = format!("7 (a) b) Z {}\n", fields.join(" "));
+        let stat = Stat::parse(&text).unwrap();
+        assert_eq!(stat.state, 'Z');
+        assert_eq!(stat.start_ticks, Some(22));
+        assert_eq!(stat.wait_status, Some(52));
+        assert_eq!(Stat::parse("7 (a"), None);
+        assert_eq!(ended(3 << 8), Ended::Exited(3));
+        assert_eq!(ended(9), Ended::Terminated(9));
+    }
+
+    #[test]
+    fn samples_itself() {
+        let process = LocalProcess::new(std::process::id());
+        let Sampled::Running(times) = process.sample() else {
+            panic!("this process runs");
+        };
+        let own = u64::from(std::process::id());
+        assert!(times.threads.iter().any(|thread| thread.tid == own));
+        assert!(
+            process
+                .thread_name(own)
+                .is_some_and(|name| !name.is_empty())
+        );
+    }
+}
