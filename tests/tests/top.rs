@@ -84,7 +84,7 @@ impl Pool {
     }
 
     /// The program runs, and ends as without `top`.
-    fn is_unharmed(mut self) -> Result<()> {
+    fn ends_unharmed(mut self) -> Result<()> {
         process::wait_until("nothing is attached", LIMIT, || {
             self.is_traced().is_ok_and(|traced| !traced)
         })?;
@@ -220,7 +220,7 @@ fn attach() -> Result<()> {
     top.press("\x7f")?;
     top.shows(&["pool-3"])?;
     top.press("\x7f/\x7f\x7f\x7f\x7f\r")?;
-    top.shows(&["  1  main", "end of thread"])?;
+    top.shows(&["  1  main", "in read()"])?;
     for order in ["runnable", "blocked", "threads", "name"] {
         top.press("s")?;
         top.shows(&[&format!("sort: {order}")])?;
@@ -240,7 +240,7 @@ fn attach() -> Result<()> {
     })?;
     top.press("q")?;
     top.ends_well()?;
-    pool.is_unharmed()?;
+    pool.ends_unharmed()?;
 
     // It notices the end of the program, of which it is not the parent.
     pool = Pool::start()?;
@@ -272,7 +272,7 @@ fn narrow() -> Result<()> {
     top.shows(&["q quit", "? help"])?;
     top.press("\x03")?;
     top.ends_well()?;
-    pool.is_unharmed()
+    pool.ends_unharmed()
 }
 
 /// A program that `top` starts: it runs on after `q`, and its exit code is shown.
@@ -312,7 +312,7 @@ fn stub() -> Result<()> {
     top.ends_well()?;
     // With --once it ends with its client.
     server.ends_well("the server", LIMIT)?;
-    pool.is_unharmed()?;
+    pool.ends_unharmed()?;
 
     pool = Pool::start()?;
     let (_server, address) = serve(&workspace::stub()?, pool.pid())?;
@@ -331,7 +331,7 @@ fn gdbserver() -> Result<()> {
     let (_server, address) = serve("gdbserver".as_ref(), pool.pid())?;
     let top = Terminal::start(&["--connect", &address], 100, 30)?;
     top.shows(&["answers no questions while the program runs"])?;
-    pool.is_unharmed()
+    pool.ends_unharmed()
 }
 
 /// Signals restore the terminal and leave the program unharmed.
@@ -342,7 +342,7 @@ fn signals() -> Result<()> {
         top.shows(&["mutex settings"])?;
         kill(Pid::from_raw(top.unspool.0.id().cast_signed()), signal)?;
         top.ends_well().with_context(|| signal.to_string())?;
-        pool.is_unharmed().with_context(|| signal.to_string())?;
+        pool.ends_unharmed().with_context(|| signal.to_string())?;
     }
     // A killed process cannot restore the terminal.
     let pool = Pool::start()?;
@@ -350,7 +350,7 @@ fn signals() -> Result<()> {
     top.shows(&["mutex settings"])?;
     top.press("iiii")?;
     top.unspool.0.kill()?;
-    pool.is_unharmed()
+    pool.ends_unharmed()
 }
 
 /// Errors are one sentence on the terminal, which stays as it was.
