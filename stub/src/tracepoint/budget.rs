@@ -3,8 +3,8 @@
 //! The stub measures the cost of a hit: the time for which the thread was stopped, and the
 //! processor time that the stub used for it. Costs are taken from a bucket. It fills at four fifths
 //! of the budget's rate, and holds at most one fifth of a second's budget. So no second costs more
-//! than the budget. When the bucket is empty, the probe with the highest recent cost is *paused*: its
-//! trap is removed. When the bucket is half full again, the paused probes resume. Hits during a
+//! than the budget. When the bucket is empty, the probe with the highest recent cost is *paused*:
+//! its trap is removed. When the bucket is half full again, the paused probes resume. Hits during a
 //! pause are not seen. Their number is estimated from the processor time that the program used
 //! during the pause, and from the time that it used per hit before.
 //!

@@ -2,8 +2,8 @@
 //! prepare it, or the server had to wait for a processor.
 //!
 //! A stopped thread keeps its locks, and others may wait for them. So the program may not have
-//! caused the part of a wait or hold that lies in such a time. The analysis does not ask which thread was
-//! stopped, because the reason of a wait is not always known.
+//! caused the part of a wait or hold that lies in such a time. The analysis does not ask which
+//! thread was stopped, because the reason of a wait is not always known.
 
 use unspool_capture::{Record, StallCause};
 
