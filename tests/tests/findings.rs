@@ -319,7 +319,9 @@ fn too_little_seen() -> Result<()> {
             );
             let unknown = text.contains("? unknown");
             // The kernel's schedule shows that threads were blocked, though not for what.
-            let drawn = unknown || text.contains("╌ blocked (reason not recorded)");
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let blocked = words.join(" ").contains("╌ blocked (reason not recorded)");
+            let drawn = unknown || blocked;
             ensure!(
                 if little && view == "timeline" {
                     drawn
