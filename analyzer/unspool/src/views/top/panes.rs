@@ -89,7 +89,7 @@ pub(super) fn threads(
 }
 
 fn table(screen: &mut Screen, rows: &[Row], columns: u16, room: usize) -> Vec<Line<'static>> {
-    screen.clamp(rows.len());
+    screen.follow(rows);
     let all = usize::from(columns);
     let counts = *screen.level() == Level::Identities;
     let first = if counts { COUNT_COLUMNS } else { 0 };

@@ -92,6 +92,8 @@ pub struct Screen {
     /// The level and the selected row of each level above it.
     levels: Vec<(Level, usize)>,
     selected: usize,
+    /// A thread of the row that the user has moved to. The selection stays with it.
+    followed: Option<u64>,
 }
 
 impl Screen {
@@ -107,6 +109,7 @@ impl Screen {
             status: Status::default(),
             levels: vec![(Level::Identities, 0)],
             selected: 0,
+            followed: None,
         }
     }
 
@@ -127,19 +130,35 @@ impl Screen {
         self.selected = self.selected.min(count.saturating_sub(1));
     }
 
+    /// Keeps the selection with its row when the rows change their order. The first row is just the
+    /// first one.
+    pub(super) fn follow(&mut self, rows: &[Row]) {
+        let is_followed = |row: &Row| self.followed.is_some_and(|tid| row.tids.contains(&tid));
+        self.selected = rows.iter().position(is_followed).unwrap_or(self.selected);
+        self.clamp(rows.len());
+        let row = rows
+            .get(self.selected)
+            .filter(|_| self.selected > 0 || self.followed.is_some());
+        self.followed = row.and_then(|row| row.tids.first().copied());
+    }
+
     /// Moves the selection.
     pub fn move_by(&mut self, rows: isize) {
-        self.selected = self.selected.saturating_add_signed(rows);
+        self.select(self.selected.saturating_add_signed(rows));
     }
 
     /// Selects the first row.
     pub fn move_to_first(&mut self) {
-        self.selected = 0;
+        self.select(0);
     }
 
     /// Selects the last row.
     pub fn move_to_last(&mut self) {
-        self.selected = usize::MAX;
+        self.select(usize::MAX);
+    }
+
+    fn select(&mut self, row: usize) {
+        (self.selected, self.followed) = (row, None);
     }
 
     /// Shows the threads of the selected identity, or the stack of the selected thread.
@@ -161,7 +180,7 @@ impl Screen {
             Level::Stack(_) => return,
         };
         self.levels.push((level, self.selected));
-        self.selected = 0;
+        self.select(0);
     }
 
     /// Goes back one level.
@@ -169,7 +188,7 @@ impl Screen {
         if self.levels.len() > 1
             && let Some((_, selected)) = self.levels.pop()
         {
-            self.selected = selected;
+            self.select(selected);
         }
     }
 

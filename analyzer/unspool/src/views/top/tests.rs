@@ -55,6 +55,25 @@ fn rows_are_sorted_and_filtered() {
 }
 
 #[test]
+fn the_selection_stays_with_its_row() {
+    let mut screen = Screen::new(false);
+    let selected = |screen: &mut Screen| {
+        let text = screen_text((80, 24), &THREADS, screen);
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains('%')).collect();
+        rows.get(screen.selected()).map(|row| row.contains("pool"))
+    };
+    assert_eq!(selected(&mut screen), Some(true));
+    screen.move_by(1);
+    assert_eq!(selected(&mut screen), Some(false));
+    for _ in 0..5 {
+        screen.sort_by_next();
+        assert_eq!(selected(&mut screen), Some(false));
+    }
+    screen.move_to_first();
+    assert_eq!(screen.selected(), 0);
+}
+
+#[test]
 fn control_characters_are_removed() {
     let text = screen_text((80, 24), &THREADS, &mut Screen::new(true));
     assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
