@@ -75,6 +75,42 @@ pub fn start_with(
     })
 }
 
+/// Runs `debug` with the program under qemu-arm. Repeats that if the emulator itself got stuck,
+/// which happens about once in 300 runs of programs that create threads (QEMU 7.2).
+pub fn with_program<T>(
+    program: &Path,
+    arguments: &[&str],
+    mut debug: impl FnMut(&mut Waiting) -> Result<T>,
+) -> Result<T> {
+    const ATTEMPTS: usize = 3;
+    let mut attempt = 1;
+    loop {
+        let mut waiting = start(program, arguments, Stdio::null())?;
+        match debug(&mut waiting) {
+            Err(error) if attempt < ATTEMPTS && waiting.is_stuck()? => {
+                eprintln!("qemu-arm waits for its own heap: {error:#}");
+                attempt += 1;
+            }
+            done => return done,
+        }
+    }
+}
+
+impl Waiting {
+    /// True if a thread of the emulator waits for the lock of the emulator's own heap. Neither the
+    /// program nor the debugger can end that wait.
+    fn is_stuck(&mut self) -> Result<bool> {
+        if self.emulator.0.try_wait()?.is_some() {
+            return Ok(false);
+        }
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-nx", "-batch", "-p", &self.emulator.0.id().to_string()])
+            .args(["-ex", "thread apply all backtrace 3"]);
+        let stacks = process::run(&mut gdb, Duration::from_secs(120))?.text();
+        Ok(stacks.contains("__lll_lock_wait_private") && stacks.contains("main_arena"))
+    }
+}
+
 /// A session with an emulator that is started here and handed to another client. QEMU accepts one
 /// connection, and does not read from it while the program runs.
 pub struct Session {

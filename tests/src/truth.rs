@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -82,31 +82,32 @@ pub fn arm(program: &Path, arguments: &[&str]) -> Result<Truth> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("truth.json");
     let sysroot = qemu::sysroot()?.display().to_string();
-    let emulator = qemu::start(program, arguments, Stdio::null())?;
-    let mut gdb = Command::new("gdb-multiarch");
-    gdb.args(["-nx", "-batch", "-x"])
-        .arg(workspace::file("gdb/settings.gdb"))
-        .args(["-ex", &format!("set sysroot {sysroot}")])
-        .args([
-            "-ex",
-            &format!("set debug-file-directory {sysroot}/usr/lib/debug"),
-        ])
-        // The program's own libraries are beside it, not in the sysroot.
-        .arg("-ex")
-        .arg(format!(
-            "set solib-search-path {}",
-            program.parent().unwrap_or(program).display()
-        ))
-        .args(["-ex", &format!("file {}", program.display())])
-        .args([
-            "-ex",
-            &format!("target remote {}", emulator.socket.display()),
-        ])
-        .arg("-x")
-        .arg(workspace::file("gdb/creations.py"))
-        .env("UNSPOOL_TRUTH", &out);
-    let run = process::run(&mut gdb, Duration::from_secs(120))?;
-    creations(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
+    qemu::with_program(program, arguments, |emulator| {
+        let mut gdb = Command::new("gdb-multiarch");
+        gdb.args(["-nx", "-batch", "-x"])
+            .arg(workspace::file("gdb/settings.gdb"))
+            .args(["-ex", &format!("set sysroot {sysroot}")])
+            .args([
+                "-ex",
+                &format!("set debug-file-directory {sysroot}/usr/lib/debug"),
+            ])
+            // The program's own libraries are beside it, not in the sysroot.
+            .arg("-ex")
+            .arg(format!(
+                "set solib-search-path {}",
+                program.parent().unwrap_or(program).display()
+            ))
+            .args(["-ex", &format!("file {}", program.display())])
+            .args([
+                "-ex",
+                &format!("target remote {}", emulator.socket.display()),
+            ])
+            .arg("-x")
+            .arg(workspace::file("gdb/creations.py"))
+            .env("UNSPOOL_TRUTH", &out);
+        let run = process::run(&mut gdb, Duration::from_secs(120))?;
+        creations(&out, Some(&sysroot)).with_context(|| format!("gdb-multiarch: {run}"))
+    })
 }
 
 /// gdb-multiarch in batch mode, for a target whose files and debug files are in `sysroot`.

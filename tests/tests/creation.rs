@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -187,18 +186,20 @@ fn record_native(program: &Path, capture: &Path) -> Result<(Run, Report)> {
 
 fn record_arm(program: &Path, capture: &Path) -> Result<(Run, Report)> {
     let sysroot = qemu::sysroot()?.display().to_string();
-    let mut emulator = qemu::start(program, &[], Stdio::null())?;
-    let address = format!("unix:{}", emulator.socket.display());
-    let run = report::record(
-        capture,
-        &["--sysroot", &sysroot, "--connect", &address],
-        &[],
-    )?
-    .success()?;
-    let ended = emulator
-        .emulator
-        .ends_well("the program under qemu-arm", LIMIT);
-    ended.with_context(|| run.to_string())?;
+    let run = qemu::with_program(program, &[], |emulator| {
+        let address = format!("unix:{}", emulator.socket.display());
+        let run = report::record(
+            capture,
+            &["--sysroot", &sysroot, "--connect", &address],
+            &[],
+        )?
+        .success()?;
+        let ended = emulator
+            .emulator
+            .ends_well("the program under qemu-arm", LIMIT);
+        ended.with_context(|| run.to_string())?;
+        Ok(run)
+    })?;
     let report = report::report(capture, &["--sysroot", &sysroot])?;
     Ok((run, report))
 }
