@@ -325,7 +325,7 @@ fn stub() -> Result<()> {
     Ok(())
 }
 
-/// gdbserver cannot be asked while the program runs.
+/// gdbserver answers no requests while the program runs.
 fn gdbserver() -> Result<()> {
     let pool = Pool::start()?;
     let (_server, address) = serve("gdbserver".as_ref(), pool.pid())?;

@@ -10,9 +10,9 @@ use super::recording::{Reading, Recording};
 use super::report::Format;
 use super::target::Target;
 use super::terminal;
-use super::wanted::wanted;
+use super::wanted::model_of;
 use crate::collect;
-use crate::model::{Detail, Model, Symbolizer};
+use crate::model::{Detail, Symbolizer};
 use crate::views;
 
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
@@ -71,29 +71,12 @@ impl Cmd {
         let recording =
             recording.map(|file| Recording::open(file, &self.reading, Detail::default()));
         let recording = recording.transpose()?;
-        let mut inspection = collect::Inspection::begin(collect::Options {
-            source: self.target.source(Vec::new())?,
-            exec: self.target.exec.clone(),
-            store: store.clone(),
-            rsp_log: self.target.rsp_log()?,
-            architecture: self.target.architecture.clone(),
-            calls: Default::default(),
-            probes: collect::ProbeKinds::default(),
-            budget: None,
-            wanted: None,
-            stop: None,
-            command: std::env::args().collect(),
-        })?;
+        let target = &self.target;
+        let source = target.source(Vec::new())?;
+        let options = target.inspection(source, store.clone(), target.rsp_log()?);
+        let mut inspection = collect::Inspection::begin(options)?;
         let mut symbolizer = Symbolizer::new(store).preferring(self.reading.prefer.ways());
-        let mut model = Model::build(&inspection.capture(), &mut symbolizer);
-        for _ in 0..collect::MAX_LOOKS {
-            let wanted = wanted(&model);
-            if wanted.is_empty() {
-                break;
-            }
-            inspection.read_more(&wanted);
-            model.inspect_closer(&inspection.capture(), &mut symbolizer);
-        }
+        let mut model = model_of(&mut inspection, &mut symbolizer);
         inspection.finish()?;
         if let Some(recording) = &recording {
             model.learn_from(&recording.model);

@@ -9,7 +9,8 @@ use anyhow::Context;
 use clap::Args;
 use unspool_rsp::Endpoint;
 
-use crate::collect::{Source, Subject};
+use crate::collect::{Options, ProbeKinds, Source, Subject};
+use crate::store::Store;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which program")]
@@ -67,6 +68,28 @@ impl Target {
                 }
             }
         })
+    }
+
+    /// The options of an inspection, which records no calls.
+    pub(super) fn inspection(
+        &self,
+        source: Source,
+        store: Store,
+        rsp_log: Option<Box<dyn Write + Send>>,
+    ) -> Options {
+        Options {
+            source,
+            exec: self.exec.clone(),
+            store,
+            rsp_log,
+            architecture: self.architecture.clone(),
+            calls: Default::default(),
+            probes: ProbeKinds::default(),
+            budget: None,
+            wanted: None,
+            stop: None,
+            command: std::env::args().collect(),
+        }
     }
 
     /// Opens the file for `--rsp-log`.

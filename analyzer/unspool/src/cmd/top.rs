@@ -108,20 +108,9 @@ impl Cmd {
                 Some(pid) => collect::Source::Attach { pid },
                 None => target.source(Vec::new())?,
             };
-            Ok(collect::Options {
-                source,
-                exec: target.exec.clone(),
-                store: store.clone(),
-                // Later inspections of a local program have sessions of their own.
-                rsp_log: log.lock().ok().and_then(|mut log| log.take()),
-                architecture: target.architecture.clone(),
-                calls: Default::default(),
-                probes: collect::ProbeKinds::default(),
-                budget: None,
-                wanted: None,
-                stop: None,
-                command: std::env::args().collect(),
-            })
+            // Later inspections of a local program have sessions of their own.
+            let log = log.lock().ok().and_then(|mut log| log.take());
+            Ok(target.inspection(source, store.clone(), log))
         };
         let begun = Watcher::begin(Box::new(options), Box::new(symbolizer), local, child);
         let (watcher, model, stopped) = begun?;

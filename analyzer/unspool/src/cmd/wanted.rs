@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use unspool_capture::Capture;
 
-use crate::collect::Wanted;
+use crate::collect::{Inspection, MAX_LOOKS, Wanted};
 use crate::model::{Model, Symbolizer};
 
 /// The further reads that would clarify the findings of an inspection.
-pub(super) fn wanted(model: &Model) -> Wanted {
+fn wanted(model: &Model) -> Wanted {
     let inspection = &model.inspection;
     // Only threads with findings are worth another stop. If the finding is that all threads wait,
     // read all of them.
@@ -27,6 +27,20 @@ pub(super) fn wanted(model: &Model) -> Wanted {
     };
     memory.extend(inspection.wanted.iter().cloned());
     Wanted { threads, memory }
+}
+
+/// The model of an inspection, after the further reads that clarify its findings.
+pub(super) fn model_of(inspection: &mut Inspection, symbolizer: &mut Symbolizer) -> Model {
+    let mut model = Model::build(&inspection.capture(), symbolizer);
+    for _ in 0..MAX_LOOKS {
+        let wanted = wanted(&model);
+        if wanted.is_empty() {
+            break;
+        }
+        inspection.read_more(&wanted);
+        model.inspect_closer(&inspection.capture(), symbolizer);
+    }
+    model
 }
 
 /// Returns a function that finds the further reads after each inspection. Its model is kept between

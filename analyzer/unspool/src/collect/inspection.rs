@@ -98,7 +98,7 @@ impl Inspection {
         self.read(None)
     }
 
-    /// True if the server answers while the program runs, so that it can be asked again and again.
+    /// True if the server answers requests while the program runs.
     pub fn is_observer(&self) -> bool {
         self.session.observes
     }

@@ -10,6 +10,7 @@ use unspool_capture::CpuTimes;
 
 use super::cpu_times;
 use super::options::Ended;
+use super::session;
 
 /// A process that is sampled.
 #[derive(Debug)]
@@ -53,9 +54,7 @@ impl LocalProcess {
 
     /// The name of a thread.
     pub fn thread_name(&self, tid: u64) -> Option<String> {
-        let bytes = fs::read(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;
-        let name = String::from_utf8_lossy(&bytes);
-        Some(name.trim_end_matches('\n').to_owned())
+        session::thread_name(self.pid.into(), tid)
     }
 
     fn tids(&self) -> Vec<u64> {

@@ -272,12 +272,7 @@ impl Session {
 
     /// Reads a thread's name from `/proc`. Works while the program runs.
     pub(super) fn local_thread_name(&self, tid: u64) -> Option<String> {
-        let path = format!("/proc/{}/task/{tid}/comm", self.pid?);
-        // One read suffices: the kernel's names have 15 bytes. There may be thousands of threads.
-        let mut bytes = [0; 64];
-        let count = fs::File::open(path).ok()?.read(&mut bytes).ok()?;
-        let name = String::from_utf8_lossy(bytes.get(..count)?);
-        Some(name.trim_end_matches('\n').to_owned())
+        thread_name(self.pid?, tid)
     }
 
     /// True if a stop leaves other threads running. Only QEMU's user mode does that.
@@ -514,4 +509,14 @@ fn is_whole_machine(client: &mut Client) -> bool {
     }
     let mode = client.raw(b"qqemu.PhyMemMode").unwrap_or_default();
     matches!(mode[..], [b'0' | b'1'])
+}
+
+/// The name of a thread of this machine.
+pub(super) fn thread_name(pid: u64, tid: u64) -> Option<String> {
+    // One read suffices: the kernel's names have 15 bytes. There may be thousands of threads.
+    let mut bytes = [0; 64];
+    let mut file = fs::File::open(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let count = file.read(&mut bytes).ok()?;
+    let name = String::from_utf8_lossy(bytes.get(..count)?);
+    Some(name.trim_end_matches('\n').to_owned())
 }

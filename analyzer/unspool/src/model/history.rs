@@ -130,9 +130,8 @@ impl<'a> History<'a> {
             source => Some(source),
         };
         let musl = frames.is_musl();
-        let asked = |header: Option<bool>, option| {
-            header.unwrap_or_else(|| has_option(&capture.header.command, option))
-        };
+        let header = &capture.header;
+        let traces = header.traces_functions;
         History {
             capture,
             frames,
@@ -157,7 +156,7 @@ impl<'a> History<'a> {
                 source,
                 start_unix_ns: capture.header.start_unix_ns,
                 cut: capture.cut.is_some(),
-                traces_functions: asked(capture.header.traces_functions, "--trace"),
+                traces_functions: traces.unwrap_or_else(|| has_option(&header.command, "--trace")),
                 ..Recording::default()
             },
             notes: Vec::new(),

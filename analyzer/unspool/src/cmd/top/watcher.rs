@@ -4,6 +4,7 @@
 //! must answer keys meanwhile. Between two inspections of a local program nothing is attached to
 //! it, so neither the end of `unspool` nor its crash can harm it.
 
+use std::collections::HashSet;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use nix::sys::time::TimeValLike;
 use std::os::unix::process::ExitStatusExt;
 use unspool_capture::CpuTimes;
 
-use super::super::wanted::wanted;
+use super::super::wanted::model_of;
 use crate::collect::{self, Ended, Inspection, LocalProcess, Options, Sampled};
 use crate::model::{Model, Symbolizer};
 
@@ -105,7 +106,7 @@ impl Watcher {
         let mut sample_at = Instant::now();
         // The first inspection read the program's files, which costs more than the next ones.
         let mut inspect_at = Instant::now() + INSPECTION_INTERVAL;
-        let mut known: Vec<u64> = Vec::new();
+        let mut known: HashSet<u64> = HashSet::new();
         let mut is_paused = false;
         loop {
             let due = sample_at.min(inspect_at);
@@ -128,8 +129,9 @@ impl Watcher {
             match self.sample() {
                 Ok(Some(Sampled::Running(times))) => {
                     self.has_times = true;
-                    let tids: Vec<u64> = times.threads.iter().map(|thread| thread.tid).collect();
-                    let new = tids.iter().filter(|tid| !known.contains(tid));
+                    let tids: HashSet<u64> =
+                        times.threads.iter().map(|thread| thread.tid).collect();
+                    let new = tids.difference(&known);
                     let local = self.local.as_ref();
                     let name = |tid: &u64| Some((*tid, local?.thread_name(*tid)?));
                     let names = new.filter_map(name).collect();
@@ -225,15 +227,7 @@ impl Watcher {
             None => Inspection::begin((self.options)()?)?,
         };
         let mut symbolizer = (self.symbolizer)();
-        let mut model = Model::build(&inspection.capture(), &mut symbolizer);
-        for _ in 0..collect::MAX_LOOKS {
-            let wanted = wanted(&model);
-            if wanted.is_empty() {
-                break;
-            }
-            inspection.read_more(&wanted);
-            model.inspect_closer(&inspection.capture(), &mut symbolizer);
-        }
+        let model = model_of(&mut inspection, &mut symbolizer);
         let stopped = inspection.stopped();
         if self.local.is_some() {
             inspection.finish()?;

@@ -6,7 +6,7 @@
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::gaps::{Gaps, Stamp};
-use super::objects::{LongHold, ObjectIndex, Objects, UseIndex};
+use super::objects::{EndedHold, Lost, ObjectIndex, Objects, UseIndex};
 use crate::model::ThreadIndex;
 
 /// Maximum number of locks per thread that are tracked; no thread holds more by design.
@@ -29,15 +29,6 @@ pub(super) struct Held {
     pub(super) events: u64,
     /// The gaps at the time of acquisition.
     pub(super) stamp: Stamp,
-}
-
-/// The part of a time that neither the lock nor its holder's code caused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lost {
-    /// The recorder may have stopped a thread, nanoseconds.
-    pub(super) stood_ns: u64,
-    /// In the rest, the thread waited for a processor, nanoseconds.
-    pub(super) runnable_ns: u64,
 }
 
 /// All locks that are held at a moment.
@@ -153,29 +144,15 @@ impl Holds {
         if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
             return Some(held);
         }
-        let ns = now.saturating_sub(held.since_ns);
-        let events = events.saturating_sub(held.events);
-        objects.uses[held.taken.0].holds.add(ns);
-        let owned = &mut objects.objects[object.0];
-        owned.holds.add(ns);
-        owned.hold_events += events;
-        if let Some(first) = held.waiter {
-            let lost = lost(held.since_ns);
-            owned.held_long(LongHold {
-                thread,
-                taken: Some(held.taken),
-                given_up: None,
-                from_ns: held.since_ns,
-                ns,
-                stood_ns: lost.stood_ns,
-                runnable_ns: lost.runnable_ns,
-                events,
-                first: Some(first),
-                waiting: Vec::new(),
-                waited_ns: 0,
-                longest_wait: None,
-            });
-        }
+        let ended = EndedHold {
+            thread,
+            taken: held.taken,
+            from_ns: held.since_ns,
+            to_ns: now,
+            events: events.saturating_sub(held.events),
+            waiter: held.waiter,
+        };
+        objects.add_hold(object, ended, || lost(held.since_ns));
         Some(held)
     }
 

@@ -235,6 +235,29 @@ pub struct LongHold {
     pub longest_wait: Option<(u64, UseIndex, ThreadIndex)>,
 }
 
+/// The part of a time that neither the lock nor its holder's code caused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lost {
+    /// The recorder may have stopped a thread, nanoseconds.
+    pub(super) stood_ns: u64,
+    /// In the rest, the thread waited for a processor, nanoseconds.
+    pub(super) runnable_ns: u64,
+}
+
+/// A hold that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedHold {
+    pub(super) thread: ThreadIndex,
+    /// The use that took the object.
+    pub(super) taken: UseIndex,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    /// Number of events recorded of the holder during the hold.
+    pub(super) events: u64,
+    /// The first wait during the hold: the use and the thread.
+    pub(super) waiter: Option<(UseIndex, ThreadIndex)>,
+}
+
 impl LongHold {
     /// Its length without the recorder's stalls and the holder's waits for a processor.
     pub(crate) fn own_ns(&self) -> u64 {
@@ -273,6 +296,38 @@ pub(super) struct Objects {
 }
 
 impl Objects {
+    /// Adds a hold to its object and its use. Calls `lost` for the part of its length that the
+    /// holder's code did not cause, if a thread waited meanwhile.
+    pub(super) fn add_hold(
+        &mut self,
+        object: ObjectIndex,
+        hold: EndedHold,
+        lost: impl FnOnce() -> Lost,
+    ) {
+        let ns = hold.to_ns.saturating_sub(hold.from_ns);
+        self.uses[hold.taken.0].holds.add(ns);
+        let owned = &mut self.objects[object.0];
+        owned.holds.add(ns);
+        owned.hold_events += hold.events;
+        if hold.waiter.is_some() {
+            let lost = lost();
+            owned.held_long(LongHold {
+                thread: hold.thread,
+                taken: Some(hold.taken),
+                given_up: None,
+                from_ns: hold.from_ns,
+                ns,
+                stood_ns: lost.stood_ns,
+                runnable_ns: lost.runnable_ns,
+                events: hold.events,
+                first: hold.waiter,
+                waiting: Vec::new(),
+                waited_ns: 0,
+                longest_wait: None,
+            });
+        }
+    }
+
     /// The object at an address; creates it if none is known.
     pub(super) fn at(&mut self, kind: Kind, address: u64, path: PathId, ns: u64) -> ObjectIndex {
         if let Some(&index) = self.by_address.get(&address) {

@@ -3,10 +3,10 @@
 use super::Replay;
 use crate::model::ThreadIndex;
 use crate::model::schedule::Schedule;
-use crate::model::sync::holds::{Held, Lost};
+use crate::model::sync::holds::Held;
 use crate::model::sync::journal::HoldSpan;
 use crate::model::sync::misuse::{Mistake, MistakeKind};
-use crate::model::sync::objects::{LongHold, ObjectIndex, UseIndex};
+use crate::model::sync::objects::{EndedHold, Lost, ObjectIndex, UseIndex};
 use crate::model::sync::recorder_stalls::RecorderStalls;
 use crate::model::sync::semaphores::Possession;
 use crate::model::sync::under_way::Pending;
@@ -46,30 +46,18 @@ impl Replay<'_> {
         let Some(held) = self.semaphores.posts(object, thread) else {
             return;
         };
-        let ns = now.saturating_sub(held.since_ns);
-        let events = self.events_of(thread).saturating_sub(held.events);
-        self.objects.uses[held.taken.0].holds.add(ns);
-        let owned = &mut self.objects.objects[object.0];
-        owned.holds.add(ns);
-        owned.hold_events += events;
-        let schedule = &self.model.schedule;
-        if held.waiter.is_some() {
-            let lost = lost(&self.stalls, schedule, thread, held.since_ns, now);
-            owned.held_long(LongHold {
-                thread,
-                taken: Some(held.taken),
-                given_up: None,
-                from_ns: held.since_ns,
-                ns,
-                stood_ns: lost.stood_ns,
-                runnable_ns: lost.runnable_ns,
-                events,
-                first: held.waiter,
-                waiting: Vec::new(),
-                waited_ns: 0,
-                longest_wait: None,
-            });
-        }
+        let ended = EndedHold {
+            thread,
+            taken: held.taken,
+            from_ns: held.since_ns,
+            to_ns: now,
+            events: self.events_of(thread).saturating_sub(held.events),
+            waiter: held.waiter,
+        };
+        let (stalls, schedule) = (&self.stalls, &self.model.schedule);
+        self.objects.add_hold(object, ended, || {
+            lost(stalls, schedule, thread, held.since_ns, now)
+        });
         self.semaphore_holds.push((
             object,
             HoldSpan {

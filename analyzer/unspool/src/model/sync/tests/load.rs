@@ -5,16 +5,20 @@ use unspool_capture::{Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, Stood
 use super::*;
 
 /// One thread holds a lock for 50 ms, and another waits for it.
-fn long_hold() -> Model {
+fn held_long() -> Acting {
     let mut acting = two_threads();
     acting
         .lock(ONE, 2000, A)
         .enter(TWO, 2100, "pthread_mutex_lock", &[A])
         .unlock(ONE, 52_000, A)
         .leave(TWO, 52_010, "pthread_mutex_lock", 0)
-        .unlock(TWO, 52_020, A)
-        .stage
-        .end(100);
+        .unlock(TWO, 52_020, A);
+    acting
+}
+
+fn long_hold() -> Model {
+    let mut acting = held_long();
+    acting.stage.end(100);
     acting.stage.model()
 }
 
@@ -157,16 +161,9 @@ fn a_semaphore_that_others_post_is_no_lock() {
     assert_eq!(kinds(&model), []);
 }
 
-/// One thread holds a lock for 50 ms, and another waits for it. The holder is preempted for a part
-/// of the hold, in milliseconds.
+/// The same, and the holder is preempted for a part of the hold, in milliseconds.
 fn preempted_for(ms: u64) -> Model {
-    let mut acting = two_threads();
-    acting
-        .lock(ONE, 2000, A)
-        .enter(TWO, 2100, "pthread_mutex_lock", &[A])
-        .unlock(ONE, 52_000, A)
-        .leave(TWO, 52_010, "pthread_mutex_lock", 0)
-        .unlock(TWO, 52_020, A);
+    let mut acting = held_long();
     let begins = Schedule {
         time_ns: 1_000_000,
         edge: ScheduleEdge::BeginsWithWakers.into(),
