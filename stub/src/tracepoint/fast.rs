@@ -10,6 +10,7 @@ pub(crate) mod placement;
 pub(crate) mod planner;
 pub(crate) mod pool;
 pub(crate) mod recorded_hit;
+mod tick_converter;
 
 use std::collections::HashMap;
 

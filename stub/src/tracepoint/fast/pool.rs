@@ -14,9 +14,10 @@ use crate::arch::fast::{
 };
 use crate::sys::memfd::SharedMemory;
 use crate::sys::memory::Memory;
-use crate::sys::{Tid, monotonic_ns, ticks};
+use crate::sys::{Tid, ticks};
 
 use super::Registration;
+use super::tick_converter::TickConverter;
 
 /// Smallest useful number of slots.
 const MIN_SLOTS: u64 = 16;
@@ -42,41 +43,13 @@ pub(crate) struct Pool {
     pub(crate) slot_size: u64,
     /// The stub's mapping of the pool, without the table of threads.
     shared: Option<SharedMemory>,
-    /// The clocks when the pool was made.
-    first: Clocks,
+    clock: TickConverter,
     looked: Instant,
     last_hit: Instant,
     /// True if the last drain found many hits.
     busy: bool,
     /// True if the next hit wakes the stub.
     armed: bool,
-}
-
-/// One moment on three clocks: the processor's, the kernel's monotonic one, and the standard
-/// library's.
-struct Clocks {
-    ticks: u64,
-    ns: u64,
-    instant: Instant,
-}
-
-impl Clocks {
-    /// Reads the clocks as close together as the kernel allows.
-    fn now() -> Clocks {
-        let mut best: Option<(u64, Clocks)> = None;
-        for _ in 0..3 {
-            let (before, ns, instant, after) = (ticks(), monotonic_ns(), Instant::now(), ticks());
-            let took = after.saturating_sub(before);
-            if best.as_ref().is_none_or(|(least, _)| took < *least) {
-                let ticks = before + took / 2;
-                best = Some((took, Clocks { ticks, ns, instant }));
-            }
-        }
-        match best {
-            Some((_, clocks)) => clocks,
-            None => unreachable!("it was read three times"),
-        }
-    }
 }
 
 /// The words in front of the slots.
@@ -91,7 +64,6 @@ struct Words {
 /// earliest.
 pub(crate) struct Filled {
     slots: Vec<(u64, u64)>,
-    clock: Clocks,
 }
 
 impl Filled {
@@ -144,7 +116,7 @@ impl Pool {
             slots,
             slot_size,
             shared,
-            first: Clocks::now(),
+            clock: TickConverter::new(),
             looked: now,
             last_hit: now,
             busy: false,
@@ -158,38 +130,27 @@ impl Pool {
     pub(crate) fn filled(&mut self, memory: &Memory, told: bool) -> Filled {
         let now = Instant::now();
         self.looked = now;
-        let clock = Clocks::now();
-        let mut filled = Filled {
-            slots: Vec::new(),
-            clock,
-        };
+        // Reading the states takes time. Hits that began meanwhile are left for the next drain:
+        // their slots may be read as filled after the slot of an earlier hit was read as free.
+        // All hits before one that began until now are filled now.
+        let until = ticks();
+        self.clock.advance();
+        fence(Ordering::SeqCst);
+        let mut filled = Filled { slots: Vec::new() };
         let Some(Words {
             ticket,
             drained: known,
             alarm,
-            mut states,
+            states,
         }) = self.words(memory)
         else {
             return filled;
         };
-        if states.iter().any(|state| *state != 0 && state % 2 == 0) {
-            // Reading the array takes time: it may show a hit as filled, but not an earlier hit
-            // that led to it. A second read shows the earlier hit as filled too.
-            let before = states.clone();
-            if let Some(Words { states: later, .. }) = self.words(memory) {
-                for (state, (before, later)) in states.iter_mut().zip(before.into_iter().zip(later))
-                {
-                    if before != 0 && before % 2 == 0 && later == before + 1 {
-                        *state = later;
-                    }
-                }
-            }
-        }
         let indexes = (0..).zip(&states).filter(|(_, state)| *state % 2 == 1);
-        let indexes: Vec<u64> = indexes.map(|(index, _)| index).collect();
         filled.slots = indexes
-            .into_iter()
+            .map(|(index, _)| index)
             .zip(self.begins(memory, &states))
+            .filter(|(_, begin)| *begin <= until)
             .collect();
         filled.slots.sort_by_key(|(_, begin)| *begin);
         // The last is taken first.
@@ -256,13 +217,12 @@ impl Pool {
         self.write(memory, &states, 0);
         let hit = |bytes: Vec<u8>| {
             let (begin, end) = Noted(&bytes).ticks();
-            let time_ns = self.ns(&filled.clock, begin);
-            let since = Duration::from_nanos(time_ns.saturating_sub(self.first.ns));
+            let time_ns = self.clock.ns(begin);
             Hit {
                 bytes,
                 time_ns,
-                time: self.first.instant + since,
-                cost_ns: self.ns(&filled.clock, end).saturating_sub(time_ns),
+                time: self.clock.instant(time_ns),
+                cost_ns: self.clock.ns(end).saturating_sub(time_ns),
             }
         };
         slots.into_iter().map(hit).collect()
@@ -343,14 +303,6 @@ impl Pool {
             alarm: at(ALARM),
             states: states.chunks_exact(8).map(word).collect(),
         })
-    }
-
-    /// Converts a tick to nanoseconds of the monotonic clock.
-    fn ns(&self, now: &Clocks, tick: u64) -> u64 {
-        let since = u128::from(now.ns.saturating_sub(self.first.ns));
-        let elapsed = u128::from(now.ticks.saturating_sub(self.first.ticks)).max(1);
-        let ago = u128::from(now.ticks.saturating_sub(tick)) * since / elapsed;
-        now.ns.saturating_sub(ago as u64)
     }
 
     /// The addresses of the two table entries that a thread with this thread pointer may use.
@@ -439,6 +391,10 @@ mod tests {
             put(STATES + 8 * ticket, 2 * ticket + 1);
             put(SLOTS + ticket * SLOT + u64::from(BEGIN), now - ago);
         }
+        // A hit that begins while the states are read.
+        put(STATES + 8 * 4, 2 * 4 + 1);
+        let later = now + (1 << 40);
+        put(SLOTS + 4 * SLOT + u64::from(BEGIN), later);
         let process = Tid(std::process::id().cast_signed());
         let memory = Memory::open(process).expect("own memory");
         let begun = |hit: &Hit| now - Noted(&hit.bytes).ticks().0;
