@@ -41,9 +41,12 @@ pub(super) struct Ending {
     /// The server has not answered that request. The program must not get a late answer as a
     /// signal.
     unanswered: bool,
+    /// The time at which the program ran again after that answer.
+    answered: Option<Instant>,
     /// The time of the latest SIGINT to the program that the recorder did not send.
     interrupted: Option<Instant>,
-    signalled: bool,
+    /// The time at which the program got its SIGINT.
+    signalled: Option<Instant>,
     killed: bool,
     pub(super) emulator: EmulatorStop,
 }
@@ -57,6 +60,20 @@ impl Ending {
     /// True if a stop by SIGINT, or by no signal, answers a request of the recorder.
     pub(super) fn takes_answer(&mut self) -> bool {
         std::mem::take(&mut self.unanswered)
+    }
+
+    /// Records that the program runs again after it was stopped on request. The server reports the
+    /// terminal's own SIGINT only then.
+    pub(super) fn program_runs_again(&mut self) {
+        self.answered = Some(Instant::now());
+    }
+
+    /// The time until which the terminal's own SIGINT may reach the program.
+    fn terminal_limit(&self, asked: Instant) -> Instant {
+        match self.unanswered {
+            true => asked + ANSWER_TIMEOUT,
+            false => self.answered.unwrap_or(asked) + TERMINAL_DELAY,
+        }
     }
 
     /// True if the recorder detaches at the program's next stop.
@@ -90,13 +107,12 @@ impl Ending {
         if reason == EndReason::Error || self.awaited {
             return None;
         }
-        let due = if self.signalled {
-            EXIT_TIMEOUT
-        } else {
-            TERMINAL_DELAY
+        let due = match self.signalled {
+            Some(at) => at + EXIT_TIMEOUT,
+            None => self.terminal_limit(since),
         };
         Some(
-            due.saturating_sub(since.elapsed())
+            due.saturating_duration_since(Instant::now())
                 .max(Duration::from_millis(1)),
         )
     }
@@ -168,13 +184,16 @@ impl Ending {
         let by_terminal = self
             .interrupted
             .is_some_and(|at| at + TERMINAL_DELAY * 2 >= since);
-        if !self.signalled && (by_terminal || elapsed >= TERMINAL_DELAY) {
-            self.signalled = true;
-            if !by_terminal {
-                session.kill_program(Signal::SIGINT);
+        let Some(signalled) = self.signalled else {
+            if by_terminal || self.terminal_limit(since) <= Instant::now() {
+                self.signalled = Some(Instant::now());
+                if !by_terminal {
+                    session.kill_program(Signal::SIGINT);
+                }
             }
-        }
-        if elapsed >= EXIT_TIMEOUT && !self.killed {
+            return Ok(());
+        };
+        if signalled.elapsed() >= EXIT_TIMEOUT && !self.killed {
             self.killed = true;
             sink.note(
                 Severity::Warning,

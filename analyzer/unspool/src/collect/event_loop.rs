@@ -402,6 +402,7 @@ impl EventLoop {
             if is_answer {
                 if self.ending.is_asked() {
                     self.recorder.inspect_for_end(None, true)?;
+                    self.ending.program_runs_again();
                 }
                 return Ok(Command::Resume);
             }
