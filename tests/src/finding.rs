@@ -416,17 +416,23 @@ const LOAD: [&str; 3] = ["contention", "convoy", "long-hold"];
 
 impl Report {
     /// Whether the machine was so busy that an expected finding about load may be missing: the
-    /// recording took too long, or the recorder stopped threads.
+    /// recorder was late for most of the recording, which decides who waits for whom, or the
+    /// program's own waits were short.
     fn excuses(&self, (kind, objects, _): &Expected) -> bool {
         let objects = self.objects.iter().filter(|object| {
             let name = object.name.as_deref();
             name.is_some_and(|name| objects.contains(&name))
         });
         let waited = objects.map(|object| object.waits.total_ns).max();
+        let Recording {
+            late_ns,
+            duration_ns,
+            ..
+        } = self.recording;
         // Time in which all threads waited is not counted.
-        let late = self.recording.late_ns * self.threads.len() as u64;
+        let late = late_ns * self.threads.len() as u64;
         let own = waited.unwrap_or(0).saturating_sub(late);
-        LOAD.contains(kind) && own < self.recording.duration_ns / 20
+        LOAD.contains(kind) && (late_ns > duration_ns / 2 || own < duration_ns / 20)
     }
 }
 
