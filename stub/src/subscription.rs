@@ -156,7 +156,7 @@ impl Subscriptions {
         at: u64,
         set_of: &dyn Fn(usize) -> Option<usize>,
     ) -> Option<(Plan, Vec<u8>)> {
-        let mut plan = Plan::default();
+        let mut plan: Option<Plan> = None;
         let mut source: Option<Vec<u8>> = None;
         for subscription in self
             .clients
@@ -166,11 +166,15 @@ impl Subscriptions {
             let trace = &subscription.trace;
             let here = trace.tracepoints.values();
             for tracepoint in here.filter(|t| t.enabled && t.at == at) {
-                plan = plan.and(&Plan::of(tracepoint, &trace.variables, set_of)?)?;
+                let new = Plan::of(tracepoint, &trace.variables, set_of)?;
+                plan = Some(match plan {
+                    Some(plan) => plan.and(&new)?,
+                    None => new,
+                });
                 source = source.or_else(|| tracepoint.fast.clone());
             }
         }
-        Some((plan, source?))
+        Some((plan?, source?))
     }
 
     /// The instructions that a client has declared movable at an address.

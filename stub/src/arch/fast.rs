@@ -107,6 +107,9 @@ pub(crate) struct Order<'a> {
     pub(crate) kind: usize,
     pub(crate) displaced: &'a [u8],
     pub(crate) blocks: &'a [Block],
+    /// Bytecode. The collector may leave out hits for which it gives 0, and the stub evaluates it
+    /// again.
+    pub(crate) condition: Option<&'a [u8]>,
     /// Maximum number of bytes in use on the stack: the collector leaves other hits to the stub.
     pub(crate) stack_left: Option<u32>,
 }

@@ -1,8 +1,10 @@
 //! x86-64. Registers are in the format of `struct user_regs_struct` and the XSAVE area (Intel SDM
 //! vol. 1, 13.4; Linux `arch/x86/include/asm/user_64.h` for the order of the general registers).
 
+mod assembler;
 pub(crate) mod call;
 pub(crate) mod collector;
+mod condition;
 mod debug;
 mod displace;
 mod emulate;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! entry:  skips the red zone, pushes flags and all general registers: the frame
-//! body:   finds the thread (in a table that the stub fills, by fs_base), takes a slot, copies;
+//! body:   evaluates the condition (`condition.rs`), finds the thread (in a table that the stub fills, by fs_base), takes a slot, copies;
 //!         rsp and rbp stay at the frame
 //! leave:  pops everything
 //! copy:   the displaced instructions, and a jump to the instruction after them
@@ -21,6 +21,8 @@ use super::super::fast::{
     OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Site,
     Standing, Switch, TABLE, THREAD, TRIES,
 };
+use super::assembler::{Assembler, JA, JAE, JB, JE, JL, JMP, JNE, Label};
+use super::condition;
 use super::instruction::{Place, When, decode};
 use super::user_regs::{
     self, COUNT, CS, ORIG_RAX, R14, RBX, RIP, RSP, SS, USER_CS, USER_DS, set_word, word,
@@ -76,67 +78,6 @@ pub(crate) struct Collector {
     way_back: usize,
     slow: usize,
 }
-
-/// Code under construction, with labels and references to them.
-#[derive(Default)]
-struct Assembler {
-    code: Vec<u8>,
-    /// Four-byte fields to be filled with the distance from the field's end to the label.
-    references: Vec<(usize, Label)>,
-    labels: Vec<(Label, usize)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Label {
-    Known,
-    Again,
-    Got,
-    Leave,
-    Slow,
-}
-
-impl Assembler {
-    fn put(&mut self, bytes: &[u8]) {
-        self.code.extend_from_slice(bytes);
-    }
-
-    fn put_32(&mut self, bytes: &[u8], value: u32) {
-        self.put(bytes);
-        self.put(&value.to_le_bytes());
-    }
-
-    fn put_64(&mut self, bytes: &[u8], value: u64) {
-        self.put(bytes);
-        self.put(&value.to_le_bytes());
-    }
-
-    fn jump(&mut self, bytes: &[u8], to: Label) {
-        self.put(bytes);
-        self.references.push((self.code.len(), to));
-        self.put(&[0; 4]);
-    }
-
-    fn here(&mut self, label: Label) {
-        self.labels.push((label, self.code.len()));
-    }
-
-    fn link(&mut self) -> Option<()> {
-        for (field, to) in &self.references {
-            let (_, target) = self.labels.iter().find(|(label, _)| label == to)?;
-            let distance = *target as i32 - (*field as i32 + 4);
-            self.code[*field..field + 4].copy_from_slice(&distance.to_le_bytes());
-        }
-        Some(())
-    }
-}
-
-const JE: &[u8] = &[0x0f, 0x84];
-const JNE: &[u8] = &[0x0f, 0x85];
-const JB: &[u8] = &[0x0f, 0x82];
-const JAE: &[u8] = &[0x0f, 0x83];
-const JA: &[u8] = &[0x0f, 0x87];
-const JL: &[u8] = &[0x0f, 0x8c];
-const JMP: &[u8] = &[0xe9];
 
 /// `HWCAP2_FSGSBASE`: programs may use `rdfsbase` (Linux `arch/x86/include/uapi/asm/hwcap2.h`).
 const FSGSBASE: u64 = 1 << 1;
@@ -230,6 +171,9 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     a.put_32(&[0x83, 0x3d], on.cast_unsigned());
     a.put(&[0]);
     a.jump(JE, Label::Leave);
+    if let Some(code) = order.condition {
+        condition::check(&mut a, code);
+    }
     a.put_64(&[0x49, 0xbc], order.pool); // mov r12, pool
     a.put_32(&[0x41, 0x83, 0xbc, 0x24], GONE as u32); // cmp dword [r12 + GONE], 0
     a.put(&[0]);
@@ -462,7 +406,7 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<(usize, usize)>> {
 const RSP_NUMBER: usize = 7;
 
 /// Index in the frame of the register with this number in the `g` packet.
-fn frame_index(number: usize) -> Option<usize> {
+pub(super) fn frame_index(number: usize) -> Option<usize> {
     match number {
         0 => Some(14),
         1 => Some(11),

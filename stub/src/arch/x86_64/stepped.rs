@@ -84,6 +84,7 @@ fn displaced_jumps_keep_their_targets() {
         kind: 1,
         displaced: code,
         blocks: &[],
+        condition: None,
         stack_left: None,
     };
     for (code, jump, behind) in [(&code, 3, 5), (&branch_first, 0, 2)] {

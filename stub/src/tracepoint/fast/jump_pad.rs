@@ -260,6 +260,7 @@ impl JumpPads {
             kind,
             displaced: source,
             blocks: &plan.blocks,
+            condition: plan.condition.as_deref(),
             stack_left: plan.stack_left,
         };
         // Generated once just to learn its size.

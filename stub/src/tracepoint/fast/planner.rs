@@ -22,6 +22,8 @@ const MAX_HIT_BYTES: u64 = 32 << 10;
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) blocks: Vec<Block>,
+    /// Bytecode that is 0 for hits that need not be recorded.
+    pub(crate) condition: Option<Vec<u8>>,
     /// The stub handles hits with more than this many bytes of stack left.
     pub(crate) stack_left: Option<u32>,
 }
@@ -58,6 +60,7 @@ impl Plan {
         let mut plan = Plan::default();
         if let Some(condition) = &tracepoint.condition {
             plan.follow(condition, variables)?;
+            plan.condition = Some(condition.clone());
         }
         for action in &tracepoint.actions {
             match action {
@@ -78,8 +81,11 @@ impl Plan {
         plan.is_small().then_some(plan)
     }
 
-    /// Merges two plans.
+    /// Merges two plans. Hits are recorded without a condition unless both have the same.
     pub(crate) fn and(mut self, other: &Plan) -> Option<Plan> {
+        self.condition = self
+            .condition
+            .filter(|mine| other.condition.as_ref() == Some(mine));
         for block in &other.blocks {
             self.add(*block);
         }
