@@ -34,11 +34,11 @@ Options:
   --may-attach PID[,PID...]       let clients attach to these processes only
   --budget SHARE                  share of one processor that tracepoints may use (default 5%);
                                   above it the most expensive ones pause; 'none': no limit
-  --disable-packet=NAME[,NAME...] do without vCont, T, Tthread, qC, qfThreadInfo, or all with
-                                  'threads'; for tests of clients
+  --disable-packet=NAME[,NAME...] disable vCont, T, Tthread, qC or qfThreadInfo; 'threads'
+                                  disables them all; for testing clients
   --version
   -h, --help
-Accepted without effect: --debug..., --remote-debug, --startup-with-shell,
+Accepted and ignored: --debug..., --remote-debug, --startup-with-shell,
   --no-startup-with-shell, --selftest...
 
 The stub serves clients until the program ends. While no client is connected, the program runs

@@ -3,7 +3,7 @@
 /// A program in `tests/programs`.
 #[derive(Debug)]
 pub struct Program {
-    /// Its name; the source is `programs/<name>.<extension>`.
+    /// The program's name. Its source is `programs/<name>.<extension>`.
     pub name: &'static str,
     /// The source language.
     pub language: Language,

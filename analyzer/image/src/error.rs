@@ -43,7 +43,7 @@ pub enum Error {
         machine: u16,
     },
     /// Class (32 or 64 bit) and machine contradict each other.
-    #[error("{name} is a {bits}-bit ELF file for {arch}, which has {} bits", arch.address_size() * 8)]
+    #[error("{name} is a {bits}-bit ELF file for {arch}: expected {} bits", arch.address_size() * 8)]
     WrongClass {
         /// The name that the caller gave the image.
         name: String,
@@ -53,7 +53,7 @@ pub enum Error {
         arch: crate::Arch,
     },
     /// The image is larger than the limit.
-    #[error("{name} has {size} bytes, more than the {limit} an image may have")]
+    #[error("{name} has {size} bytes, more than the limit of {limit} bytes for an image")]
     TooLarge {
         /// The name that the caller gave the image.
         name: String,

@@ -50,7 +50,8 @@ impl Endpoint {
             Endpoint::Serial { path, speed } => serial(path, *speed),
             Endpoint::Unix(path) => UnixStream::connect(path).map(Stream::from),
             Endpoint::Tcp { host, port } => {
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+                let mut last =
+                    io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
                 for address in (host.as_str(), *port).to_socket_addrs()? {
                     match TcpStream::connect_timeout(&address, timeout) {
                         Ok(stream) => return Ok(stream.into()),

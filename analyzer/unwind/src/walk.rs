@@ -377,7 +377,8 @@ impl Way<'_> {
     }
 }
 
-/// The ways to try, best first. Each is looked up only when those before it have failed.
+/// The ways to find the caller, best first. A way is looked up only after all earlier ways have
+/// failed.
 fn ways<'m>(
     found: Option<(&'m Module, u64)>,
     here: &State,

@@ -126,7 +126,7 @@ impl DisplacedInstructions {
         self.caves.iter().find(free).map(|(_, taken)| *taken)
     }
 
-    /// Reserves a permanent slot after this text for another use. `maps` lists the mappings.
+    /// Reserves a permanent slot in the range `text` for another use. `maps` lists the mappings.
     pub(crate) fn lend(&mut self, maps: &str, memory: &Memory, text: &Range<u64>) -> Option<u64> {
         self.look_for_caves(maps, memory);
         let mut free = self.caves.iter();
@@ -175,7 +175,7 @@ impl DisplacedInstructions {
         }
     }
 
-    /// If a thread with this program counter is in a slot: the address it would have without it.
+    /// The address that a thread at `pc` would have without its slot. `None` if `pc` is in no slot.
     pub(crate) fn left(&self, memory: &Memory, pc: u64) -> Option<SlotExit> {
         let (start, slot) = self.slots.range(..=pc).next_back()?;
         let left = slot.left(pc - start)?;

@@ -28,7 +28,7 @@ pub(crate) enum Error {
     NoSuchProgram(String),
     /// The file is not executable.
     #[error(
-        "cannot start '{0}': it is not executable; make it so with 'chmod +x', or check its directory's permissions"
+        "cannot start '{0}': it is not executable; run 'chmod +x' on it, or check its directory's permissions"
     )]
     NotExecutable(String),
     /// The kernel does not know the file's format.

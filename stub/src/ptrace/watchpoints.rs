@@ -60,7 +60,7 @@ impl Process {
         Ok(())
     }
 
-    /// Sets a new thread's debug registers, which are empty.
+    /// Writes the watchpoints to the debug registers of a new thread, which are still empty.
     pub(crate) fn watch_thread(&self, tid: Tid) {
         if !self.watches.is_empty() {
             let _ = arch::watch(tid, &self.watches);

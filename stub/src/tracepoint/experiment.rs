@@ -222,8 +222,8 @@ impl Experiment {
             .collect()
     }
 
-    /// The tracepoints with pauses since the last call, and all they have missed. `all` adds those
-    /// that have only missed more.
+    /// The tracepoints that have paused since the last call, and the total that each has missed.
+    /// `all` adds tracepoints that have missed more hits during an earlier pause.
     pub(crate) fn newly_missed(&mut self, budget: &mut Budget, all: bool) -> Vec<(u32, Missed)> {
         let now = monotonic_ns();
         let mut news = Vec::new();

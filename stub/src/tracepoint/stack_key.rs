@@ -128,7 +128,7 @@ impl KnownStacks {
         self.0.get(&key).is_some_and(|sent| *sent <= time)
     }
 
-    /// The client gets this stack with a frame of this time.
+    /// Remembers that the client gets this stack with a frame of this time.
     pub(crate) fn add(&mut self, key: u64, time: Instant) {
         if self.0.len() >= MAX_KEYS {
             self.0.clear();
@@ -136,7 +136,7 @@ impl KnownStacks {
         self.0.insert(key, time);
     }
 
-    /// All stacks are to be sent anew.
+    /// Forgets all stacks, so that the stub sends them again.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -52,7 +52,7 @@ fn a_thousand_threads_at_one_probe() {
 }
 
 /// Stepping one thread over the trap at a system call halts all others and interrupts their calls.
-/// Each interrupted call must continue as one call.
+/// Each interrupted call must continue, and must count as one call.
 #[test]
 fn threads_that_wait_in_a_probed_system_call() {
     let (hits, output) = traced("waiters", &["20"], "call");

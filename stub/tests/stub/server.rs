@@ -18,7 +18,7 @@ pub struct Server {
     pub port: u16,
     /// The server's standard error before it listened.
     pub preface: String,
-    /// The server's standard error since then.
+    /// The server's standard error after it began to listen.
     complaints: Arc<Mutex<String>>,
     output: Option<std::thread::JoinHandle<String>>,
     /// Dropped together with the server, which ends the watchdog thread.

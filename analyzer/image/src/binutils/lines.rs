@@ -4,7 +4,7 @@ use gimli::{LineInstruction, LineProgramHeader};
 
 use super::Reader;
 
-/// The rows of a unit: each is valid up to the next.
+/// The line table of a compilation unit. Each row is valid up to the next row's address.
 #[derive(Default)]
 pub(super) struct Lines {
     rows: Vec<Row>,

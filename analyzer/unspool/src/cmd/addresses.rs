@@ -27,7 +27,7 @@ pub(super) type Frames = Vec<BinutilsFrame<'static>>;
 pub(super) struct Files {
     finder: Finder,
     open: Vec<OpenFile>,
-    /// Indices in `open`; `None` if the file cannot be used, which has been reported.
+    /// Indices in `open`. `None` for a file that cannot be used; an error message has named it.
     by_name: HashMap<(String, Option<BuildId>), Option<usize>>,
     reported: BTreeSet<String>,
     /// Answers as binutils does, even where it misses inlined functions.

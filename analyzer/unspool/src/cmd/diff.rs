@@ -12,14 +12,14 @@ use crate::model::Detail;
 use crate::model::diff::{Diff, Run};
 use crate::views;
 
-/// Compare recordings: what became slower or faster, and which threads and locks did it
+/// Compare recordings: what became slower or faster, and which threads and locks caused it
 ///
 /// Matches threads by their function and creation stack, and locks by their name, even if the
 /// program was rebuilt. Ranks the differences by their effect on the length of the run.
 ///
-/// Record both sides in the same way. With one recording on each side, a difference counts above
-/// 10 % and 10 ms. With several, the ranges must also not overlap. With five or more on each side,
-/// only the ranges count.
+/// Record both sides in the same way. With one recording on each side, a difference counts if
+/// it exceeds 10 % and 10 ms. With several, the ranges must also not overlap. With five or more on
+/// each side, only the ranges count.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool diff [OPTIONS] BEFORE AFTER\n       \
@@ -57,7 +57,7 @@ pub(super) struct Cmd {
     /// CONDITION is `regression` or `regression:PERCENT`. It holds if the run or an item of the
     /// critical path takes longer by more than PERCENT and by more than noise. The length of the
     /// run excludes the delays by the recorder and by other processes. Exit code 4 means that too
-    /// little was seen to judge.
+    /// little was recorded to judge.
     #[arg(
         long,
         value_name = "CONDITION",

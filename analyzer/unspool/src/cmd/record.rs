@@ -93,7 +93,7 @@ pub(super) struct Cmd {
 
     /// Also record each call of these functions: thread, time, arguments, duration (repeatable)
     ///
-    /// GLOB is a name of the symbol table; leave out the arguments of C++ and Rust functions
+    /// GLOB is a name from the symbol table; leave out the arguments of C++ and Rust functions
     /// (`Orders::submit`). `*` stands for any characters, `?` for one. FILE:NAME selects functions
     /// of one file (`libz.so*:inflate*`). Libraries that are loaded later are searched, too. At
     /// most 500 functions can be traced.
@@ -106,7 +106,7 @@ pub(super) struct Cmd {
 
     /// Share of one processor that recording may use, or `none` to lose no event
     ///
-    /// The default is 20% for waits on this machine (`--sync` alone), and 5% otherwise. When the
+    /// The default is 5%, or 20% for `--sync` alone with a program on this machine. When the
     /// limit is reached, the most expensive probes pause, and the report says how many calls they
     /// missed. Creations, ends and names of threads are always recorded. With `none` the program
     /// waits for the recorder, and can become many times slower. An unspool-stub that was started
@@ -186,7 +186,7 @@ impl Cmd {
         if let Some(path) = &self.html {
             page::prepare(path)?;
         }
-        let interrupts = Interrupts::install().context("cannot take over signals")?;
+        let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let symbolizer = Symbolizer::new(store.clone()).preferring(self.prefer.ways());
         let options = collect::Options {
             exec: self.target.exec.clone(),

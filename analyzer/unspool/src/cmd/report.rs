@@ -96,7 +96,7 @@ pub(super) enum Format {
 enum ReportFormat {
     /// Text for a terminal
     Text,
-    /// All facts, for programs
+    /// Everything, for other programs
     Json,
     /// One page for a browser, with a timeline; needs no network
     Html,
@@ -115,7 +115,7 @@ enum View {
     Waits,
     /// Locks, conditions and so on: users, hold times, wait times
     Objects,
-    /// Waits for what other threads held, with the stacks of both
+    /// Waits for objects that another thread held, with both threads' stacks
     Contention,
     /// What determined the length of the run, and what would shorten it
     Critical,

@@ -20,15 +20,15 @@ use places::{Kind, Place};
 ///
 /// Copies standard input to standard output, and replaces the addresses in it. It knows
 /// `function+0xOFFSET/0xSIZE` and `[<ADDRESS>]` of the kernel, `PROGRAM(function+0xOFFSET)` of
-/// backtrace_symbols(3), and `(FILE+0xOFFSET)` of the sanitizers. It changes no other byte, and no
-/// address that it cannot look up. Inlined functions come first: `inner at a.c:3 (inlined by) f at
-/// a.c:9`.
+/// backtrace_symbols(3), and `(FILE+0xOFFSET)` of the sanitizers. It leaves all other text
+/// unchanged, and also addresses that it cannot look up. Inlined functions come first: `inner at
+/// a.c:3 (inlined by) f at a.c:9`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {
     /// File with the functions: vmlinux, or an unstripped copy of a program (repeatable)
     ///
-    /// Without this option, files that the log names by path are found anyway.
+    /// `symbolize` finds files that the log names by path even without this option.
     #[arg(short, long = "exe", value_name = "FILE")]
     exe: Vec<PathBuf>,
 

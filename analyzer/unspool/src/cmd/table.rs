@@ -19,7 +19,8 @@ use crate::views::table::Selection;
 /// Show the unwind rules of an ELF file: how to get from each address to its caller
 ///
 /// The rules come from call frame information (.eh_frame, .debug_frame), from ARM's exception
-/// index and from an analysis of the machine code. Addresses are those of the file.
+/// index and from an analysis of the machine code. Addresses are as in the file, before it is
+/// loaded.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {

@@ -27,7 +27,7 @@ pub(super) struct Target {
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]
     pub(super) connect: Option<Endpoint>,
 
-    /// The program's file on this machine, if the server names none; or an unstripped copy
+    /// An unstripped copy of the program, or its file if the server names no file
     ///
     /// The file must have the program's build-id, or the same code if there is no build-id.
     #[arg(long, value_name = "FILE")]

@@ -26,11 +26,11 @@ use watcher::Watcher;
 
 /// Follow a running program in the terminal: what its threads do, what they wait for, who holds it
 ///
-/// Shows the program's identities (threads with the same function and name) with their running,
-/// runnable and blocked time in percent, the objects that threads wait for with their holders, and
+/// Shows how much of the time threads run, are runnable and are blocked. Threads with the same
+/// function and name share a row. Also shows the objects that threads wait for, their holders, and
 /// findings such as deadlocks. Processor times come from the kernel's counters twice a second,
-/// without stopping the program. Inspections stop it for some milliseconds each, so that they take
-/// 1.5 % of its time at most. Press ? for the keys.
+/// without stopping the program. Inspections stop it for a few milliseconds each, and for at most
+/// 1.5 % of its time in total. Press ? for the keys.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool top [OPTIONS] --attach PID\n       \
@@ -41,7 +41,7 @@ use watcher::Watcher;
 pub(super) struct Cmd {
     /// The program to run, searched in PATH as a shell does, and its arguments
     ///
-    /// It gets no input, and its own process group. `q` leaves it running.
+    /// PROG gets no input, and runs in its own process group. `q` leaves it running.
     #[arg(
         help_heading = "Which program",
         value_name = "PROG",
@@ -64,7 +64,7 @@ pub(super) struct Cmd {
 
 const NOTES: &str = "\
 Leaving:
-  q, Ctrl-C and SIGTERM leave the program running, also a PROG that top has started.
+  q, Ctrl-C and SIGTERM leave the program running, even a PROG that top has started.
 
 Examples:
   unspool top --attach 1234
@@ -92,7 +92,7 @@ impl Cmd {
             Some(_) => None,
             None => launched.or(self.target.attach),
         };
-        let interrupts = Interrupts::install().context("cannot take over signals")?;
+        let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let ways = self.reading.prefer.ways();
         let files = store.clone();
         let symbolizer = move || Symbolizer::new(files.clone()).preferring(ways.clone());

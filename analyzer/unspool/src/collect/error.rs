@@ -90,9 +90,8 @@ pub enum Error {
     },
     /// The server has no program.
     #[error(
-        "the server has no program; name one of its processes with --attach PID or, for a \
-         recording, a program after --; or start the server with a program (unspool-stub :PORT \
-         PROG)"
+        "the server has no program; name a process with --attach PID, name a program after -- (for \
+         a recording), or start the server with a program (unspool-stub :PORT PROG)"
     )]
     NoTarget,
     /// The server emulates a whole machine, not a program.

@@ -333,7 +333,7 @@ pub struct KernelWait {
     pub ns: u64,
 }
 
-/// One step of a circle of lock orders.
+/// One step of a cycle in the lock order: a thread takes a lock while it holds another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderStep {
     /// The thread that does it.

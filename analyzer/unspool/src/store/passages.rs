@@ -16,7 +16,7 @@ use super::answers;
 
 /// Maximum number of functions of one image whose exits are kept.
 const FUNCTION_LIMIT: usize = 20_000;
-/// Maximum number of sets of ranges of one image for which the entered ranges are kept.
+/// Maximum number of answers of [`Passages::entered`] that are kept for one image.
 const RANGE_SET_LIMIT: usize = 64;
 
 /// Follows functions of one image like [`Analysis`].

@@ -176,7 +176,7 @@ impl Places {
         Ok(())
     }
 
-    /// The cache and the name of the answers in it.
+    /// The cache, and the name under which it keeps this image's answers.
     fn kept(&self) -> Option<(&Cache, &str)> {
         let cache = self.cache.as_ref()?;
         let name = self

@@ -56,7 +56,7 @@ struct Told {
 struct Recorded {
     stdout: String,
     stderr: String,
-    /// In the order in which they began.
+    /// The calls, in the order in which they began.
     calls: Vec<Told>,
     count: Calls,
     model: Model,

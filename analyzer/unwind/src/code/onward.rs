@@ -23,7 +23,7 @@ pub enum Callee {
     Slot(u64),
 }
 
-/// The places that control can reach from an address inside one function.
+/// Where control can go next, judged by the code of one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Onward {
     /// Whether it may return to its caller, or jump to another function instead.

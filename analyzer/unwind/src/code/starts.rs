@@ -14,7 +14,8 @@ use crate::exidx;
 
 pub(super) use calls::{Calls, called, is_called, likely_called};
 
-/// Stated starts: symbols, the entry point, the exception index, initializers.
+/// The function starts that the file states: symbols, the entry point, the exception index and
+/// initializers. The value is true for T32 code.
 pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u64, bool> {
     let mut starts = BTreeMap::new();
     if symbols {

@@ -301,8 +301,9 @@ impl SortedRuns {
 struct Merge<'r> {
     /// The remaining runs of each sequence.
     piles: [&'r [Run]; PILE_COUNT],
-    /// The pile that the next run is taken from, and the start of the first run in any other pile.
+    /// Index in `piles` of the sequence that has the next run.
     pile: usize,
+    /// The smallest key of a first run in the other sequences.
     until: (u64, u32),
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Collector {
     at: u64,
     pool: u64,
     slots: u64,
-    /// The last two instructions of the prologue: `mrs` into x0, and the store of x0.
+    /// Offset of the prologue's last two instructions: `mrs` into x0, and the store of x0.
     flags: usize,
     /// Offsets from which a slot may be taken, and from which the hit is recorded.
     claim: usize,

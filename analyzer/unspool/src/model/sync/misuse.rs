@@ -7,11 +7,11 @@ use super::objects::{ObjectIndex, UseIndex};
 use crate::model::ThreadIndex;
 use crate::primitives::Operation;
 
-/// Limit of distinct mistakes kept.
+/// Maximum number of distinct mistakes that are kept.
 const MAX_MISTAKES: usize = 1000;
-/// Limit of distinct ways to signal one condition variable.
+/// Maximum number of distinct ways to signal one condition variable that are kept.
 const MAX_SIGNALS: usize = 64;
-/// Limit of recently released locks kept per thread.
+/// Maximum number of recently released locks that are kept per thread.
 const MAX_GIVEN_UP: usize = 16;
 
 /// The facts collected so far.

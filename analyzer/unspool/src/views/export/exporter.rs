@@ -62,10 +62,10 @@ pub enum Choice {
 /// What stacks are counted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Stacks {
-    /// Where threads waited, in nanoseconds
+    /// Where threads waited: nanoseconds per stack
     #[default]
     Waits,
-    /// Where threads were created, in threads
+    /// Where threads were created: number of threads per stack
     Creations,
 }
 

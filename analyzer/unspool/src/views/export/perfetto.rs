@@ -17,7 +17,7 @@ use crate::model::sync::WaitSpan;
 use crate::model::{Detail, Model, ThreadIndex};
 use crate::views::finding_text;
 
-/// Events of a processor that go into one packet.
+/// Maximum number of a processor's events in one packet.
 const BUNDLE: usize = 256;
 
 /// The name of everything on the processors that is not the program.

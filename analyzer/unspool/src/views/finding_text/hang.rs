@@ -52,11 +52,7 @@ fn circle(model: &Model, hang: &Hang) -> String {
     format!(
         "{} threads wait for {each_other}{}: {}.",
         hang.waits.len(),
-        if timed {
-            ""
-        } else {
-            ", and none of them can go on"
-        },
+        if timed { "" } else { " and cannot continue" },
         clauses(hang, hang.waits.len(), |wait| {
             let name = model.thread_name(wait.thread);
             let holds = match &wait.holds[..] {

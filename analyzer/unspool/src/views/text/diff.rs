@@ -81,7 +81,7 @@ fn summary(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
         .collect();
     if !taken.is_empty() {
         let text = format!(
-            "That leaves out the delays by {}. The wall time with them is {}.",
+            "This excludes the delays by {}. The wall time, which includes them, is {}.",
             taken.join(" and by "),
             both(&diff.wall_ns)
         );

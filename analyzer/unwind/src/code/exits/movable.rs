@@ -142,7 +142,7 @@ impl Lines {
         Some(length)
     }
 
-    /// The instruction from which alone control comes to the one at `svma`.
+    /// The only instruction from which control can reach the instruction at `svma`.
     pub(super) fn only_predecessor(&self, svma: u64) -> Option<u64> {
         self.lines.get(&svma)?.before
     }

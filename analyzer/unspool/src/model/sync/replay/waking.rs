@@ -88,7 +88,8 @@ impl Replay<'_> {
         tenure.filter(|_| pending.primitive.kind == Kind::Mutex)
     }
 
-    /// A waiting system call is over: the thread that ended it also ended the enclosing wait.
+    /// Handles the end of a system call that waited. The thread that ended it also ended the
+    /// enclosing wait.
     pub(super) fn woken(&mut self, call: &Call) {
         let Some(&word) = call.args.first() else {
             return;

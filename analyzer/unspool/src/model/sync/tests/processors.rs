@@ -88,8 +88,8 @@ fn turns_of_others_and_at_wrong_times() {
     }
 }
 
-/// The cell of a thread that lives for 20 ms, by its processor time. It waits for a semaphore for
-/// the last `waits` milliseconds.
+/// The timeline cell of a thread that lives for 20 ms and waits for a semaphore in the last `waits`
+/// milliseconds. `on_cpu` and `runnable` are its times by the kernel's counters, in milliseconds.
 fn cell(on_cpu: u64, runnable: u64, waits: u64) -> Cell {
     let mut acting = two_threads();
     account(&mut acting, 0, &[]);
