@@ -68,11 +68,14 @@ impl TickConverter {
 
     /// Nanoseconds of the monotonic clock at this time of the processor's clock.
     pub(super) fn ns(&self, tick: u64) -> u64 {
-        let next = self.later.partition_point(|reading| reading.ticks < tick);
-        let next = next.min(self.later.len().saturating_sub(1));
-        let Some(after) = self.later.get(next) else {
+        let Some(last) = self.later.len().checked_sub(1) else {
             return self.first.ns;
         };
+        // Most times lie between the last two readings.
+        let earlier = |reading: &Reading| reading.ticks < tick;
+        let next = self.later.iter().rposition(earlier).map_or(0, |at| at + 1);
+        let next = next.min(last);
+        let after = &self.later[next];
         let before = next
             .checked_sub(1)
             .map_or(&self.first, |at| &self.later[at]);
