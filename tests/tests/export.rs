@@ -1,6 +1,8 @@
 //! Tests the files that `unspool export` writes for other programs: an independent reader opens
 //! each, and its totals per thread equal the JSON report's.
 
+mod gdb;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("folded", folded as fn() -> Result<()>),
         ("perfetto", perfetto),
         ("chrome", chrome),
+        ("gdb", gdb::names),
         ("findings", findings),
         ("options", options),
     ]
@@ -224,7 +227,7 @@ fn options() -> Result<()> {
         (
             "gif",
             &[],
-            "possible values: dot, svg, folded, perfetto, chrome",
+            "possible values: dot, svg, folded, perfetto, chrome, gdb",
         ),
     ] {
         let run = export(&recorded.capture, format, &file, more)?;

@@ -15,7 +15,7 @@ use crate::model::Model;
 use crate::views::export::{self, Choice, Error, Exporter, Options, Stacks};
 use crate::views::graph::Graph;
 
-/// Write a recording for other programs: graphs, flame graphs, trace viewers
+/// Write a recording for other programs: graphs, flame graphs, trace viewers, gdb
 ///
 /// In graphs, threads with the same function and the same creation stack are one node with a count.
 #[derive(Debug, Args)]
@@ -51,7 +51,8 @@ Examples:
   unspool export --graph sync --format svg -o sync.svg
   unspool export --format dot server.unspool | dot -Tpng -o threads.png
   unspool export --format folded | flamegraph.pl > waits.svg
-  unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev";
+  unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev
+  unspool export --format gdb -o threads.gdb && gdb -p PID -x threads.gdb";
 
 fn formats() -> impl TypedValueParser<Value = &'static dyn Exporter> {
     let names = export::FORMATS

@@ -8,6 +8,7 @@ mod chrome;
 mod dot;
 mod exporter;
 mod folded;
+mod gdb;
 mod perfetto;
 mod svg;
 mod tracks;
@@ -21,6 +22,7 @@ pub static FORMATS: &[&dyn Exporter] = &[
     &folded::Folded,
     &perfetto::Perfetto,
     &chrome::Chrome,
+    &gdb::Gdb,
 ];
 
 /// The format with a name.
