@@ -2,6 +2,7 @@
 //! each, and its totals per thread equal the JSON report's.
 
 mod gdb;
+mod profiles;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("folded", folded as fn() -> Result<()>),
         ("perfetto", perfetto),
         ("chrome", chrome),
+        ("pprof", profiles::pprof),
         ("gdb", gdb::names),
         ("findings", findings),
         ("options", options),
@@ -227,7 +229,7 @@ fn options() -> Result<()> {
         (
             "gif",
             &[],
-            "possible values: dot, svg, folded, perfetto, chrome, gdb",
+            "possible values: dot, svg, folded, perfetto, chrome, pprof, gdb",
         ),
     ] {
         let run = export(&recorded.capture, format, &file, more)?;

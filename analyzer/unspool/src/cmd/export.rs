@@ -15,7 +15,7 @@ use crate::model::Model;
 use crate::views::export::{self, Choice, Error, Exporter, Options, Stacks};
 use crate::views::graph::Graph;
 
-/// Write a recording for other programs: graphs, flame graphs, trace viewers, gdb
+/// Write a recording for other programs: graphs, flame graphs, trace viewers, profiles, gdb
 ///
 /// In graphs, threads with the same function and the same creation stack are one node with a count.
 #[derive(Debug, Args)]
@@ -52,6 +52,7 @@ Examples:
   unspool export --format dot server.unspool | dot -Tpng -o threads.png
   unspool export --format folded | flamegraph.pl > waits.svg
   unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev
+  unspool export --format pprof -o waits.pb.gz && go tool pprof -top waits.pb.gz
   unspool export --format gdb -o threads.gdb && gdb -p PID -x threads.gdb";
 
 fn formats() -> impl TypedValueParser<Value = &'static dyn Exporter> {

@@ -10,6 +10,8 @@ mod exporter;
 mod folded;
 mod gdb;
 mod perfetto;
+mod pprof;
+mod protobuf;
 mod svg;
 mod tracks;
 
@@ -22,6 +24,7 @@ pub static FORMATS: &[&dyn Exporter] = &[
     &folded::Folded,
     &perfetto::Perfetto,
     &chrome::Chrome,
+    &pprof::Pprof,
     &gdb::Gdb,
 ];
 
