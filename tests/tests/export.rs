@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("folded", folded as fn() -> Result<()>),
         ("perfetto", perfetto),
         ("chrome", chrome),
+        ("firefox", profiles::firefox),
         ("pprof", profiles::pprof),
         ("gdb", gdb::names),
         ("findings", findings),
@@ -229,7 +230,7 @@ fn options() -> Result<()> {
         (
             "gif",
             &[],
-            "possible values: dot, svg, folded, perfetto, chrome, pprof, gdb",
+            "possible values: dot, svg, folded, perfetto, chrome, firefox, pprof, gdb",
         ),
     ] {
         let run = export(&recorded.capture, format, &file, more)?;

@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{LIMIT, PAGE, export, recorded};
-use unspool_tests::process;
+use super::{LIMIT, PAGE, Recorded, export, recorded};
+use unspool_tests::{process, workspace};
 
 /// Sums of a profile's values by name, such as `wait/nanoseconds`.
 type Sums = BTreeMap<String, u64>;
@@ -59,6 +59,68 @@ pub(super) fn pprof() -> Result<()> {
     );
     ensure!(go_pprof(&["-tags"], &file)?.contains("mutex door"));
     Ok(())
+}
+
+/// An independent reader finds the profile to be as the format demands. Its sums per thread are the
+/// report's, and so are its findings.
+pub(super) fn firefox() -> Result<()> {
+    let recorded = recorded(PAGE)?;
+    let read = read_firefox(&recorded)?;
+    let threads = recorded.json["threads"].as_array().context("threads")?;
+    let (mut waited, mut ran, mut created) = (0, 0, 0);
+    for thread in threads {
+        let tid = thread["tid"].as_u64().context("tid")?;
+        let theirs = &read["threads"][tid.to_string()];
+        for waiting_for in ["held", "others", "idle"] {
+            let ours = thread["times"][format!("{waiting_for}_ns")].as_u64();
+            let theirs = theirs["waits"][waiting_for].as_u64().unwrap_or(0);
+            ensure!(
+                ours == Some(theirs),
+                "{tid}: {waiting_for} {ours:?}, read {theirs}"
+            );
+            waited += theirs;
+        }
+        // The format counts microseconds.
+        let cpu_us = thread["schedule"]["running_ns"]
+            .as_u64()
+            .map(|ns| ns / 1000);
+        ensure!(
+            theirs["cpu_us"].as_u64() == cpu_us,
+            "{tid}: {cpu_us:?}, read {theirs}"
+        );
+        ran += cpu_us.unwrap_or(0);
+        let creations = theirs["events"]["Life: creates a thread"].as_u64();
+        let creations = creations.unwrap_or(0);
+        ensure!(
+            creations == created_by(&recorded.json, tid)?,
+            "{tid}: {theirs}"
+        );
+        created += creations;
+    }
+    ensure!(
+        waited > 0 && ran > 0 && created > 0,
+        "{waited} {ran} {created}"
+    );
+    ensure!(read.to_string().contains("\"mutex door\""), "{read}");
+    let visible = read["visible"].as_array().context("visible")?;
+    ensure!(visible.len() == threads.len(), "{visible:?}");
+
+    let read = read_firefox(&*super::recorded("inversion.c")?)?;
+    let all = read["threads"].as_object().context("threads")?;
+    let found = |thread: &Value| thread["events"]["Finding: lock-order"] == 1;
+    ensure!(all.values().any(found), "{read}");
+    Ok(())
+}
+
+fn read_firefox(recorded: &Recorded) -> Result<Value> {
+    let file = recorded.folder.path().join("profile.json");
+    export(&recorded.capture, "firefox", &file, &[])?.success()?;
+    let mut reader = Command::new("python3");
+    reader
+        .arg(workspace::file("consumers/read_profile.py"))
+        .arg(&file);
+    let run = process::run(&mut reader, LIMIT)?.success()?;
+    Ok(serde_json::from_str(&run.text())?)
 }
 
 /// Number of threads that a thread created.

@@ -52,6 +52,7 @@ Examples:
   unspool export --format dot server.unspool | dot -Tpng -o threads.png
   unspool export --format folded | flamegraph.pl > waits.svg
   unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev
+  unspool export --format firefox -o profile.json       # open it at profiler.firefox.com
   unspool export --format pprof -o waits.pb.gz && go tool pprof -top waits.pb.gz
   unspool export --format gdb -o threads.gdb && gdb -p PID -x threads.gdb";
 

@@ -7,6 +7,7 @@
 mod chrome;
 mod dot;
 mod exporter;
+mod firefox;
 mod folded;
 mod gdb;
 mod perfetto;
@@ -24,6 +25,7 @@ pub static FORMATS: &[&dyn Exporter] = &[
     &folded::Folded,
     &perfetto::Perfetto,
     &chrome::Chrome,
+    &firefox::Firefox,
     &pprof::Pprof,
     &gdb::Gdb,
 ];
