@@ -261,6 +261,7 @@ fn package_of(program: &str) -> Option<&'static str> {
         "qemu-arm" => "qemu-user",
         "qemu-system-arm" => "qemu-system-arm",
         "gcc" => "gcc libc6-dev",
+        "go" => "golang-go",
         "g++" => "g++",
         "clang" | "clang++" => "clang",
         "arm-linux-gnueabihf-gcc" => "gcc-arm-linux-gnueabihf",

@@ -1,6 +1,9 @@
 //! Tests the files that `unspool export` writes for other programs: an independent reader opens
 //! each, and its totals per thread equal the JSON report's.
 
+mod gdb;
+mod profiles;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,8 +25,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("folded", folded as fn() -> Result<()>),
         ("perfetto", perfetto),
         ("chrome", chrome),
+        ("firefox", profiles::firefox),
+        ("pprof", profiles::pprof),
+        ("gdb", gdb::names),
         ("findings", findings),
         ("options", options),
+        ("at_the_end", at_the_end),
+        ("refused", refused),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("export::{name}"), check))
@@ -224,7 +232,7 @@ fn options() -> Result<()> {
         (
             "gif",
             &[],
-            "possible values: dot, svg, folded, perfetto, chrome",
+            "possible values: dot, svg, folded, perfetto, chrome, firefox, pprof, gdb",
         ),
     ] {
         let run = export(&recorded.capture, format, &file, more)?;
@@ -234,6 +242,65 @@ fn options() -> Result<()> {
             "{format}: {error}"
         );
         ensure!(!file.exists(), "{format} left a file");
+    }
+    Ok(())
+}
+
+/// A recording writes the files that exports of it write.
+fn at_the_end() -> Result<()> {
+    let options = ["gcc", "-g", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", PAGE, &options)?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let capture = folder.path().join("capture");
+    let file = |name: &str| folder.path().join(name);
+    let formats = ["chrome", "folded", "perfetto", "pprof", "gdb"];
+    let requests = formats.map(|name| format!("--export={name}:{}", file(name).display()));
+    let mut options = vec!["-q", "--sync=all"];
+    options.extend(requests.iter().map(String::as_str));
+    report::record(&capture, &options, &[program])?.success()?;
+    for format in formats {
+        let later = file("later");
+        export(&capture, format, &later, &[])?.success()?;
+        let (now, later) = (std::fs::read(file(format))?, std::fs::read(&later)?);
+        ensure!(!now.is_empty() && now == later, "{format} differs");
+    }
+    Ok(())
+}
+
+/// Bad input gets one sentence: nothing to export, no place to write to, a wrong request.
+fn refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (empty, file) = (folder.path().join("empty"), folder.path().join("file"));
+    std::fs::write(&empty, "")?;
+    for format in ["firefox", "pprof", "gdb"] {
+        let run = export(&empty, format, &file, &[])?;
+        ensure!(run.code()? != 0 && run.stderr.lines().count() == 1, "{run}");
+        ensure!(!file.exists(), "{format} left a file");
+        let nowhere = folder.path().join("no/such/folder");
+        let run = export(&recorded(PAGE)?.capture, format, &nowhere, &[])?;
+        ensure!(
+            run.code()? != 0 && run.stderr.contains("cannot write"),
+            "{run}"
+        );
+    }
+    let capture = folder.path().join("capture");
+    let mark = folder.path().join("mark");
+    let itself = format!("--export=chrome:{}", capture.display());
+    for (request, says) in [
+        ("--export=gif:x", "the formats are dot, svg,"),
+        ("--export=chrome", "expected FORMAT:FILE"),
+        (
+            "--export=chrome:/no/such/folder/x",
+            "cannot write /no/such/folder/x",
+        ),
+        (&itself, "would overwrite the recording"),
+    ] {
+        let mut command = report::unspool()?;
+        command.args(["record", request, "-o"]).arg(&capture);
+        command.args(["--", "touch"]).arg(&mark);
+        let run = process::run(&mut command, LIMIT)?;
+        ensure!(run.code()? != 0 && run.stderr.contains(says), "{run}");
+        ensure!(!mark.exists(), "{request}: the program ran");
     }
     Ok(())
 }

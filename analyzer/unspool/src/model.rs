@@ -155,7 +155,7 @@ impl Recording {
     /// The kernel ends all threads at once, but reports each when it last gets a processor. On a
     /// busy machine this takes some time slices. A killed program takes longer: it is stopped for
     /// each thread.
-    fn slack_ns(&self) -> u64 {
+    pub(crate) fn slack_ns(&self) -> u64 {
         match self.program_end {
             Some(ProgramEnd::Signal(_)) => 1_000_000_000,
             _ => 100_000_000,
@@ -164,7 +164,7 @@ impl Recording {
 
     /// True if a thread existed when the program or the recording ended. A thread that ended within
     /// `slack_ns` of the program's end may have ended with it.
-    fn was_there_at_the_end(&self, thread: &Thread, slack_ns: u64) -> bool {
+    pub(crate) fn was_there_at_the_end(&self, thread: &Thread, slack_ns: u64) -> bool {
         let killed = matches!(self.program_end, Some(ProgramEnd::Signal(_)));
         match thread.ended_ns {
             None => true,

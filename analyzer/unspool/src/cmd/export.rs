@@ -4,18 +4,19 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::recording::{Reading, Recording};
-use super::{record, terminal};
-use crate::model::Model;
+use super::{page, record, terminal};
+use crate::model::{Detail, Model};
 use crate::views::export::{self, Choice, Error, Exporter, Options, Stacks};
 use crate::views::graph::Graph;
 
-/// Write a recording for other programs: graphs, flame graphs, trace viewers
+/// Write a recording for other programs: graphs, flame graphs, trace viewers, profiles, gdb
 ///
 /// In graphs, threads with the same function and the same creation stack are one node with a count.
 #[derive(Debug, Args)]
@@ -51,7 +52,10 @@ Examples:
   unspool export --graph sync --format svg -o sync.svg
   unspool export --format dot server.unspool | dot -Tpng -o threads.png
   unspool export --format folded | flamegraph.pl > waits.svg
-  unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev";
+  unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev
+  unspool export --format firefox -o profile.json       # open it at profiler.firefox.com
+  unspool export --format pprof -o waits.pb.gz && go tool pprof -top waits.pb.gz
+  unspool export --format gdb -o threads.gdb && gdb -p PID -x threads.gdb";
 
 fn formats() -> impl TypedValueParser<Value = &'static dyn Exporter> {
     let names = export::FORMATS
@@ -92,6 +96,53 @@ impl Cmd {
         };
         recording.is_whole(shows)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A file to write when a recording ends, given as `FORMAT:FILE`.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    format: &'static dyn Exporter,
+    path: PathBuf,
+}
+
+impl FromStr for Request {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Request, String> {
+        let named = text.split_once(':').filter(|(_, path)| !path.is_empty());
+        let (name, path) = named.ok_or("expected FORMAT:FILE, such as perfetto:trace.pftrace")?;
+        let format = export::format(name).ok_or_else(|| {
+            let all: Vec<&str> = export::FORMATS.iter().map(|format| format.name()).collect();
+            format!("the formats are {}", all.join(", "))
+        })?;
+        Ok(Request {
+            format,
+            path: path.into(),
+        })
+    }
+}
+
+impl Request {
+    /// The detail that the model must have.
+    pub(super) fn detail(&self) -> Detail {
+        self.format.detail()
+    }
+
+    /// Checks that the file can be written, before a program runs for it.
+    pub(super) fn prepare(&self, recording: &Path) -> anyhow::Result<()> {
+        ensure!(
+            self.path != recording,
+            "--export would overwrite the recording {}",
+            recording.display()
+        );
+        page::prepare(&self.path)
+    }
+
+    /// Writes the file.
+    pub(super) fn write(&self, model: &Model) -> anyhow::Result<()> {
+        write(self.format, model, &Options::default(), Some(&self.path))
+            .with_context(|| format!("cannot export {}", self.format.name()))
     }
 }
 

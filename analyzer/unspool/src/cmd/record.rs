@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use unspool_capture::Capture;
 
+use super::export;
 use super::fail_on::FailOn;
 use super::interrupt::Interrupts;
 use super::output::Output;
@@ -60,6 +61,12 @@ pub(super) struct Cmd {
     /// Also write the report as an HTML page when recording ends
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    /// Also export the recording when it ends (repeatable)
+    ///
+    /// `unspool export --help` lists the formats. Graphs show threads, and folded stacks waits.
+    #[arg(long, value_name = "FORMAT:FILE")]
+    export: Vec<export::Request>,
 
     /// Do not print the report when recording ends
     #[arg(short = 'q', long, visible_alias = "quiet")]
@@ -144,6 +151,7 @@ Examples:
   unspool record -- pigz -k big.tar
   unspool record -o server.unspool --attach 1234
   unspool record --sync -- ./server
+  unspool record --sync --export perfetto:trace.pftrace -- ./server
   unspool record --trace 'parse_*' --trace 'libz.so*:deflate' -- ./server
   qemu-arm -g 1234 -L ~/rootfs ~/rootfs/usr/bin/pigz -k big.tar &
   unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz
@@ -185,6 +193,9 @@ impl Cmd {
         let output = Output::prepare(&self.output)?;
         if let Some(path) = &self.html {
             page::prepare(path)?;
+        }
+        for request in &self.export {
+            request.prepare(&self.output)?;
         }
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let symbolizer = Symbolizer::new(store.clone()).preferring(self.prefer.ways());
@@ -244,7 +255,8 @@ impl Cmd {
         let mut symbolizer = Symbolizer::new(store).preferring(self.prefer.ways());
         let detail = Detail {
             span: None,
-            journal: self.html.is_some(),
+            journal: self.html.is_some()
+                || (self.export.iter()).any(|request| request.detail().journal),
         };
         let mut model = Model::build_for(&capture, &mut symbolizer, detail);
         model.recording.file = named(file);
@@ -258,6 +270,9 @@ impl Cmd {
         if let Some(path) = &self.html {
             page::write_file(&model, page::sources(&model), path)?;
         }
+        // A file that cannot be written costs neither the report nor the answer of --fail-on.
+        let exported = (self.export.iter()).try_for_each(|request| request.write(&model));
+        let kept = kept.and(exported);
         if self.no_report {
             kept?;
             return Ok(self.fail_on.exit_code(&model));

@@ -7,8 +7,12 @@
 mod chrome;
 mod dot;
 mod exporter;
+mod firefox;
 mod folded;
+mod gdb;
 mod perfetto;
+mod pprof;
+mod protobuf;
 mod svg;
 mod tracks;
 
@@ -21,6 +25,9 @@ pub static FORMATS: &[&dyn Exporter] = &[
     &folded::Folded,
     &perfetto::Perfetto,
     &chrome::Chrome,
+    &firefox::Firefox,
+    &pprof::Pprof,
+    &gdb::Gdb,
 ];
 
 /// The format with a name.

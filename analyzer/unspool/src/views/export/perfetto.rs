@@ -4,13 +4,13 @@
 //! that the trace processor computes thread states from: `sched_switch` and `sched_waking`. Packets
 //! need no order, because the trace processor sorts them by time.
 
-mod proto;
+mod field;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use self::proto::{Message, field};
 use super::exporter::{Error, Exporter, Options};
+use super::protobuf::Message;
 use super::tracks::{self, Texts, Tracks};
 use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::WaitSpan;
