@@ -119,7 +119,7 @@ export function subjectDetails(diff, kind, index, linked) {
       {class: 'scroll'},
       h(
         'table',
-        {class: 'plain values'},
+        {class: 'plain measures'},
         tableHead('', '#Before', '#After', '#Change', '#', ''),
         h(
           'tbody',

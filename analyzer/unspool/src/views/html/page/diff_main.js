@@ -102,16 +102,14 @@ class DiffPage {
     target?.focus({preventScroll: true});
   }
 
-  /** Marks the section at the top of the screen. */
+  /** Marks the section in the middle of the screen. */
   follow() {
-    const top = this.main.getBoundingClientRect().top + 60;
+    const middle = this.main.getBoundingClientRect().top + this.main.clientHeight / 2;
     const passed = this.sections.filter(({name}) => {
       const section = document.getElementById(`section-${name}`);
-      return section && section.getBoundingClientRect().top < top;
+      return section && section.getBoundingClientRect().top < middle;
     });
-    const end = this.main.scrollTop + this.main.clientHeight >= this.main.scrollHeight - 2;
-    const asked = end && selection().view in SECTIONS ? selection().view : null;
-    const current = asked ?? passed.at(-1)?.name;
+    const current = passed.at(-1)?.name;
     for (const tab of this.tabs.children) {
       if (tab.id === `tab-${current}`) tab.setAttribute('aria-current', 'location');
       else tab.removeAttribute('aria-current');

@@ -12,14 +12,14 @@ const KINDS = {all: 'All', threads: 'Threads', lock: 'Locks', function: 'Functio
 
 function isAccepted(effect) {
   const {only, noise} = selection();
-  const isKind = !(only in KINDS) || only === 'all' || only === effect.kind;
+  const isKind = !Object.hasOwn(KINDS, only) || only === 'all' || only === effect.kind;
   return isKind && (noise === 'show' || !effect.noise);
 }
 
 /** Which effects to show; it is drawn anew with the table. */
 function effectChoices(diff) {
   const {only, noise} = selection();
-  const chosen = only in KINDS ? only : 'all';
+  const chosen = Object.hasOwn(KINDS, only) ? only : 'all';
   const hidden = diff.effects.filter((effect) => effect.noise).length;
   const shown = noise === 'show';
   return [

@@ -12,10 +12,11 @@ export function signedCount(number) {
   return `${number < 0 ? '−' : '+'}${count(Math.abs(number))}`;
 }
 
-/** A relative difference with its sign; nothing if the value before is 0. */
+/** A relative difference with its sign, or a factor; nothing if the value before is 0. */
 export function signedPercent(change) {
   if (change.before.median === 0) return '';
   const share = (100 * change.delta) / change.before.median;
+  if (share >= 1000) return `× ${count(Math.round(change.after.median / change.before.median))}`;
   return `${share < 0 ? '−' : '+'}${Math.abs(share).toFixed(0)} %`;
 }
 
