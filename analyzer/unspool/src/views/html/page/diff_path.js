@@ -28,7 +28,7 @@ function partsOf(diff, threads, side) {
     title: threadsTitle(diff.threads[item.index]).title,
   }));
   const others = threads.slice(MAX_PARTS).reduce((sum, it) => sum + it.change[side].median, 0);
-  parts.push({ns: others, label: '…', kind: 'more', title: 'other threads'});
+  parts.push({ns: others, label: '…', kind: 'remainder', title: 'other threads'});
   const known = parts.reduce((sum, part) => sum + part.ns, 0);
   parts.push({ns: Math.max(0, whole - known), label: '?', kind: 'rest', title: 'no thread'});
   return {parts: parts.filter((part) => part.ns > 0), whole: Math.max(whole, known)};

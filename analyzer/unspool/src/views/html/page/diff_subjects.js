@@ -81,7 +81,7 @@ const STATUS_SIGNS = {new: '+', gone: '−', more: '▲', fewer: '▼'};
 export function statusTag(status) {
   if (!status) return null;
   const sign = h('span', {'aria-hidden': 'true'}, STATUS_SIGNS[status]);
-  return h('span', {class: `tag status ${status}`}, sign, ` ${status}`);
+  return h('span', {class: `tag status-${status}`}, sign, ` ${status}`);
 }
 
 /** Why an item has an effect. */

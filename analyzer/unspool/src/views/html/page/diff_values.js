@@ -41,7 +41,7 @@ export function spreadWords(spread, measure) {
 /** Which way a value changed, in a sign that needs no colour. */
 export function arrow(delta, differs) {
   if (!differs || delta === 0) return null;
-  const [sign, name, words] = delta > 0 ? ['▲', 'more', 'more'] : ['▼', 'less', 'less'];
+  const [sign, name, words] = delta > 0 ? ['▲', 'rise', 'more'] : ['▼', 'fall', 'less'];
   return h('span', {class: `arrow ${name}`, role: 'img', 'aria-label': words}, sign);
 }
 
@@ -54,7 +54,7 @@ function bar(side, spread, scale) {
   const part = (number) => `${scale > 0 ? (100 * number) / scale : 0}%`;
   return h(
     'span',
-    {class: `side ${side}`},
+    {class: `track ${side}`},
     spread.median > 0
       ? h('span', {class: 'amount', style: {width: part(spread.median)}})
       : null,
@@ -124,15 +124,15 @@ export function changeLegend() {
     h(
       'span',
       {class: 'pairbar swatch'},
-      h('span', {class: `side ${side}`}, h('span', {class: 'amount'})),
+      h('span', {class: `track ${side}`}, h('span', {class: 'amount'})),
     );
   return h(
     'ul',
     {class: 'legend', 'aria-label': 'Signs'},
     h('li', {}, sample('before'), 'before'),
     h('li', {}, sample('after'), 'after'),
-    h('li', {}, h('span', {class: 'arrow more'}, '▲'), ' more, by more than noise'),
-    h('li', {}, h('span', {class: 'arrow less'}, '▼'), ' less, by more than noise'),
+    h('li', {}, h('span', {class: 'arrow rise'}, '▲'), ' more, by more than noise'),
+    h('li', {}, h('span', {class: 'arrow fall'}, '▼'), ' less, by more than noise'),
   );
 }
 
