@@ -13,6 +13,7 @@ mod connections;
 mod creation;
 mod critical;
 mod diff;
+mod diff_page;
 mod export;
 mod findings;
 mod gdb_session;
@@ -60,6 +61,7 @@ fn main() {
         creation::trials(),
         critical::trials(),
         diff::trials(),
+        diff_page::trials(),
         export::trials(),
         connections::trials(),
         undisturbed::trials(),

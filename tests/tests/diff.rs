@@ -75,13 +75,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Compiles a variant.
-fn build(option: &str, stripped: bool) -> Result<(TempDir, PathBuf)> {
+pub(super) fn build(option: &str, stripped: bool) -> Result<(TempDir, PathBuf)> {
     let symbols = if stripped { "-s" } else { "-g" };
     let command = ["gcc", "-std=gnu11", "-O1", "-pthread", symbols, option];
     waiting::compile_in("critical", "compare.c", &command)
 }
 
-fn record(program: &Path, capture: &Path) -> Result<()> {
+pub(super) fn record(program: &Path, capture: &Path) -> Result<()> {
     let mut command = critical::first_served(&workspace::unspool()?);
     command.args(["record", "-q", "--sync", "--budget", "none", "-o"]);
     command.arg(capture).arg("--").arg(program);
@@ -89,7 +89,7 @@ fn record(program: &Path, capture: &Path) -> Result<()> {
     Ok(())
 }
 
-fn diff(arguments: &[&Path], options: &[&str]) -> Result<Run> {
+pub(super) fn diff(arguments: &[&Path], options: &[&str]) -> Result<Run> {
     let mut command: Command = report::unspool()?;
     command.arg("diff").args(arguments).args(options);
     process::run(&mut command, LIMIT)

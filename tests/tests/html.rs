@@ -48,13 +48,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A recording of `programs/page.c` and its page. The program's path tries to be HTML, too.
-struct Recorded {
+pub(super) struct Recorded {
     folder: TempDir,
-    capture: PathBuf,
+    pub(super) capture: PathBuf,
     page: PathBuf,
 }
 
-fn recorded() -> Result<Recorded> {
+pub(super) fn recorded() -> Result<Recorded> {
     let (folder, program) = waiting::compile_in(".", "page.c", &["gcc", "-g", "-O1", "-pthread"])?;
     let odd = folder.path().join("<");
     fs::create_dir(&odd)?;
@@ -74,16 +74,16 @@ fn recorded() -> Result<Recorded> {
 }
 
 /// All trials look at one recording.
-static RECORDED: Memo<(), Recorded> = Memo::new();
+pub(super) static RECORDED: Memo<(), Recorded> = Memo::new();
 
-fn opened(browser: &mut Browser, page: &Path, fragment: &str) -> Result<()> {
+pub(super) fn opened(browser: &mut Browser, page: &Path, fragment: &str) -> Result<()> {
     browser.open(page, fragment)?;
     browser.wait("return window.unspool !== undefined")?;
     Ok(())
 }
 
 /// No error was seen by the page or by the browser.
-fn no_errors(browser: &mut Browser) -> Result<()> {
+pub(super) fn no_errors(browser: &mut Browser) -> Result<()> {
     let problems = browser.run("return window.unspool.problems", json!([]))?;
     ensure!(problems == json!([]), "problems in the page: {problems}");
     let console = browser.console()?;
@@ -103,7 +103,7 @@ fn select(browser: &mut Browser, fragment: &str) -> Result<()> {
     Ok(())
 }
 
-fn text(browser: &mut Browser, selector: &str) -> Result<String> {
+pub(super) fn text(browser: &mut Browser, selector: &str) -> Result<String> {
     let script = "return document.querySelector(arguments[0])?.textContent ?? null";
     let text = browser.run(script, json!([selector]))?;
     Ok(text.as_str().context(selector.to_owned())?.to_owned())
@@ -247,7 +247,7 @@ fn numbers(browser: &mut Browser) -> Result<()> {
 }
 
 /// Equal documents; a number may be written as an integer or not.
-fn same(place: &str, seen: &Value, wanted: &Value) -> Result<()> {
+pub(super) fn same(place: &str, seen: &Value, wanted: &Value) -> Result<()> {
     match (seen, wanted) {
         (Value::Object(seen), Value::Object(wanted)) => {
             let keys = |of: &serde_json::Map<String, Value>| {
@@ -416,7 +416,11 @@ fn text_stays_text(browser: &mut Browser) -> Result<()> {
         shown.contains("</script><img src=x onerror=window.hit=1>.c"),
         "the name of a source file is shown: {shown}"
     );
-    // The page may not reach the network, even if its code wanted to.
+    network_is_refused(browser)
+}
+
+/// The page may not reach the network, even if its code wanted to.
+pub(super) fn network_is_refused(browser: &mut Browser) -> Result<()> {
     let reached = "return fetch('http://127.0.0.1:9/').then(() => 'reached', () => 'refused')";
     ensure!(
         browser.run(reached, json!([]))? == "refused",

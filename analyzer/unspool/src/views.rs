@@ -15,6 +15,7 @@ pub mod text;
 pub mod top;
 
 mod container_growth;
+mod diff_wording;
 pub(crate) mod finding_text;
 mod groups;
 mod names;

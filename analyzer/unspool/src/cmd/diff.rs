@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::recording::{Reading, Recording};
-use super::report::Format;
 use super::{fail_on, terminal};
 use crate::model::Detail;
 use crate::model::diff::{Diff, Run};
@@ -49,8 +48,12 @@ pub(super) struct Cmd {
     after: Vec<PathBuf>,
 
     /// Output format; docs/reference/report-json.md describes the JSON
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
+    format: DiffFormat,
+
+    /// File to write [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 
     /// Exit with code 3 if the program became slower by more than PERCENT [default: 10]
     ///
@@ -74,7 +77,19 @@ const EXAMPLES: &str = "\
 Examples:
   unspool diff before.unspool after.unspool
   unspool diff --before old-*.unspool --after new-*.unspool
+  unspool diff before.unspool after.unspool --format html -o diff.html
   unspool diff before.unspool after.unspool --fail-on regression:5";
+
+/// `--format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DiffFormat {
+    /// Text for a terminal
+    Text,
+    /// All facts, for programs
+    Json,
+    /// One page for a browser, with tables to sort and filter; needs no network
+    Html,
+}
 
 /// Growth that is a regression unless the command line says otherwise, percent.
 const DEFAULT_PERCENT: f64 = 10.0;
@@ -99,12 +114,18 @@ impl Cmd {
             (Some(old), Some(new)) => (std::slice::from_ref(old), std::slice::from_ref(new)),
             _ => (&self.before[..], &self.after[..]),
         };
+        if self.format == DiffFormat::Html && self.output.is_none() {
+            terminal::ensure_page_is_wanted("name a file with -o")?;
+        }
         let before = self.runs(before)?;
         let diff = Diff::of(before, self.runs(after)?);
-        let style = terminal::style_for_stdout();
-        terminal::to_stdout(|out| match self.format {
-            Format::Text => views::text::diff::write(&diff, out, &style),
-            Format::Json => views::json::diff::write(&diff, out),
+        let output = self.output.as_deref();
+        let mut style = terminal::style_for_stdout();
+        style.color &= output.is_none();
+        terminal::to_output(output, |out| match self.format {
+            DiffFormat::Text => views::text::diff::write(&diff, out, &style),
+            DiffFormat::Json => views::json::diff::write(&diff, out),
+            DiffFormat::Html => views::html::diff::write(&diff, out),
         })?;
         Ok(self.exit_code(&diff).unwrap_or(ExitCode::SUCCESS))
     }

@@ -1,6 +1,5 @@
 //! `unspool report`: a capture as text, JSON or an HTML page.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,7 +83,7 @@ Examples:
   unspool report --format html -o report.html
   unspool report --format json | jq '.threads[].key'";
 
-/// Output formats of all commands that print facts.
+/// Output formats of commands that print facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,
@@ -142,10 +141,7 @@ impl Cmd {
             ensure!(from < to, "--to must be later than --from");
         }
         if self.format == ReportFormat::Html && self.output.is_none() {
-            ensure!(
-                !io::stdout().is_terminal(),
-                "an HTML page is not for a terminal; name a file with -o, or use `unspool view`"
-            );
+            terminal::ensure_page_is_wanted("name a file with -o, or use `unspool view`")?;
         }
         let detail = Detail {
             span: self.span(),
@@ -163,46 +159,46 @@ impl Cmd {
         let output = self.output.as_deref();
         match (self.format, self.view) {
             _ if self.notes => {
-                to_output(output, |out| views::text::notes::write(model, out, &style))?;
+                terminal::to_output(output, |out| views::text::notes::write(model, out, &style))?;
             }
             (ReportFormat::Html, _) => {
                 let sources = match self.no_source {
                     true => Vec::new(),
                     false => page::sources(model),
                 };
-                to_output(output, |out| views::html::write(model, &sources, out))?;
+                terminal::to_output(output, |out| views::html::write(model, &sources, out))?;
             }
             (ReportFormat::Json, _) => {
-                to_output(output, |out| views::json::report::write(model, out, &style))?;
+                terminal::to_output(output, |out| views::json::report::write(model, out, &style))?;
             }
             (ReportFormat::Text, View::Tree) => {
-                to_output(output, |out| views::text::tree::write(model, out, &style))?;
+                terminal::to_output(output, |out| views::text::tree::write(model, out, &style))?;
             }
             (ReportFormat::Text, View::Findings) => {
-                to_output(output, |out| {
+                terminal::to_output(output, |out| {
                     views::text::findings::write(model, out, &style)
                 })?;
             }
             (ReportFormat::Text, View::Waits) => {
-                to_output(output, |out| views::text::waits::write(model, out, &style))?;
+                terminal::to_output(output, |out| views::text::waits::write(model, out, &style))?;
             }
             (ReportFormat::Text, View::Objects) => {
-                to_output(output, |out| {
+                terminal::to_output(output, |out| {
                     views::text::objects::write(model, out, &style)
                 })?;
             }
             (ReportFormat::Text, View::Contention) => {
-                to_output(output, |out| {
+                terminal::to_output(output, |out| {
                     views::text::contention::write(model, out, &style)
                 })?;
             }
             (ReportFormat::Text, View::Critical) => {
-                to_output(output, |out| {
+                terminal::to_output(output, |out| {
                     views::text::critical::write(model, out, &style)
                 })?;
             }
             (ReportFormat::Text, View::Functions) => {
-                to_output(output, |out| {
+                terminal::to_output(output, |out| {
                     views::text::functions::write(model, out, &style)
                 })?;
             }
@@ -212,7 +208,7 @@ impl Cmd {
                     to_ns: self.to,
                     each: self.each,
                 };
-                to_output(output, |out| {
+                terminal::to_output(output, |out| {
                     views::text::timeline::write(model, zoom, out, &style)
                 })?;
             }
@@ -302,24 +298,7 @@ fn source(model: &Model, place: &str, output: Option<&Path>, style: &Style) -> a
         line,
         doubt: doubt.as_deref(),
     };
-    to_output(output, |out| {
+    terminal::to_output(output, |out| {
         views::text::source::write(model, &excerpt, out, style)
     })
-}
-
-/// Writes to a file, or to standard output.
-fn to_output(
-    output: Option<&Path>,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let Some(path) = output else {
-        return terminal::to_stdout(write);
-    };
-    std::fs::File::create(path)
-        .and_then(|file| {
-            let mut out = BufWriter::new(file);
-            write(&mut out)?;
-            out.flush()
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,7 +1,10 @@
 //! The output of commands: style of the terminal, closed pipes, error messages.
 
+use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::path::Path;
 
+use anyhow::{Context, ensure};
 use terminal_size::{Height, Width};
 
 use crate::views::Style;
@@ -52,6 +55,32 @@ pub(super) fn to_stdout(
             Ok(())
         }
     }
+}
+
+/// Writes to a file, or to standard output.
+pub(super) fn to_output(
+    output: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(path) = output else {
+        return to_stdout(write);
+    };
+    File::create(path)
+        .and_then(|file| {
+            let mut out = io::BufWriter::new(file);
+            write(&mut out)?;
+            out.flush()
+        })
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Refuses to write an HTML page to a terminal. `advice` names other ways.
+pub(super) fn ensure_page_is_wanted(advice: &str) -> anyhow::Result<()> {
+    ensure!(
+        !io::stdout().is_terminal(),
+        "an HTML page is not for a terminal; {advice}"
+    );
+    Ok(())
 }
 
 /// Answers each line of standard input on `out`. Lines longer than `max_line` bytes come in parts.

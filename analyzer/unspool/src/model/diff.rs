@@ -19,7 +19,7 @@ use std::sync::Arc;
 use join::{Identified, Joined, join};
 use run::{FunctionFacts, ObjectFacts, ThreadFacts};
 
-use super::backtrace::Place;
+use super::backtrace::{Backtrace, Place};
 use crate::primitives::Kind;
 
 /// The part of the delays by other processes that the estimate may be wrong by.
@@ -64,6 +64,8 @@ pub struct ThreadChange {
     pub function: Option<Place>,
     /// The first thread's own name; empty if it is the program's.
     pub name: String,
+    /// The stacks that created the first threads before and after.
+    pub creation: (Option<Backtrace>, Option<Backtrace>),
     /// The identities' keys before and after.
     pub keys: (Option<super::Key>, Option<super::Key>),
     /// Number of threads.
@@ -132,10 +134,15 @@ impl Sides {
         }
     }
 
-    fn keys<T: Identified>(&self, runs: &[Option<T>]) -> (Option<super::Key>, Option<super::Key>) {
+    /// A fact of the first recording of each side that has the item.
+    fn first<T, V>(
+        &self,
+        runs: &[Option<T>],
+        fact: impl Fn(&T) -> Option<V>,
+    ) -> (Option<V>, Option<V>) {
         let (before, after) = runs.split_at(self.before.min(runs.len()));
-        let key = |runs: &[Option<T>]| runs.iter().flatten().next()?.identity().key;
-        (key(before), key(after))
+        let first = |runs: &[Option<T>]| runs.iter().flatten().next().and_then(&fact);
+        (first(before), first(after))
     }
 }
 
@@ -251,7 +258,8 @@ impl Sides {
             is_main: sample.is_some_and(|facts| facts.is_main),
             function: sample.and_then(|facts| facts.function.clone()),
             name: sample.map_or(String::new(), |facts| facts.name.clone()),
-            keys: self.keys(runs),
+            creation: self.first(runs, |facts| facts.creation.clone()),
+            keys: self.first(runs, |facts| facts.identity().key),
             number: self.change(runs, |facts| facts.number),
             running_ns: self.change(runs, |facts| facts.running_ns),
             runnable_ns: self.change(runs, |facts| facts.runnable_ns),

@@ -1,10 +1,12 @@
-//! The report as one HTML page that needs no server, no network and no other file.
+//! The report, and the comparison of recordings, as one HTML page that needs no server, no network
+//! and no other file.
 //!
 //! The page's own code is in `html/page/`: CSS and JavaScript modules, joined by [`page`]. The
 //! recording is compressed data in the page ([`data`]), so no text of the target becomes HTML. The
 //! data is the JSON report, in which each stack is stored once, and the states of each thread.
 
 mod data;
+pub mod diff;
 mod encode;
 mod page;
 mod path;
@@ -30,7 +32,8 @@ pub struct SourceFile {
 ///
 /// The model needs a [journal](crate::model::sync::Journal) to show single waits.
 pub fn write(model: &Model, sources: &[SourceFile], out: &mut dyn Write) -> io::Result<()> {
-    page::write(&model.target.name, &data::compressed(model, sources)?, out)
+    let data = data::compressed(model, sources)?;
+    page::write(&page::REPORT, &model.target.name, &data, out)
 }
 
 /// The paths of all source files that the recording's stacks name, sorted.

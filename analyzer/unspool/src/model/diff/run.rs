@@ -76,6 +76,8 @@ pub(super) struct ThreadFacts {
     pub(super) function: Option<Place>,
     /// The first thread's own name; empty if it is the program's.
     pub(super) name: String,
+    /// The stack that created the first thread.
+    pub(super) creation: Option<Backtrace>,
     pub(super) number: u64,
     pub(super) running_ns: u64,
     pub(super) runnable_ns: u64,
@@ -276,6 +278,7 @@ fn threads(model: &Model, names: &Names<'_>, work: &Work) -> Vec<ThreadFacts> {
             facts.function = thread.function.clone();
             let own_name = model.own_name(thread).unwrap_or_default();
             facts.name = own_name.to_owned();
+            facts.creation = thread.creation_stack().cloned();
             facts.identity = thread_identity(model, names, thread);
             facts.identity.key = Some(*key);
             facts

@@ -10,36 +10,81 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sha2::{Digest, Sha256};
 
-/// The modules in the order of their imports.
-const MODULES: &[(&str, &str)] = &[
-    ("format.js", include_str!("page/format.js")),
-    ("dom.js", include_str!("page/dom.js")),
-    ("states.js", include_str!("page/states.js")),
-    ("data.js", include_str!("page/data.js")),
-    ("location.js", include_str!("page/location.js")),
-    ("groups.js", include_str!("page/groups.js")),
-    ("range.js", include_str!("page/range.js")),
-    ("links.js", include_str!("page/links.js")),
-    ("details.js", include_str!("page/details.js")),
-    ("findings.js", include_str!("page/findings.js")),
-    ("lanes.js", include_str!("page/lanes.js")),
-    ("path.js", include_str!("page/path.js")),
-    ("overview.js", include_str!("page/overview.js")),
-    ("threads.js", include_str!("page/threads.js")),
-    ("paint.js", include_str!("page/paint.js")),
-    ("draw.js", include_str!("page/draw.js")),
-    ("timeline.js", include_str!("page/timeline.js")),
-    ("sync.js", include_str!("page/sync.js")),
-    ("flame.js", include_str!("page/flame.js")),
-    ("source.js", include_str!("page/source.js")),
-    ("main.js", include_str!("page/main.js")),
-];
+/// The name and the text of a file of the page.
+type Part = (&'static str, &'static str);
 
-const STYLE: &str = include_str!("page/style.css");
+/// A page: what it shows and the parts that it is joined from.
+pub(super) struct Kind {
+    /// What readers see until the script has decoded the data.
+    loading: &'static str,
+    styles: &'static [Part],
+    /// The modules in the order of their imports.
+    modules: &'static [Part],
+}
 
-/// Writes the page with this compressed data. `name` is the program's name.
-pub(super) fn write(name: &str, data: &[u8], out: &mut dyn Write) -> io::Result<()> {
-    let script = script();
+macro_rules! part {
+    ($name:literal) => {
+        ($name, include_str!(concat!("page/", $name)))
+    };
+}
+
+/// The report of a recording.
+pub(super) const REPORT: Kind = Kind {
+    loading: "Opening the recording ...",
+    styles: &[part!("style.css")],
+    modules: &[
+        part!("format.js"),
+        part!("dom.js"),
+        part!("embedded.js"),
+        part!("opening.js"),
+        part!("states.js"),
+        part!("data.js"),
+        part!("location.js"),
+        part!("groups.js"),
+        part!("range.js"),
+        part!("links.js"),
+        part!("details.js"),
+        part!("findings.js"),
+        part!("lanes.js"),
+        part!("path.js"),
+        part!("overview.js"),
+        part!("threads.js"),
+        part!("paint.js"),
+        part!("draw.js"),
+        part!("timeline.js"),
+        part!("sync.js"),
+        part!("flame.js"),
+        part!("source.js"),
+        part!("main.js"),
+    ],
+};
+
+/// The comparison of recordings.
+pub(super) const DIFF: Kind = Kind {
+    loading: "Opening the comparison ...",
+    styles: &[part!("style.css"), part!("diff.css")],
+    modules: &[
+        part!("format.js"),
+        part!("dom.js"),
+        part!("embedded.js"),
+        part!("opening.js"),
+        part!("location.js"),
+        part!("diff_rows.js"),
+        part!("diff_values.js"),
+        part!("diff_subjects.js"),
+        part!("diff_details.js"),
+        part!("diff_table.js"),
+        part!("diff_headline.js"),
+        part!("diff_path.js"),
+        part!("diff_sections.js"),
+        part!("diff_main.js"),
+    ],
+};
+
+/// Writes a page with this compressed data. `name` is the program's name.
+pub(super) fn write(kind: &Kind, name: &str, data: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let script = script(kind.modules);
+    let style: String = kind.styles.iter().map(|(_, text)| *text).collect();
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -49,23 +94,24 @@ pub(super) fn write(name: &str, data: &[u8], out: &mut dyn Write) -> io::Result<
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <link rel=\"icon\" href=\"data:,\">\n\
-         <title>{} - Unspool</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <div id=\"app\"><p class=\"loading\">Opening the recording ...</p></div>\n\
+         <title>{} - Unspool</title>\n<style>{style}</style>\n</head>\n<body>\n\
+         <div id=\"app\"><p class=\"loading\">{}</p></div>\n\
          <noscript><p class=\"loading\">This report needs JavaScript, which is switched off in \
          this browser.</p></noscript>\n\
          <script type=\"text/plain\" id=\"recording\">{}</script>\n\
          <script type=\"module\">{script}</script>\n</body>\n</html>\n",
         sha256(&script),
-        sha256(STYLE),
+        sha256(&style),
         escaped(name),
+        kind.loading,
         BASE64.encode(data),
     )
 }
 
 /// Joins all modules.
-fn script() -> String {
+fn script(modules: &[Part]) -> String {
     let mut script = String::from("\n");
-    for (name, text) in MODULES {
+    for (name, text) in modules {
         script += &format!("// ---- {name}\n");
         for line in text.lines().filter(|line| !line.starts_with("import ")) {
             script += line.strip_prefix("export ").unwrap_or(line);
@@ -107,10 +153,16 @@ mod tests {
 
     #[test]
     fn modules_follow_what_they_import() {
-        for (at, (name, text)) in MODULES.iter().enumerate() {
+        for kind in [REPORT, DIFF] {
+            follow_their_imports(kind.modules);
+        }
+    }
+
+    fn follow_their_imports(modules: &[Part]) {
+        for (at, (name, text)) in modules.iter().enumerate() {
             for line in text.lines().filter(|line| line.starts_with("import ")) {
                 let (names, from) = imported(line).unwrap_or_else(|| panic!("{name}: {line}"));
-                let before = MODULES[..at].iter().find(|(before, _)| *before == from);
+                let before = modules[..at].iter().find(|(before, _)| *before == from);
                 let (_, before) =
                     before.unwrap_or_else(|| panic!("{name} imports {from} too early"));
                 for wanted in names {
@@ -126,8 +178,14 @@ mod tests {
 
     #[test]
     fn no_name_is_declared_twice() {
+        for kind in [REPORT, DIFF] {
+            declare_each_name_once(kind.modules);
+        }
+    }
+
+    fn declare_each_name_once(modules: &[Part]) {
         let mut seen = std::collections::HashMap::new();
-        for (name, text) in MODULES {
+        for (name, text) in modules {
             for line in text.lines() {
                 let line = line.strip_prefix("export ").unwrap_or(line);
                 let line = line.strip_prefix("async ").unwrap_or(line);
@@ -144,11 +202,14 @@ mod tests {
 
     #[test]
     fn text_cannot_end_its_element() {
-        let mut page = Vec::new();
-        write("</title><script>alert(1)</script>", b"data", &mut page).unwrap();
-        let page = String::from_utf8(page).unwrap();
-        assert!(!page.contains("alert(1)</script>"));
-        assert_eq!(page.matches("<script").count(), 2);
-        assert_eq!(page.matches("</script").count(), 2);
+        let name = "</title><script>alert(1)</script>";
+        for kind in [REPORT, DIFF] {
+            let mut page = Vec::new();
+            write(&kind, name, b"data", &mut page).unwrap();
+            let page = String::from_utf8(page).unwrap();
+            assert!(!page.contains("alert(1)</script>"));
+            assert_eq!(page.matches("<script").count(), 2);
+            assert_eq!(page.matches("</script").count(), 2);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::{FunctionPlace, SCHEMA_VERSION};
+use super::{Frame, FunctionPlace, SCHEMA_VERSION};
 use crate::model::Key;
 use crate::model::diff::{self, NOISE_SHARE, Subject};
 
@@ -69,6 +69,7 @@ struct Threads<'a> {
     function: Option<&'a str>,
     function_place: Option<FunctionPlace<'a>>,
     name: &'a str,
+    creation: Pair<Vec<Frame<'a>>>,
     number: Change,
     running_ns: Change,
     runnable_ns: Change,
@@ -159,6 +160,10 @@ impl<'a> Threads<'a> {
             function: function.and_then(|place| place.function.as_deref()),
             function_place: function.map(FunctionPlace::from),
             name: &threads.name,
+            creation: Pair {
+                before: super::frames(threads.creation.0.as_ref()),
+                after: super::frames(threads.creation.1.as_ref()),
+            },
             number: Change::count(&threads.number),
             running_ns: Change::time(&threads.running_ns),
             runnable_ns: Change::time(&threads.runnable_ns),
@@ -190,7 +195,12 @@ impl<'a> Object<'a> {
 /// # Errors
 /// Returns an error if `out` cannot be written.
 pub fn write(diff: &diff::Diff, out: &mut dyn Write) -> io::Result<()> {
-    let document = Document {
+    super::write(out, &document(diff))
+}
+
+/// The document of a comparison.
+pub(in crate::views) fn document(diff: &diff::Diff) -> impl Serialize {
+    Document {
         schema_version: SCHEMA_VERSION,
         programs: Pair {
             before: &diff.programs.0,
@@ -222,6 +232,5 @@ pub fn write(diff: &diff::Diff, out: &mut dyn Write) -> io::Result<()> {
                 work_ns: Change::time(&function.work_ns),
             })
             .collect(),
-    };
-    super::write(out, &document)
+    }
 }

@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use super::frames;
 use super::line::{Ink, Line, Page, clean, width};
 use crate::model::diff::{
-    Cause, Change, Diff, Doubt, Effect, NOISE_SHARE, ObjectChange, Spread, Subject, ThreadChange,
+    Cause, Change, Diff, Effect, ObjectChange, Spread, Subject, ThreadChange,
 };
+use crate::views::diff_wording::{self, both, percent, range, signed, span};
 use crate::views::names::{middle, shorten};
 use crate::views::{Style, wording};
 
@@ -25,7 +26,7 @@ pub fn write(diff: &Diff, out: &mut dyn Write, style: &Style) -> io::Result<()> 
     for doubt in &diff.doubts {
         let lead = Line::new().with(Ink::Alarm, "! ");
         let rest = Line::new().with(Ink::Plain, "  ");
-        page.paragraph(&lead, &rest, Ink::Alarm, sentence(*doubt))?;
+        page.paragraph(&lead, &rest, Ink::Alarm, diff_wording::doubt(*doubt))?;
     }
     if !diff.doubts.is_empty() {
         page.blank()?;
@@ -38,53 +39,10 @@ pub fn write(diff: &Diff, out: &mut dyn Write, style: &Style) -> io::Result<()> 
     noise(page, diff)
 }
 
-fn sentence(doubt: Doubt) -> &'static str {
-    match doubt {
-        Doubt::IncompleteRun => {
-            "A recording lacks the beginning or the end of the program, so wall times cannot be compared."
-        }
-        Doubt::NoPath => {
-            "A recording has no critical path, because neither the kernel's schedule nor waits were recorded."
-        }
-        Doubt::UnknownPath => "Much of a critical path is not known.",
-        Doubt::TooLittleSeen => "A recording misses most calls.",
-        Doubt::UnlikeRecordings => {
-            "Only some of the recordings have calls (`record --sync`), so the recorder's overhead differs."
-        }
-    }
-}
-
 fn summary(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
-    let (before, after) = (clean(&diff.programs.0), clean(&diff.programs.1));
-    let programs = match before == after {
-        true => before,
-        false => format!("{before} and {after}"),
-    };
-    let mut text = format!("{programs}: the run takes {}", both(&diff.net_ns));
-    if let Some(change) = change(&diff.net_ns) {
-        text.push_str(&format!(", {change}"));
-    }
-    if diff.is_noise() {
-        text.push_str(", which is noise");
-    }
     let lead = Line::new();
-    page.paragraph(&lead, &lead, Ink::Plain, &(text + "."))?;
-    let foreign = [
-        ("the recorder", diff.recorder_ns),
-        ("other processes", diff.others_ns),
-    ];
-    let taken = foreign
-        .iter()
-        .filter(|(_, change)| change.before.max + change.after.max > 0);
-    let taken: Vec<String> = taken
-        .map(|(who, change)| format!("{who} ({})", both(change)))
-        .collect();
-    if !taken.is_empty() {
-        let text = format!(
-            "This excludes the delays by {}. The wall time, which includes them, is {}.",
-            taken.join(" and by "),
-            both(&diff.wall_ns)
-        );
+    page.paragraph(&lead, &lead, Ink::Plain, &diff_wording::headline(diff))?;
+    if let Some(text) = diff_wording::left_out(diff) {
         page.paragraph(&lead, &lead, Ink::Faint, &text)?;
     }
     Ok(())
@@ -454,67 +412,8 @@ fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
 
 /// Says what counts as noise here.
 fn noise(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
-    let (before, after) = diff.counts;
-    let share = NOISE_SHARE * 100.0;
-    let least = wording::duration(diff.noise_ns());
-    let text = match (before, after) {
-        (1, 1) => format!(
-            "One recording on each side: a difference of up to {share:.0} % or {least} counts as noise."
-        ),
-        (5.., 5..) => format!(
-            "{before} recordings before and {after} after: a difference counts if the ranges do not overlap."
-        ),
-        _ => format!(
-            "{before} recordings before and {after} after: a difference counts if the ranges do not overlap, \
-             and if it is more than {share:.0} % and {least}."
-        ),
-    };
     page.blank()?;
     let lead = Line::new();
-    page.paragraph(&lead, &lead, Ink::Faint, &format!("* differs. {text}"))
-}
-
-/// `1.02 s → 1.53 s`, with ranges if there are several recordings.
-fn both(change: &Change) -> String {
-    format!("{} → {}", time(&change.before), time(&change.after))
-}
-
-fn time(spread: &Spread) -> String {
-    match spread.min == spread.max {
-        true => span(spread),
-        false => format!("{} ({})", wording::duration(spread.median), span(spread)),
-    }
-}
-
-/// The range of times, as `1.02–1.53 s`; one time if all are equal.
-fn span(spread: &Spread) -> String {
-    match (spread.min, spread.max) {
-        (_, 0) => "0".to_owned(),
-        (0, max) => format!("0–{}", wording::duration(max)),
-        (min, max) => wording::durations(min, max),
-    }
-}
-
-/// A count or its range.
-fn range(spread: &Spread) -> String {
-    match spread.min == spread.max {
-        true => spread.min.to_string(),
-        false => format!("{}–{}", spread.min, spread.max),
-    }
-}
-
-/// The difference of two times, and its share.
-fn change(change: &Change) -> Option<String> {
-    let share = change.share()?;
-    Some(format!("{} ({})", signed(change.delta()), percent(share)))
-}
-
-fn signed(ns: i64) -> String {
-    let sign = if ns < 0 { '−' } else { '+' };
-    format!("{sign}{}", wording::duration(ns.unsigned_abs()))
-}
-
-fn percent(share: f64) -> String {
-    let sign = if share < 0.0 { '−' } else { '+' };
-    format!("{sign}{:.0} %", share.abs() * 100.0)
+    let text = format!("* differs. {}", diff_wording::noise(diff));
+    page.paragraph(&lead, &lead, Ink::Faint, &text)
 }

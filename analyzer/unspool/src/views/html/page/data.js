@@ -3,19 +3,6 @@ import {STATE_COUNT} from './states.js';
 
 const LAYOUT_VERSION = 1;
 
-function fromBase64(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at);
-  return bytes;
-}
-
-async function inflate(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
 /** Numbers of a column, read one after the other. */
 class ColumnReader {
   constructor(bytes) {
@@ -84,8 +71,7 @@ function readPath(rec, reader, total) {
 }
 
 /** Decodes the recording in the page. */
-export async function readRecording(text) {
-  const bytes = await inflate(fromBase64(text.trim()));
+export function readRecording(bytes) {
   const size = new DataView(bytes.buffer).getUint32(0, true);
   const rec = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
   if (rec.layout !== LAYOUT_VERSION)

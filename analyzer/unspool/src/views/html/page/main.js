@@ -1,6 +1,7 @@
 // Opens the recording and shows the view that the link names.
 import {counted, duration, moment, shortFunction} from './format.js';
 import {h} from './dom.js';
+import {openPage, skipLink, themeButton} from './opening.js';
 import {readRecording} from './data.js';
 import {linkTo, onSelection, select, selection} from './location.js';
 import {groupThreads, threadName} from './groups.js';
@@ -63,30 +64,8 @@ class Page {
       onkeydown: (event) => this.searchKey(event),
       onblur: () => setTimeout(() => this.showHits([]), 200),
     });
-    this.theme = h(
-      'button',
-      {
-        type: 'button',
-        class: 'theme',
-        title: 'Light or dark',
-        'aria-label': 'Switch between light and dark',
-        onclick: () => this.switchTheme(),
-      },
-      '◐',
-    );
     this.element = [
-      h(
-        'a',
-        {
-          class: 'skip',
-          href: '#view',
-          onclick: (event) => {
-            event.preventDefault();
-            this.main.focus();
-          },
-        },
-        'Skip to the view',
-      ),
+      skipLink(this.main),
       h(
         'div',
         {class: 'top'},
@@ -94,7 +73,7 @@ class Page {
         this.tabs,
         this.chip,
         h('div', {class: 'search'}, this.search, this.hits),
-        this.theme,
+        themeButton(() => this.restyle()),
       ),
       h('div', {class: 'body'}, this.main, this.side),
     ];
@@ -307,58 +286,18 @@ class Page {
     else if (number >= 1 && number <= 7) select({view: Object.keys(VIEWS)[number - 1]});
   }
 
-  switchTheme() {
-    const dark = matchMedia('(prefers-color-scheme: dark)').matches;
-    const now = document.documentElement.dataset.theme ?? (dark ? 'dark' : 'light');
-    document.documentElement.dataset.theme = now === 'dark' ? 'light' : 'dark';
-    this.restyle();
-  }
-
   restyle() {
     this.timeline?.restyle();
     if (selection().view !== 'timeline') this.show(selection(), null);
   }
 }
 
-/** What went wrong, in the page: it is never blank. */
-function fail(error) {
-  document
-    .getElementById('app')
-    .replaceChildren(
-      h(
-        'div',
-        {class: 'loading'},
-        h('p', {}, 'This report could not be opened.'),
-        h('pre', {}, String(error?.stack ?? error)),
-        h('p', {}, 'It needs a browser of 2023 or later (Chromium 80, Firefox 113, Safari 16.4).'),
-      ),
-    );
-}
-
-async function start() {
-  const began = performance.now();
-  const problems = [];
-  window.addEventListener('error', (event) => problems.push(String(event.message)));
-  window.addEventListener('unhandledrejection', (event) => problems.push(String(event.reason)));
-  document.addEventListener('securitypolicyviolation', (event) =>
-    problems.push(`policy: ${event.violatedDirective} ${event.blockedURI}`),
-  );
-  const holder = document.getElementById('recording');
-  const rec = await readRecording(holder.textContent);
-  holder.remove();
+openPage((bytes) => {
+  const rec = readRecording(bytes);
   rec.groups = groupThreads(rec);
   rec.alive_ns = rec.life.reduce((sum, life) => sum + (life ? life[1] - life[0] : 0), 0);
   const page = new Page(rec);
   document.getElementById('app').replaceChildren(...page.element);
   page.show(selection(), null);
-  // For scripts and tests: the recording, the page, and how long opening it took.
-  window.unspool = {
-    rec,
-    page,
-    problems,
-    opened_ms: performance.now() - began,
-    ready_ms: performance.now(),
-  };
-}
-
-start().catch(fail);
+  return {rec, page};
+});

@@ -1,0 +1,106 @@
+// What an effect or a row is about: threads, an object or a function.
+import {baseName, shortFunction} from './format.js';
+import {h} from './dom.js';
+
+/** The lists of a comparison, by the kind of an effect. */
+export const LISTS = {threads: 'threads', lock: 'objects', function: 'functions'};
+
+const KIND_WORDS = {threads: 'threads', lock: 'lock', function: 'function'};
+
+/** A place in the program's file, for functions without a name. */
+export function addressWords(place) {
+  return `${baseName(place.module)}+0x${place.svma.toString(16)}`;
+}
+
+/** The source line of a place, if it is known. */
+export function lineWords(place) {
+  if (!place?.file) return null;
+  return `${place.file}${place.line === null ? '' : `:${place.line}`}`;
+}
+
+function functionName(name, place) {
+  return shortFunction(name) ?? (place ? addressWords(place) : 'of unknown function');
+}
+
+/** What threads of one identity are called. */
+export function threadsTitle(threads) {
+  if (threads.main) return {title: 'main', name: ''};
+  const title = functionName(threads.function, threads.function_place);
+  if (threads.name && title.startsWith('std::')) return {title: threads.name, name: ''};
+  return {title, name: threads.name === title ? '' : threads.name};
+}
+
+/** What an object is called. */
+export function changedObjectName(object) {
+  const number = Math.max(object.number.before.median, object.number.after.median);
+  return `${number > 1 ? `${number} × ` : ''}${object.name ?? 'without a name'}`;
+}
+
+/** The words of a subject, for sorting and for the filter. */
+export function subjectText(diff, kind, index) {
+  const it = diff[LISTS[kind]][index];
+  if (kind === 'lock') return `${it.kind ?? 'object'} ${it.name ?? ''}`;
+  if (kind === 'function') return `function ${it.name ?? ''} ${lineWords(it.place) ?? ''}`;
+  const {title, name} = threadsTitle(it);
+  const {before, after} = it.keys;
+  const words = [title, name, it.function, lineWords(it.function_place), before, after];
+  return `threads ${words.filter(Boolean).join(' ')}`;
+}
+
+/** A subject's name. */
+export function subjectName(diff, kind, index) {
+  const it = diff[LISTS[kind]][index];
+  if (kind === 'lock')
+    return [
+      h('span', {class: 'kind'}, it.kind ?? 'object'),
+      ' ',
+      h('span', {class: 'object'}, changedObjectName(it)),
+    ];
+  const {title, name} =
+    kind === 'threads' ? threadsTitle(it) : {title: functionName(it.name, it.place), name: ''};
+  return [
+    h('span', {class: 'kind'}, KIND_WORDS[kind]),
+    ' ',
+    h('span', {class: 'function'}, title),
+    name ? h('span', {class: 'quiet'}, ` "${name}"`) : null,
+  ];
+}
+
+/** What became of the threads of one identity. */
+export function statusOf(threads) {
+  const {before, after, delta, noise} = threads.number;
+  if (before.max === 0) return 'new';
+  if (after.max === 0) return 'gone';
+  if (noise || delta === 0) return '';
+  return delta > 0 ? 'more' : 'fewer';
+}
+
+const STATUS_SIGNS = {new: '+', gone: '−', more: '▲', fewer: '▼'};
+
+/** A tag with the status; nothing for as many threads as before. */
+export function statusTag(status) {
+  if (!status) return null;
+  const sign = h('span', {'aria-hidden': 'true'}, STATUS_SIGNS[status]);
+  return h('span', {class: `tag status-${status}`}, sign, ` ${status}`);
+}
+
+/** Why an item has an effect. */
+export function causeWords(diff, effect) {
+  const longer = effect.effect_ns > 0;
+  switch (effect.cause) {
+    case 'new':
+      return 'new';
+    case 'gone':
+      return 'gone';
+    case 'number': {
+      const {before, after} = diff.threads[effect.index].number;
+      return `${before.median} → ${after.median} threads`;
+    }
+    case 'contention':
+      return longer ? 'more contention' : 'less contention';
+    case 'parallelism':
+      return `as much work, ${longer ? 'less' : 'more'} of it in parallel`;
+    default:
+      return longer ? 'more work' : 'less work';
+  }
+}
