@@ -4,8 +4,6 @@
 //! gdb checks the format, but the client is not trusted. Values are integers, addresses, and
 //! strings in the program.
 
-use crate::arch;
-
 /// Maximum width and precision of a directive, in characters.
 const MAX_WIDTH: usize = 4096;
 
@@ -88,7 +86,7 @@ impl Directive {
         }
         read.bits = match &length[..] {
             b"" => 32,
-            b"l" | b"z" => 8 * size_of::<arch::Word>() as u32,
+            b"l" | b"z" => usize::BITS,
             b"ll" => 64,
             _ => return None,
         };

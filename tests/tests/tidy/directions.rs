@@ -141,10 +141,10 @@ pub(super) fn module_imports() -> Result<()> {
 /// so there is no cycle.
 const STUB_MODULES: &[(&str, &[&str])] = &[
     ("sys", &[]),
-    ("arch", &["sys"]),
+    ("bytecode", &["sys"]),
+    ("arch", &["sys", "bytecode"]),
     ("output", &["sys"]),
     ("schedule", &["sys"]),
-    ("bytecode", &["sys", "arch"]),
     ("breakpoint", &["sys", "arch", "bytecode"]),
     ("tracepoint", &["sys", "arch", "bytecode", "breakpoint"]),
     ("ptrace", &["sys", "arch"]),

@@ -165,8 +165,9 @@ impl EventLoop {
             let recorder = &mut self.recorder;
             recorder.take_notices();
             if recorder.planter.probes.tracing && recorder.session.local {
-                let (session, sink) = (&mut recorder.session, &mut recorder.sink);
-                recorder.threads.list_if_due(sink, session);
+                recorder
+                    .threads
+                    .list_if_due(&mut recorder.sink, &mut recorder.session);
             }
             if let Some(reply) = reply {
                 let command = self.on_reply(reply)?;
@@ -342,8 +343,9 @@ impl EventLoop {
                 if self.ending.can_end_here(recorder.session.own_stub) {
                     return Ok(Command::Detach);
                 }
-                let (session, sink) = (&mut recorder.session, &mut recorder.sink);
-                recorder.threads.list_if_due(sink, session);
+                recorder
+                    .threads
+                    .list_if_due(&mut recorder.sink, &mut recorder.session);
                 return Ok(Command::Pass(thread, breakpoint));
             }
             if self.stepper.take_step(thread.tid) {

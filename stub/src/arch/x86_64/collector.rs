@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! entry:  skips the red zone, pushes flags and all general registers: the frame
-//! body:   evaluates the condition (`condition.rs`), finds the thread (in a table that the stub fills, by fs_base), takes a slot, copies;
-//!         rsp and rbp stay at the frame
+//! body:   evaluates the condition (`condition.rs`), finds the thread (in a table that the stub
+//!         fills, by fs_base), takes a slot, copies; rsp and rbp stay at the frame
 //! leave:  pops everything
 //! copy:   the displaced instructions, and a jump to the instruction after them
 //! slow:   int3

@@ -45,8 +45,8 @@ impl Exporter for Firefox {
     }
 
     fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {
-        if model.recording.is_inspection() {
-            let text = "an inspection has no times, so there is nothing to draw over time";
+        if model.threads.is_empty() {
+            let text = "the recording has no threads, so there is nothing to draw";
             return Err(Error::Missing(text.to_owned()));
         }
         let mut builder = Builder::new(model);
@@ -283,4 +283,60 @@ fn time(ns: u64) -> Timestamp {
 /// Ids of the kernel, and those of tracks, are far below the limit.
 fn id(id: u64) -> u32 {
     u32::try_from(id).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::sync::UseIndex;
+
+    #[test]
+    fn the_innermost_wait_is_found() {
+        let wait = |from_ns, to_ns| WaitSpan {
+            thread: ThreadIndex(0),
+            used: UseIndex(0),
+            from_ns,
+            to_ns,
+            holder: None,
+            waker: None,
+        };
+        let waits = [wait(10, 50), wait(20, 30), wait(60, 70)];
+        let found = |ns| wait_at(&waits, ns).map(|wait| wait.from_ns);
+        let times = [9, 10, 25, 30, 49, 50, 69, 70];
+        let expected = [
+            None,
+            Some(10),
+            Some(20),
+            Some(10),
+            Some(10),
+            None,
+            Some(60),
+            None,
+        ];
+        assert_eq!(times.map(found), expected);
+    }
+
+    #[test]
+    fn processor_time_belongs_to_the_end_of_its_interval() {
+        let interval = |from_ns, to_ns, state| Interval {
+            from_ns,
+            to_ns,
+            state,
+        };
+        let intervals = [
+            interval(5, 8, RunState::Running { cpu: 0 }),
+            interval(8, 20, RunState::Blocked),
+            interval(20, 21, RunState::Running { cpu: 1 }),
+        ];
+        let changes: Vec<(u64, u64)> = changes(&intervals).collect();
+        assert_eq!(changes, [(5, 0), (8, 3), (20, 0), (21, 1)]);
+    }
+
+    #[test]
+    fn nothing_is_written_without_threads() {
+        let mut out = Vec::new();
+        let error = Firefox.write(&Model::default(), &Options::default(), &mut out);
+        assert!(matches!(error, Err(Error::Missing(_))), "{error:?}");
+        assert!(out.is_empty());
+    }
 }

@@ -177,7 +177,7 @@ mod tests {
             "orders!work@orders.c:20",
             &["orders!main@orders.c:9"],
         );
-        stage.exit(11, 2);
+        stage.exit(11, 5);
         stage.end(5000);
         let text = exported(&mut stage).unwrap();
         assert!(

@@ -185,7 +185,10 @@ impl<W: Write> Profile<'_, W> {
             }
             let location = match &thread.function {
                 Some(function) => self.tables.place(function)?,
-                None => self.tables.named(&self.tracks.threads[index.0].name)?,
+                None => {
+                    let name = &self.tracks.threads[index.0].name;
+                    self.tables.named(name, &model.target.executable)?
+                }
             };
             self.sample(Some(index), &[location], [0, 0, 0, running_ns], &[])?;
         }

@@ -87,10 +87,14 @@ impl<W: Write> Tables<W> {
         self.location(place, vec![line])
     }
 
-    /// A location that has only a name.
-    pub(super) fn named(&mut self, name: &str) -> io::Result<u64> {
+    /// A location in a file that has only a name.
+    pub(super) fn named(&mut self, name: &str, module: &str) -> io::Result<u64> {
         let function = self.function(name, "")?;
-        self.location(&Place::default(), vec![(function, 0)])
+        let place = Place {
+            module: Some(module.into()).filter(|_| !module.is_empty()),
+            ..Place::default()
+        };
+        self.location(&place, vec![(function, 0)])
     }
 
     fn line(&mut self, place: &Place) -> io::Result<(u64, u64)> {
