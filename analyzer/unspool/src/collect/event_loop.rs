@@ -21,12 +21,10 @@ use super::error::Error;
 use super::options::{Ended, Options, Outcome};
 use super::place::Purpose;
 use super::recorder::{Recorder, StopHit};
-use super::session::{SIGINT, SIGTRAP, Session};
+use super::session::{SIGCHLD, SIGINT, SIGTRAP, Session};
 use super::sink::Sink;
 use super::stepper::Stepper;
 
-/// gdb's number of SIGCHLD, by which some servers report an attach.
-const SIGCHLD: u8 = 17;
 /// Maximum interval between two reads of the thread names, and between two writes to the file.
 const WORK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which the recorder waits for the server's last notices.
@@ -165,9 +163,8 @@ impl EventLoop {
             let recorder = &mut self.recorder;
             recorder.take_notices();
             if recorder.planter.probes.tracing && recorder.session.local {
-                recorder
-                    .threads
-                    .list_if_due(&mut recorder.sink, &mut recorder.session);
+                let (session, sink) = (&mut recorder.session, &mut recorder.sink);
+                recorder.threads.list_if_due(sink, session);
             }
             if let Some(reply) = reply {
                 let command = self.on_reply(reply)?;
@@ -323,7 +320,7 @@ impl EventLoop {
                 return Ok(Command::Resume);
             }
             StopReason::Exec(path) => {
-                recorder.on_exec(thread, &path)?;
+                recorder.on_exec(thread.tid, &path)?;
                 return Ok(Command::Resume);
             }
             StopReason::Fork(child) | StopReason::VFork(child) => {
@@ -450,9 +447,8 @@ impl EventLoop {
                     self.unless_ended(done)?;
                 }
                 Notice::Executed(path) => {
-                    let pid = recorder.session.pid;
-                    let tid = pid.unwrap_or(0);
-                    let done = recorder.on_exec(ThreadId { pid, tid }, &path);
+                    let tid = recorder.session.pid.unwrap_or(0);
+                    let done = recorder.on_exec(tid, &path);
                     self.unless_ended(done)?;
                 }
                 Notice::Fatal { tid, signal } => {

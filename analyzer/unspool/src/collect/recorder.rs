@@ -177,12 +177,12 @@ impl Recorder {
     }
 
     /// The process has executed another program, which has none of the old probes and modules.
-    pub(super) fn on_exec(&mut self, thread: ThreadId, path: &str) -> Result<(), Error> {
+    pub(super) fn on_exec(&mut self, tid: u64, path: &str) -> Result<(), Error> {
         self.sink.note(
             Severity::Info,
             format!("the process executed another program: {path}"),
         );
-        self.threads.clear(&mut self.sink, Some(thread.tid));
+        self.threads.clear(&mut self.sink, Some(tid));
         self.hits.creations.clear();
         self.planter.clear();
         self.program.replaced(&self.session, &mut self.sink);

@@ -20,6 +20,8 @@ use crate::platform::abi::Abi;
 
 /// gdb's number of SIGTRAP, the signal that reports breakpoints.
 pub(super) const SIGTRAP: u8 = 5;
+/// gdb's number of SIGCHLD, by which some servers report an attach.
+pub(super) const SIGCHLD: u8 = 17;
 /// gdb's number of SIGINT.
 pub(super) const SIGINT: u8 = 2;
 /// Time after which a silent observed stub must answer a question. Such a stub may have nothing to
