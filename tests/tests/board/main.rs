@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 
 use unspool_tests::board::{self, Board, Machine};
 use unspool_tests::build::Target;
@@ -47,22 +47,7 @@ fn main() {
     .into_iter()
     .flatten()
     .collect();
-    libtest_mimic::run(&arguments, alternating(trials)).exit();
-}
-
-/// Spreads the trials of the AArch64 board among the others, because two trials at a time are
-/// fastest if each has a board to itself.
-fn alternating(trials: Vec<Trial>) -> Vec<Trial> {
-    let on_arm64 = |trial: &Trial| trial.name().contains("a64") || trial.name().contains("arm64");
-    let (arm64, arm): (Vec<Trial>, Vec<Trial>) = trials.into_iter().partition(on_arm64);
-    let places = |trials: Vec<Trial>| {
-        let count = trials.len();
-        let trials = trials.into_iter().enumerate();
-        trials.map(move |(index, trial)| ((2 * index + 1) as f64 / count as f64, trial))
-    };
-    let mut all: Vec<(f64, Trial)> = places(arm64).chain(places(arm)).collect();
-    all.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    all.into_iter().map(|(_, trial)| trial).collect()
+    libtest_mimic::run(&arguments, trials).exit();
 }
 
 fn arm() -> Result<&'static Board> {
