@@ -93,6 +93,14 @@ pub struct Detail {
     pub journal: bool,
 }
 
+impl Detail {
+    /// All of the recording, with each single wait and hold.
+    pub const JOURNAL: Detail = Detail {
+        span: None,
+        journal: true,
+    };
+}
+
 /// The program and its machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {

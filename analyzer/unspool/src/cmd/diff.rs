@@ -132,10 +132,7 @@ impl Cmd {
 
     /// Reads recordings one after the other, because a model may need much memory.
     fn runs(&self, files: &[PathBuf]) -> anyhow::Result<Vec<Run>> {
-        let detail = Detail {
-            span: None,
-            journal: true,
-        };
+        let detail = Detail::JOURNAL;
         let read = |file: &PathBuf| {
             let recording = Recording::open(file, &self.reading, detail)?;
             recording.is_comparable()?;

@@ -33,10 +33,7 @@ pub(super) struct Cmd {
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let detail = Detail {
-            span: None,
-            journal: true,
-        };
+        let detail = Detail::JOURNAL;
         let recording = Recording::open(&self.file, &self.reading, detail)?;
         let model = &recording.model;
         let sources = match self.no_source {

@@ -27,10 +27,7 @@ impl Exporter for Chrome {
     }
 
     fn detail(&self) -> Detail {
-        Detail {
-            journal: true,
-            ..Detail::default()
-        }
+        Detail::JOURNAL
     }
 
     fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {

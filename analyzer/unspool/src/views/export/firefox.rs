@@ -38,10 +38,7 @@ impl Exporter for Firefox {
     }
 
     fn detail(&self) -> Detail {
-        Detail {
-            journal: true,
-            ..Detail::default()
-        }
+        Detail::JOURNAL
     }
 
     fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {

@@ -53,10 +53,7 @@ impl Exporter for Perfetto {
     }
 
     fn detail(&self) -> Detail {
-        Detail {
-            journal: true,
-            ..Detail::default()
-        }
+        Detail::JOURNAL
     }
 
     fn is_binary(&self) -> bool {

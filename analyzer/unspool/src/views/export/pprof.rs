@@ -44,10 +44,7 @@ impl Exporter for Pprof {
     }
 
     fn detail(&self) -> Detail {
-        Detail {
-            journal: true,
-            ..Detail::default()
-        }
+        Detail::JOURNAL
     }
 
     fn is_binary(&self) -> bool {
