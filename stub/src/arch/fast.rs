@@ -5,6 +5,8 @@
 //! file `collector.rs` with the same constants and functions: it generates the code, and computes
 //! where a thread inside it would be without it.
 
+use std::ops::Range;
+
 use super::collector;
 
 /// The pool's head: the next ticket, the ticket up to which the stub has drained, and whether a
@@ -41,6 +43,8 @@ pub(super) const END: u8 = 48;
 pub(super) const PROCESSOR: u8 = 56;
 pub(super) const LENGTHS: u8 = 64;
 pub(super) const OWN: u8 = 96;
+/// Size of the part of a slot that all architectures have.
+pub(crate) const SLOT_HEAD: usize = OWN as usize;
 
 /// Size of the first page, in bytes. It is never mapped, but pointers often point into it.
 pub(super) const FIRST_PAGE: u32 = 4096;
@@ -233,15 +237,24 @@ impl<'a> Noted<'a> {
 
     /// The bytes recorded of each of these blocks.
     pub(crate) fn blocks(&self, blocks: &[Block]) -> Vec<&'a [u8]> {
+        let places = self.places(blocks);
+        let bytes = places.map(|place| self.0.get(place).unwrap_or_default());
+        bytes.collect()
+    }
+
+    /// Number of bytes of the slot that are used if these blocks were recorded.
+    pub(crate) fn used(&self, blocks: &[Block]) -> u64 {
+        let end = self.places(blocks).last().map(|last| last.end);
+        end.unwrap_or(collector::BLOCKS) as u64
+    }
+
+    fn places(&self, blocks: &[Block]) -> impl Iterator<Item = Range<usize>> {
         let mut offset = collector::BLOCKS as u64;
-        let mut noted = Vec::new();
-        for (index, block) in blocks.iter().enumerate() {
+        blocks.iter().enumerate().map(move |(index, block)| {
             let length = self.half(LENGTHS + 4 * index as u8).min(block.length);
             let start = offset as usize;
-            let bytes = self.0.get(start..start + length as usize);
-            noted.push(bytes.unwrap_or_default());
             offset += block.room();
-        }
-        noted
+            start..start + length as usize
+        })
     }
 }

@@ -102,12 +102,26 @@ impl Framing {
         }
     }
 
-    /// Queues a notification. Notifications have no acknowledgement.
+    /// Queues a notification. Notifications have no acknowledgement. The body must be escaped where
+    /// it is binary.
     pub(crate) fn notify(&mut self, body: &[u8]) {
+        self.notify_with(|out| out.extend_from_slice(body));
+    }
+
+    /// Queues a notification with a body of text and bytes to escape.
+    pub(crate) fn notify_binary(&mut self, text: &[u8], bytes: &[u8]) {
+        self.notify_with(|out| {
+            out.extend_from_slice(text);
+            escape(bytes, out);
+        });
+    }
+
+    fn notify_with(&mut self, body: impl FnOnce(&mut Vec<u8>)) {
         self.out.push(b'%');
-        self.out.extend_from_slice(body);
-        self.out
-            .extend_from_slice(format!("#{:02x}", sum(body)).as_bytes());
+        let start = self.out.len();
+        body(&mut self.out);
+        let checksum = format!("#{:02x}", sum(&self.out[start..]));
+        self.out.extend_from_slice(checksum.as_bytes());
     }
 
     /// True if the output buffer is full, so that the stub should take no more requests.

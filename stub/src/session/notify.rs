@@ -14,7 +14,7 @@ use crate::sys::{Tid, processor_ns};
 use crate::tracepoint::budget::Missed;
 
 use super::debuggee::Debuggee;
-use super::framing::{PACKET_SIZE, escape, hex};
+use super::framing::{PACKET_SIZE, hex};
 use super::signal::to_gdb;
 use super::{Outcome, Session, trace_notification};
 
@@ -107,9 +107,7 @@ impl Session {
         };
         if all || schedule.is_due() {
             for body in schedule.take(all, PACKET_SIZE) {
-                let mut escaped = Vec::with_capacity(body.len() + body.len() / 16);
-                escape(&body, &mut escaped);
-                self.framing.notify(&escaped);
+                self.framing.notify_binary(b"", &body);
             }
         }
     }
@@ -146,9 +144,7 @@ impl Session {
                     }
                 }
                 Notification::Frames(frames) => {
-                    for body in trace_notification::frames(&frames) {
-                        self.framing.notify(&body);
-                    }
+                    trace_notification::frames(&frames, &mut self.framing);
                 }
             }
         }

@@ -7,26 +7,23 @@ use crate::sys::monotonic_ns;
 use crate::tracepoint::budget::Missed;
 use crate::tracepoint::frame_buffer::Frame;
 
-use super::framing::escape;
+use super::framing::Framing;
 
 /// Size in bytes, before escaping, above which a notification ends.
 const BATCH_BYTES: usize = 16 * 1024;
 
-/// `UnspoolTrace:NOW;` and frames in the format of trace files, escaped. Splits them into several
+/// Queues `UnspoolTrace:NOW;` and frames in the format of trace files. Splits them into several
 /// notifications if necessary.
-pub(super) fn frames(frames: &[Frame]) -> Vec<Vec<u8>> {
-    let mut bodies = Vec::new();
-    let mut bytes = Vec::new();
+pub(super) fn frames(frames: &[Frame], framing: &mut Framing) {
+    let mut bytes = Vec::with_capacity(2 * BATCH_BYTES);
     for (index, frame) in frames.iter().enumerate() {
         frame.write(&mut bytes);
         if bytes.len() > BATCH_BYTES || index + 1 == frames.len() {
-            let mut body = format!("UnspoolTrace:{:x};", monotonic_ns()).into_bytes();
-            escape(&bytes, &mut body);
-            bodies.push(body);
+            let text = format!("UnspoolTrace:{:x};", monotonic_ns());
+            framing.notify_binary(text.as_bytes(), &bytes);
             bytes.clear();
         }
     }
-    bodies
 }
 
 /// `UnspoolDropped:N,COUNT;...`: total counts of the tracepoints whose count has grown.

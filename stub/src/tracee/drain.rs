@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::arch;
 use crate::arch::fast::Noted;
 use crate::sys::{Tid, monotonic_ns};
-use crate::tracepoint::fast::pool::Hit;
+use crate::tracepoint::fast::pool::{Batch, Hit};
 use crate::tracepoint::fast::recorded_hit::RecordedHit;
 
 use super::Tracee;
@@ -44,19 +44,21 @@ impl Tracee {
                 trace.known_stacks.clear();
             }
         }
-        while !filled.is_empty() {
+        let mut batch = Batch::default();
+        loop {
             let jump_pads = &self.tracepoints.fast.jump_pads;
-            for hit in jump_pads.take(&self.process.memory, &mut filled) {
-                over |= self.recall(&hit);
+            if !jump_pads.take(&self.process.memory, &mut filled, &mut batch) {
+                return over;
+            }
+            for (hit, noted) in batch.hits() {
+                over |= self.recall(hit, &noted);
             }
         }
-        over
     }
 
     /// Passes one hit to the traces. True if it exceeds the budget.
-    fn recall(&mut self, hit: &Hit) -> bool {
-        let noted = Noted(&hit.bytes);
-        let Some((at, blocks)) = self.tracepoints.fast.jump_pads.of(hit) else {
+    fn recall(&mut self, hit: &Hit, noted: &Noted) -> bool {
+        let Some((at, blocks)) = self.tracepoints.fast.jump_pads.of(noted) else {
             return false;
         };
         let tid = Tid(noted.thread());
@@ -73,7 +75,7 @@ impl Tracee {
             return false;
         }
         let code_map = &self.tracepoints.code_map;
-        let mut recorded = RecordedHit::new(hit, &noted, at, &blocks, code_map);
+        let mut recorded = RecordedHit::new(hit, noted, at, &blocks, code_map);
         for (_, subscription) in self.subscriptions.each() {
             if subscription
                 .trace

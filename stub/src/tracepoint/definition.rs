@@ -1,5 +1,8 @@
 //! One tracepoint: its address, its actions, and its counters.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::{Values, ValuesMut};
+
 use super::budget::Missed;
 
 /// An action at a hit.
@@ -54,8 +57,9 @@ pub(crate) struct Tracepoint {
     pub(crate) action_texts: Vec<(char, Vec<u8>)>,
     pub(crate) sources: Vec<Source>,
     pub(crate) hits: u64,
-    /// Bytes that its frames took in the buffer.
+    /// Bytes that its frames took in the buffer, and the size of the latest one.
     pub(crate) usage: u64,
+    pub(crate) frame_size: usize,
     /// Number of hits that were not recorded because the buffer was full.
     pub(crate) dropped: u64,
     /// The part of `dropped` that the client knows of.
@@ -68,6 +72,64 @@ impl Tracepoint {
     /// True if the pass count is reached.
     pub(crate) fn is_done(&self) -> bool {
         self.passes != 0 && self.hits >= self.passes
+    }
+}
+
+/// A tracepoint's number, and the address in its definition.
+pub(crate) type Key = (u32, u64);
+
+/// The tracepoints of an experiment.
+#[derive(Default)]
+pub(crate) struct Definitions {
+    by_key: BTreeMap<Key, Tracepoint>,
+    /// The keys at each address of a trap.
+    at: BTreeMap<u64, Vec<Key>>,
+}
+
+impl Definitions {
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Tracepoint> {
+        self.by_key.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut Tracepoint> {
+        self.by_key.get_mut(key)
+    }
+
+    pub(crate) fn values(&self) -> Values<'_, Key, Tracepoint> {
+        self.by_key.values()
+    }
+
+    pub(crate) fn values_mut(&mut self) -> ValuesMut<'_, Key, Tracepoint> {
+        self.by_key.values_mut()
+    }
+
+    /// Adds a tracepoint, and returns the former one with its key.
+    pub(crate) fn insert(&mut self, tracepoint: Tracepoint) -> Option<Tracepoint> {
+        let key = (tracepoint.number, tracepoint.address);
+        let former = self.remove(&key);
+        let here = self.at.entry(tracepoint.at).or_default();
+        here.insert(here.partition_point(|other| *other < key), key);
+        self.by_key.insert(key, tracepoint);
+        former
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Tracepoint> {
+        let former = self.by_key.remove(key)?;
+        if let Some(here) = self.at.get_mut(&former.at) {
+            here.retain(|other| other != key);
+        }
+        Some(former)
+    }
+
+    /// Calls `with` for each tracepoint whose trap is at this address, in the order of the keys.
+    pub(crate) fn each_at(&mut self, at: u64, mut with: impl FnMut(&mut Tracepoint)) {
+        for key in self.at.get(&at).into_iter().flatten() {
+            self.by_key.get_mut(key).map(&mut with);
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 mod frame_builder;
 
-use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::budget::{Budget, Missed};
-use super::definition::Tracepoint;
+use super::definition::{Definitions, Key, Tracepoint};
 use super::frame_buffer::{Buffer, Frame, Mark};
 use super::stack_key::KnownStacks;
 use super::variable::Variables;
@@ -32,7 +32,7 @@ pub(crate) struct Asked {
 pub(crate) struct StepSeries {
     /// The address of the hit.
     pub(crate) at: u64,
-    tracepoint: (u32, u64),
+    tracepoint: Key,
     left: u64,
     /// The trace ends with this series, because the hit was the last requested one.
     last: bool,
@@ -61,7 +61,7 @@ pub(crate) enum Ended {
 
 /// An experiment.
 pub(crate) struct Experiment {
-    pub(crate) tracepoints: BTreeMap<(u32, u64), Tracepoint>,
+    pub(crate) tracepoints: Definitions,
     pub(crate) variables: Variables,
     pub(crate) buffer: Buffer,
     pub(crate) ended: Ended,
@@ -88,13 +88,13 @@ pub(crate) struct Experiment {
     /// The stacks that the client already has.
     pub(crate) known_stacks: KnownStacks,
     /// Tracepoints with dropped hits for which no mark has been added yet.
-    unmarked: Vec<(u32, u64)>,
+    unmarked: Vec<Key>,
 }
 
 impl Default for Experiment {
     fn default() -> Experiment {
         Experiment {
-            tracepoints: BTreeMap::new(),
+            tracepoints: Definitions::default(),
             variables: Variables::default(),
             buffer: Buffer::default(),
             ended: Ended::NotRun,
@@ -119,7 +119,7 @@ impl Default for Experiment {
 impl Experiment {
     /// Forgets tracepoints, variables and frames (`QTinit`).
     pub(crate) fn clear(&mut self) {
-        self.tracepoints.clear();
+        self.tracepoints = Definitions::default();
         self.variables = Variables::default();
         self.buffer.clear();
         self.ended = Ended::NotRun;
@@ -249,22 +249,16 @@ impl Experiment {
         if !self.running {
             return asked;
         }
-        let here: Vec<(u32, u64)> = self
-            .tracepoints
-            .iter()
-            .filter(|(_, tracepoint)| tracepoint.at == pc && tracepoint.enabled)
-            .map(|(key, _)| *key)
-            .collect();
-        for key in here {
-            let Some(mut tracepoint) = self.tracepoints.remove(&key) else {
-                continue;
-            };
-            let here = self.take(&mut tracepoint, &set_of, context);
-            asked.stop |= here.stop;
-            asked.needed |= here.needed;
-            asked.series.extend(here.series);
-            self.tracepoints.insert(key, tracepoint);
-        }
+        let mut tracepoints = mem::take(&mut self.tracepoints);
+        tracepoints.each_at(pc, |tracepoint| {
+            if tracepoint.enabled {
+                let here = self.take(tracepoint, &set_of, context);
+                asked.stop |= here.stop;
+                asked.needed |= here.needed;
+                asked.series.extend(here.series);
+            }
+        });
+        self.tracepoints = tracepoints;
         asked
     }
 
@@ -342,19 +336,21 @@ impl Experiment {
         if !self.is_for(one_series) {
             return false;
         }
-        let Some(mut tracepoint) = self.tracepoints.remove(&one_series.tracepoint) else {
-            return false;
-        };
-        let mut builder = FrameBuilder::new(&tracepoint, pc, &mut self.variables, context, None);
-        let error = builder.note(&tracepoint.step_actions, &set_of);
-        let frame = builder.frame;
-        self.add(&mut tracepoint, frame, error);
-        one_series.left -= 1;
-        if one_series.left == 0 {
-            self.end_series(one_series);
-        }
-        self.tracepoints.insert(one_series.tracepoint, tracepoint);
-        self.running && one_series.left > 0
+        let mut tracepoints = mem::take(&mut self.tracepoints);
+        let stepped = tracepoints.get_mut(&one_series.tracepoint);
+        let goes_on = stepped.is_some_and(|tracepoint| {
+            let mut builder = FrameBuilder::new(tracepoint, pc, &mut self.variables, context, None);
+            let error = builder.note(&tracepoint.step_actions, &set_of);
+            let frame = builder.frame;
+            self.add(tracepoint, frame, error);
+            one_series.left -= 1;
+            if one_series.left == 0 {
+                self.end_series(one_series);
+            }
+            self.running && one_series.left > 0
+        });
+        self.tracepoints = tracepoints;
+        goes_on
     }
 
     /// Ends a series, because all its steps are recorded or the thread has ended.
@@ -380,6 +376,7 @@ impl Experiment {
         let kept = self.keep(frame);
         if kept {
             tracepoint.usage += size as u64;
+            tracepoint.frame_size = size;
         } else if self.drained {
             tracepoint.dropped += 1;
             self.is_unmarked(tracepoint.number, tracepoint.at);

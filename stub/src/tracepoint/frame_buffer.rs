@@ -71,13 +71,19 @@ pub(crate) enum Block<'a> {
 impl Frame {
     /// An empty frame.
     pub(crate) fn new(tracepoint: u32, pc: u64) -> Frame {
+        Frame::with_room(tracepoint, pc, Instant::now(), 0)
+    }
+
+    /// An empty frame of a hit at `time`, which needs no more memory until its
+    /// [`size`](Self::size) exceeds this one.
+    pub(crate) fn with_room(tracepoint: u32, pc: u64, time: Instant, size: usize) -> Frame {
         Frame {
             tracepoint,
             pc,
-            time: Instant::now(),
+            time,
             sets: 0,
             needed: false,
-            blocks: Vec::new(),
+            blocks: Vec::with_capacity(size.saturating_sub(HEADER)),
         }
     }
 

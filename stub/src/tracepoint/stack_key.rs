@@ -10,6 +10,7 @@
 //! The program's mappings decide whether a word may be the address of code. The stub reads them
 //! from time to time ([`CodeMap`]). An address outside all known mappings counts as code.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -38,13 +39,39 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const REST_FACTOR: u32 = 100;
 /// Maximum number of keys kept.
 const MAX_KEYS: usize = 4096;
+/// Mappings consist of whole pages of this size or a multiple of it.
+const PAGE: u64 = 4096;
+/// Number of pages whose answers are kept. A power of two.
+const KEPT_PAGES: usize = 1024;
 
 /// The addresses of the program's code and data.
 #[derive(Default)]
 pub(crate) struct CodeMap {
     /// Runs of mappings, by address, and whether they may hold code.
     ranges: Vec<(Range<u64>, bool)>,
+    pages: Pages,
     due: Option<Instant>,
+}
+
+/// Recent answers by page, because many words of a stack point into few pages.
+struct Pages(Box<[Cell<u64>]>);
+
+impl Default for Pages {
+    fn default() -> Pages {
+        Pages(vec![Cell::new(0); KEPT_PAGES].into())
+    }
+}
+
+impl Pages {
+    /// The answer for the page of a word, or that of `find`. Page 0 has none.
+    fn answer(&self, word: u64, find: impl FnOnce() -> bool) -> bool {
+        let page = word / PAGE;
+        let kept = &self.0[page as usize % KEPT_PAGES];
+        if kept.get() >> 1 != page {
+            kept.set(page << 1 | u64::from(find()));
+        }
+        kept.get() & 1 != 0
+    }
 }
 
 impl CodeMap {
@@ -61,6 +88,7 @@ impl CodeMap {
             let data = mapping.readable && !mapping.executable;
             (mapping.range, !data)
         }));
+        self.pages = Pages::default();
         self.due = Some(now + SHORTEST_INTERVAL.max(now.elapsed() * REST_FACTOR));
         let code = |(_, code): &&(Range<u64>, bool)| *code;
         !before
@@ -71,9 +99,10 @@ impl CodeMap {
 
     /// True if a word may be the address of code.
     fn may_be_code(&self, word: u64) -> bool {
-        if !(LOWEST..HIGHEST).contains(&word) {
-            return false;
-        }
+        (LOWEST..HIGHEST).contains(&word) && self.pages.answer(word, || self.find(word))
+    }
+
+    fn find(&self, word: u64) -> bool {
         let index = self.ranges.partition_point(|(range, _)| range.end <= word);
         let around = self.ranges.get(index);
         let around = around.filter(|(range, _)| range.contains(&word));
@@ -150,7 +179,7 @@ mod tests {
     fn only_words_that_unwinders_follow_count() {
         let map = CodeMap {
             ranges: vec![(0x40_0000..0x50_0000, true), (0x50_0000..0x60_0000, false)],
-            due: None,
+            ..CodeMap::default()
         };
         let sp = 0x7000_1000;
         let stack = |words: [Word; 4]| words.map(Word::to_le_bytes).concat();
@@ -175,7 +204,7 @@ mod tests {
     fn what_is_not_known_to_be_data_may_be_code() {
         let map = CodeMap {
             ranges: vec![(0x40_0000..0x50_0000, true), (0x50_0000..0x60_0000, false)],
-            due: None,
+            ..CodeMap::default()
         };
         let known = |word| map.may_be_code(word);
         assert!(known(0x40_0000) && !known(0x50_0000) && !known(0x60_0000 - 1));

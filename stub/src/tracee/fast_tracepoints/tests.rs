@@ -156,7 +156,7 @@ fn start(kind: usize, code: &[u8]) -> Stepped {
         ..Tracepoint::default()
     };
     let trace = tracee.trace(Role::Control);
-    trace.tracepoints.insert((1, at), tracepoint);
+    trace.tracepoints.insert(tracepoint);
     tracee.start_trace(Role::Control).unwrap();
     assert!(
         tracee.tracepoints.fast.jump_pads.is_planted(at),

@@ -59,8 +59,8 @@ impl<'a> FrameBuilder<'a> {
         context: &'a mut dyn HitContext,
         known: Option<&'a KnownStacks>,
     ) -> FrameBuilder<'a> {
-        let mut frame = Frame::new(tracepoint.number, pc);
-        frame.time = context.time();
+        let size = tracepoint.frame_size;
+        let frame = Frame::with_room(tracepoint.number, pc, context.time(), size);
         FrameBuilder {
             frame,
             variables,

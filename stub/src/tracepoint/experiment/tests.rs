@@ -29,9 +29,7 @@ impl HitContext for Still {
 
 fn trace(tracepoint: Tracepoint) -> Experiment {
     let mut trace = Experiment::default();
-    trace
-        .tracepoints
-        .insert((tracepoint.number, tracepoint.address), tracepoint);
+    trace.tracepoints.insert(tracepoint);
     trace.start();
     trace
 }
@@ -160,7 +158,7 @@ fn a_drained_buffer_drops() {
     full.drained = true;
     (0..3).for_each(|_| assert!(!full.hit(0x400, |_| None, &mut Still).stop));
     assert!(full.running);
-    assert_eq!(full.tracepoints[&(1, 0x400)].dropped, 2);
+    assert_eq!(full.tracepoints.get(&(1, 0x400)).unwrap().dropped, 2);
     full.drained = false;
     full.hit(0x400, |_| None, &mut Still);
     assert_eq!(full.ended, Ended::Full);
@@ -183,7 +181,7 @@ fn a_full_buffer_keeps_needed_frames() {
         at: 0x500,
         ..tracepoint(vec![memory, set])
     };
-    full.tracepoints.insert((2, 0x500), needed);
+    full.tracepoints.insert(needed);
     full.variables.define(5, b"trace_needed", 0);
     full.buffer.resize(Some(80));
     full.drained = true;
@@ -191,7 +189,7 @@ fn a_full_buffer_keeps_needed_frames() {
         full.hit(0x400, |_| None, &mut Still);
     }
     assert!(full.hit(0x500, |_| None, &mut Still).needed);
-    let dropped = |key| full.tracepoints[&key].dropped;
+    let dropped = |key| full.tracepoints.get(&key).unwrap().dropped;
     assert_eq!((dropped((1, 0x400)), dropped((2, 0x500))), (7, 0));
     // The mark before it says that others are missing.
     let numbers: Vec<u32> = full.buffer.frames().iter().map(|f| f.tracepoint).collect();

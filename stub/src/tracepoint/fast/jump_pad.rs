@@ -11,14 +11,14 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::arch::collector::{self, Collector, HAS_VENEERS, HEAD, REACH};
-use crate::arch::fast::{Block, Noted, Order, Position, TABLE, THREAD_SIZE, THREADS, slot_size};
+use crate::arch::fast::{Block, Noted, Order, Position, TABLE, THREAD_SIZE, THREADS};
 use crate::breakpoint::journal::Journal;
 use crate::breakpoint::patch::Patch;
 use crate::sys::memfd::SharedMemory;
 use crate::sys::memory::Memory;
 
 use super::planner::Plan;
-use super::pool::{Filled, Hit, Pool};
+use super::pool::{Batch, Filled, Pool};
 
 /// Size of one mapping for collectors, in bytes.
 const REGION_SIZE: u64 = 64 << 10;
@@ -399,21 +399,19 @@ impl JumpPads {
         pool.map(|pool| pool.filled(memory, told))
     }
 
-    /// The next hits of `filled`. Empty if there are no more.
-    pub(crate) fn take(&self, memory: &Memory, filled: &mut Filled) -> Vec<Hit> {
-        let pool = self.pool.as_ref();
-        let used = |id: u32| {
-            let made = self.made.get(id as usize);
-            made.map_or(u64::MAX, |made| slot_size(&made.blocks))
+    /// Takes the next hits of `filled`. False if there are no more.
+    pub(crate) fn take(&self, memory: &Memory, filled: &mut Filled, batch: &mut Batch) -> bool {
+        let used = |noted: &Noted| {
+            let made = self.made.get(noted.id() as usize);
+            made.map_or(u64::MAX, |made| noted.used(&made.blocks))
         };
-        pool.map(|pool| pool.take(memory, filled, used))
-            .unwrap_or_default()
+        let pool = self.pool.as_ref();
+        pool.is_some_and(|pool| pool.take(memory, filled, used, batch))
     }
 
     /// The address at which a hit was recorded, and the blocks recorded there.
-    pub(crate) fn of(&self, hit: &Hit) -> Option<(u64, Rc<[Block]>)> {
-        let id = Noted(&hit.bytes).id();
-        let made = self.made.get(id as usize)?;
+    pub(crate) fn of(&self, noted: &Noted) -> Option<(u64, Rc<[Block]>)> {
+        let made = self.made.get(noted.id() as usize)?;
         Some((made.at, made.blocks.clone()))
     }
 

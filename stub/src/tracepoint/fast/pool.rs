@@ -5,12 +5,13 @@
 //! and the stub frees it. The state of each slot is one word in an array. Tickets number the slots
 //! in the order in which they were taken.
 
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::arch::fast::{
-    ALARM, BEGIN, DRAINED, MAX_SLOTS, Noted, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS, TICKET,
-    entries,
+    ALARM, BEGIN, DRAINED, MAX_SLOTS, Noted, SLOT_HEAD, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS,
+    TICKET, entries,
 };
 use crate::sys::memfd::SharedMemory;
 use crate::sys::memory::Memory;
@@ -25,8 +26,10 @@ const MIN_SLOTS: u64 = 16;
 /// the stub maps too.
 const MAX_SLOT_BYTES: u64 = 2 << 20;
 const MAX_SHARED_SLOT_BYTES: u64 = 8 << 20;
-/// Maximum number of slots in one read.
+/// Maximum number of slots in one batch: in memory of the program alone, where one system call
+/// reads them all, and in memory that the stub maps too.
 const MAX_BATCH_SLOTS: usize = 32;
+const MAX_SHARED_BATCH_SLOTS: usize = 4;
 /// Maximum number of addresses in one read (`UIO_MAXIOV`).
 const MAX_REMOTE_PARTS: usize = 1024;
 /// Interval at which the pool is drained for a client that waits for hits.
@@ -73,10 +76,26 @@ impl Filled {
     }
 }
 
+/// Some hits, in the order of their times.
+#[derive(Default)]
+pub(crate) struct Batch {
+    /// The slots' bytes.
+    bytes: Vec<u8>,
+    hits: Vec<Hit>,
+}
+
+impl Batch {
+    /// The hits, with the contents of their slots.
+    pub(crate) fn hits(&self) -> impl Iterator<Item = (&Hit, Noted<'_>)> {
+        let slot = |hit: &Hit| self.bytes.get(hit.slot.clone()).unwrap_or_default();
+        self.hits.iter().map(move |hit| (hit, Noted(slot(hit))))
+    }
+}
+
 /// A recorded hit.
 pub(crate) struct Hit {
-    /// The slot's bytes, which [`Noted`] decodes.
-    pub(crate) bytes: Vec<u8>,
+    /// Its slot's bytes in the batch.
+    slot: Range<usize>,
     /// Start of the hit, by the monotonic clock.
     pub(crate) time_ns: u64,
     pub(crate) time: Instant,
@@ -181,51 +200,54 @@ impl Pool {
         filled
     }
 
-    /// Takes the next hits out and frees their slots. Empty if no hits are left. `used` gives the
-    /// number of bytes of a slot that a collector uses, by the collector's number.
+    /// Takes the next hits out and frees their slots. False if no hits are left. `used` gives the
+    /// number of bytes that a hit uses of its slot, by the start of the slot.
     pub(crate) fn take(
         &self,
         memory: &Memory,
         filled: &mut Filled,
-        used: impl Fn(u32) -> u64,
-    ) -> Vec<Hit> {
-        let size = self.slot_size as usize;
-        let rest = filled.slots.len().saturating_sub(MAX_BATCH_SLOTS);
+        used: impl Fn(&Noted) -> u64,
+        batch: &mut Batch,
+    ) -> bool {
+        let most = match &self.shared {
+            Some(_) => MAX_SHARED_BATCH_SLOTS,
+            None => MAX_BATCH_SLOTS,
+        };
+        let rest = filled.slots.len().saturating_sub(most);
         let part = filled.slots.split_off(rest);
         let indexes = || part.iter().rev().map(|(index, _)| *index);
         let places = indexes().map(|index| SLOTS + index * self.slot_size);
-        let slots: Option<Vec<Vec<u8>>> = match &self.shared {
-            Some(shared) => places
-                .map(|place| {
-                    let used = used(shared.load(place) as u32).min(self.slot_size);
-                    let mut bytes = vec![0; used as usize];
-                    shared.copy(place, &mut bytes).then_some(bytes)
-                })
-                .collect(),
+        batch.hits.clear();
+        let sizes = match &self.shared {
+            Some(shared) => copy(shared, places, self.slot_size, used, &mut batch.bytes),
             None => {
+                let size = self.slot_size as usize;
                 let places: Vec<u64> = places.map(|place| self.start + place).collect();
-                let mut bytes = vec![0; size * part.len()];
-                let read = memory.read_many(&places, size, &mut bytes);
-                read.then(|| bytes.chunks(size).map(<[u8]>::to_vec).collect())
+                batch.bytes.resize(size * part.len(), 0);
+                let read = memory.read_many(&places, size, &mut batch.bytes);
+                read.then(|| vec![size; part.len()])
             }
         };
-        let Some(slots) = slots else {
+        let Some(sizes) = sizes else {
             filled.slots.clear();
-            return Vec::new();
+            return false;
         };
         let states: Vec<u64> = indexes().map(|index| STATES + 8 * index).collect();
         self.write(memory, &states, 0);
-        let hit = |bytes: Vec<u8>| {
-            let (begin, end) = Noted(&bytes).ticks();
+        let mut start = 0;
+        for size in sizes {
+            let slot = start..start + size;
+            start = slot.end;
+            let (begin, end) = Noted(&batch.bytes[slot.clone()]).ticks();
             let time_ns = self.clock.ns(begin);
-            Hit {
-                bytes,
+            batch.hits.push(Hit {
+                slot,
                 time_ns,
                 time: self.clock.instant(time_ns),
                 cost_ns: self.clock.ns(end).saturating_sub(time_ns),
-            }
-        };
-        slots.into_iter().map(hit).collect()
+            });
+        }
+        !batch.hits.is_empty()
     }
 
     /// Start times of the hits in these filled slots, by the processor's clock.
@@ -373,6 +395,30 @@ impl Pool {
     }
 }
 
+/// Copies slots from shared memory, one behind the other, as far as they are `used`. Returns the
+/// sizes of the copies.
+fn copy(
+    shared: &SharedMemory,
+    places: impl Iterator<Item = u64>,
+    slot_size: u64,
+    used: impl Fn(&Noted) -> u64,
+    bytes: &mut Vec<u8>,
+) -> Option<Vec<usize>> {
+    let mut end = 0;
+    let sizes = places.map(|place| {
+        let mut head = [0; SLOT_HEAD];
+        shared.copy(place, &mut head).then_some(())?;
+        let size = used(&Noted(&head)).clamp(SLOT_HEAD as u64, slot_size) as usize;
+        let start = end;
+        end += size;
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        shared.copy(place, &mut bytes[start..end]).then_some(size)
+    });
+    sizes.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -397,15 +443,15 @@ mod tests {
         put(SLOTS + 4 * SLOT + u64::from(BEGIN), later);
         let process = Tid(std::process::id().cast_signed());
         let memory = Memory::open(process).expect("own memory");
-        let begun = |hit: &Hit| now - Noted(&hit.bytes).ticks().0;
         let mut filled = pool.filled(&memory, false);
-        let hits = pool.take(&memory, &mut filled, |_| SLOT);
-        assert_eq!(
-            hits.iter().map(begun).collect::<Vec<_>>(),
-            [3000, 2000, 1000]
-        );
-        assert!(hits.is_sorted_by_key(|hit| hit.time));
-        assert!(filled.is_empty() && pool.take(&memory, &mut filled, |_| SLOT).is_empty());
+        let mut batch = Batch::default();
+        assert!(pool.take(&memory, &mut filled, |_| SLOT, &mut batch));
+        let begun = batch.hits().map(|(_, noted)| now - noted.ticks().0);
+        assert_eq!(begun.collect::<Vec<_>>(), [3000, 2000, 1000]);
+        assert!(batch.hits().is_sorted_by_key(|(hit, _)| hit.time));
+        assert!(filled.is_empty());
+        assert!(!pool.take(&memory, &mut filled, |_| SLOT, &mut batch));
+        assert_eq!(batch.hits().count(), 0);
         assert!(pool.filled(&memory, false).is_empty());
     }
 

@@ -77,7 +77,7 @@ pub(in super::super) fn tracepoint(
     }
     let key = (tracepoint.number, address);
     let enabled = tracepoint.enabled;
-    let former = tracee.trace(role).tracepoints.insert(key, tracepoint);
+    let former = tracee.trace(role).tracepoints.insert(tracepoint);
     if !enabled && former.is_none_or(|former| !former.enabled) {
         return Answer::ok();
     }
