@@ -305,6 +305,7 @@ fn state(process: Tid, tid: Tid) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread_events::tasks;
 
     #[test]
     fn own_state() {
