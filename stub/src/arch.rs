@@ -52,10 +52,11 @@ pub(crate) use ticks;
 #[cfg(test)]
 pub(crate) use machine::stepped;
 pub(crate) use machine::{
-    CAN_STEP, DESCRIBED, Described, EXPEDITED, NAME, PC, SETS, SLOT_REACH, SP, TEXT_MAY_CHANGE,
-    THREAD_POINTER, TLS_BELOW_POINTER, TRAP_ADVANCE, Word, before_write, call, can_watch,
-    collector, displace, emulate, goes_back, is_system_call, is_trap_report, may_displace,
-    next_places, place, system_call, trap, trap_handler, triggered, was_interrupted, watch,
+    CAN_STEP, DESCRIBED, Described, EXPEDITED, NAME, PC, SAMPLED, SETS, SLOT_REACH, SP,
+    TEXT_MAY_CHANGE, THREAD_POINTER, TLS_BELOW_POINTER, TRAP_ADVANCE, Word, before_write, call,
+    can_watch, collector, displace, emulate, goes_back, is_system_call, is_trap_report,
+    may_displace, next_places, place, system_call, trap, trap_handler, triggered, was_interrupted,
+    watch,
 };
 pub(crate) use table::{Place, Register, layout};
 

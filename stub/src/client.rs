@@ -62,7 +62,9 @@ impl Client {
             Some(since) => Some(since + WRITE_TIMEOUT),
             None => {
                 let due = debuggee.notifications_due(self.session.role());
-                due.into_iter().chain(self.session.schedule_due()).min()
+                due.into_iter()
+                    .chain(self.session.kernel_records_due())
+                    .min()
             }
         }
     }

@@ -4,9 +4,10 @@
 //! harmless, [`comm`] opens the connection, [`server`] waits for clients and for the program, and
 //! [`session`] talks to one client. [`tracee`] is the program: it composes [`subscription`] (what
 //! clients have requested), [`ptrace`] (the process and its threads), and [`tracepoint`] and
-//! [`breakpoint`] (what is planted in it). [`schedule`] records when its threads run. Below them
-//! are [`bytecode`], [`arch`] (the machine) and [`sys`] (the kernel). Each module uses only modules
-//! below it (docs/decisions/0006-the-stub-by-subject.md).
+//! [`breakpoint`] (what is planted in it). [`schedule`] records when its threads run, and
+//! [`samples`] where; both use [`thread_events`]. Below them are [`bytecode`], [`arch`] (the machine)
+//! and [`sys`] (the kernel). Each module uses only modules below it
+//! (docs/decisions/0006-the-stub-by-subject.md).
 
 /// Prints a line on standard error. Unlike `eprintln!`, does not panic if the reader is gone.
 macro_rules! say {
@@ -28,11 +29,13 @@ pub mod fuzzing;
 mod guardian;
 mod output;
 mod ptrace;
+mod samples;
 mod schedule;
 mod server;
 mod session;
 mod subscription;
 mod sys;
+mod thread_events;
 mod tracee;
 mod tracepoint;
 

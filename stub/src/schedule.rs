@@ -6,7 +6,6 @@
 //! lost.
 
 mod record;
-mod refusal;
 mod wire;
 
 use std::collections::{HashSet, VecDeque};
@@ -16,19 +15,17 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::sys::perf::{self, MoreDescriptors, Ring, Tracepoints, Watermarks};
+use crate::sys::perf::{self, Ring, Tracepoints, Watermarks};
 use crate::sys::{Tid, monotonic_ns};
+use crate::thread_events::{Refusal, RingLimits, ThreadEvents};
 
 use record::{Event, HEADER, Record, WakingFormat, parse, size_of_record};
-pub(crate) use refusal::Refusal;
 
-/// Maximum size of all rings together, in bytes.
-const MAX_RING_BYTES: u64 = 8 << 20;
-/// The rings take at most the fraction `1 / MEMORY_PART` of the system's memory.
-const MEMORY_PART: u64 = 64;
-/// Limits of one ring's size, in bytes.
-const MAX_RING: u64 = 4 << 20;
-const MIN_RING: u64 = 16 << 10;
+/// The rings' sizes, in bytes.
+const RINGS: RingLimits = RingLimits {
+    total: 8 << 20,
+    least: 16 << 10,
+};
 /// Maximum time between two batches of records.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum delay between a record's timestamp and its arrival in the ring.
@@ -37,8 +34,6 @@ const LATENESS_NS: u64 = 2_000_000;
 const MAX_BATCH_RECORDS: usize = 2_000;
 /// Stack size of the threads that open and close events, in bytes.
 const SMALL_STACK: usize = 64 << 10;
-/// Maximum number of times that the thread list is read to find new threads.
-const MAX_LISTINGS: usize = 16;
 
 /// A running recording of one process's schedule.
 pub(crate) struct Schedule {
@@ -72,19 +67,20 @@ impl Schedule {
     /// Begins to record.
     pub(crate) fn open(process: Tid) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
-        let mut opened = Opened::of(process)?;
-        let waking = waking_tracepoint()
-            .and_then(|(id, format)| opened.add_tracepoint(id).map(|()| format).ok());
-        let watermarks = Watermarks::new().map_err(Refusal::Other)?;
-        for source in &opened.sources {
-            watermarks.watch(&source.ring).map_err(Refusal::Other)?;
-        }
+        let mut opened = ThreadEvents::open(process, RINGS, &perf::open_schedule)?;
+        // An event of one thread would miss wake-ups, because these happen to the thread while it
+        // sleeps.
+        let waking = waking_tracepoint().and_then(|(id, format)| {
+            let open = |cpu, watermark| perf::open_tracepoint(id, cpu, watermark);
+            opened.add_for_processors(&open).map(|()| format).ok()
+        });
+        let watermarks = opened.watermarks()?;
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();
         Ok(Schedule {
             process: pid,
-            sources: opened.sources,
+            sources: opened.rings.into_iter().map(Source::new).collect(),
             watermarks,
             events: opened.events,
             waking,
@@ -278,132 +274,6 @@ impl Source {
     }
 }
 
-/// The open events of all threads of a process.
-struct Opened {
-    sources: Vec<Source>,
-    events: Vec<OwnedFd>,
-    threads: Vec<Tid>,
-    /// Processor of each source.
-    processors: Vec<u32>,
-    /// Only threads inherit the events, not child processes.
-    threads_only: bool,
-    /// Size of each ring in bytes.
-    size: u64,
-}
-
-impl Opened {
-    fn of(process: Tid) -> Result<Opened, Refusal> {
-        let _more = MoreDescriptors::allow();
-        let mut opened = Opened {
-            sources: Vec::new(),
-            events: Vec::new(),
-            threads: Vec::new(),
-            processors: (0..perf::processors()).collect(),
-            threads_only: true,
-            size: ring_size(perf::processors().into()),
-        };
-        // New threads inherit the events of their creator. Threads whose creator has no events yet
-        // can appear meanwhile, so list again.
-        for _ in 0..MAX_LISTINGS {
-            let new = tasks(process).into_iter();
-            let new: Vec<Tid> = new.filter(|tid| !opened.threads.contains(tid)).collect();
-            if new.is_empty() {
-                break;
-            }
-            for tid in new {
-                let added = match opened.sources.is_empty() {
-                    true => opened.add_first(tid),
-                    false => opened.add(tid),
-                };
-                match added {
-                    Ok(()) => opened.threads.push(tid),
-                    // The thread has ended.
-                    Err(Refusal::Other(Errno::ESRCH)) => {}
-                    Err(refusal) => return Err(refusal),
-                }
-            }
-        }
-        match opened.sources.is_empty() {
-            true => Err(Refusal::Other(Errno::ESRCH)),
-            false => Ok(opened),
-        }
-    }
-
-    /// Opens the events of the first thread, one for each processor, and their rings.
-    fn add_first(&mut self, tid: Tid) -> Result<(), Refusal> {
-        let mut sources = Vec::new();
-        let mut online = Vec::new();
-        for cpu in self.processors.clone() {
-            match self.open_ring(tid, cpu) {
-                Ok(ring) => sources.push(Source::new(ring)),
-                // This processor is offline.
-                Err(Refusal::Other(Errno::ENODEV)) => continue,
-                Err(refusal) => return Err(refusal),
-            }
-            online.push(cpu);
-        }
-        (self.sources, self.processors) = (sources, online);
-        Ok(())
-    }
-
-    fn open_ring(&mut self, tid: Tid, cpu: u32) -> Result<Ring, Refusal> {
-        loop {
-            match perf::open_schedule(tid, cpu, self.threads_only, self.watermark()) {
-                // Before Linux 5.13 child processes inherit events, too. Their records are skipped.
-                Err(Errno::EINVAL) if self.threads_only => self.threads_only = false,
-                Err(errno) => return Err(Refusal::of(errno)),
-                Ok(event) => match Ring::map(event, self.size as usize) {
-                    Ok(ring) => return Ok(ring),
-                    Err(Errno::EPERM | Errno::ENOMEM) if self.size / 2 >= MIN_RING => {
-                        self.size /= 2;
-                    }
-                    Err(Errno::EPERM) => return Err(Refusal::LockedMemory),
-                    Err(errno) => return Err(Refusal::of(errno)),
-                },
-            }
-        }
-    }
-
-    /// Opens the events of another thread, which write into the existing rings.
-    fn add(&mut self, tid: Tid) -> Result<(), Refusal> {
-        for (cpu, source) in self.processors.iter().zip(&self.sources) {
-            let event = perf::open_schedule(tid, *cpu, self.threads_only, self.watermark())
-                .map_err(Refusal::of)?;
-            source.ring.take_output_of(&event).map_err(Refusal::of)?;
-            self.events.push(event);
-        }
-        Ok(())
-    }
-
-    /// Opens events for a tracepoint's hits on all processors. An event of one thread would miss
-    /// wake-ups, because these happen to the thread while it sleeps.
-    fn add_tracepoint(&mut self, id: u64) -> Result<(), Errno> {
-        let mut events = Vec::new();
-        for (cpu, source) in self.processors.iter().zip(&self.sources) {
-            let event = perf::open_tracepoint(id, *cpu, self.watermark())?;
-            source.ring.take_output_of(&event)?;
-            events.push(event);
-        }
-        self.events.append(&mut events);
-        Ok(())
-    }
-
-    fn watermark(&self) -> u32 {
-        u32::try_from(self.size / 4).unwrap_or(u32::MAX)
-    }
-}
-
-/// The size of each ring in bytes, a power of two.
-fn ring_size(rings: u64) -> u64 {
-    let limit = MAX_RING_BYTES.min(perf::memory_size() / MEMORY_PART);
-    let page = perf::page_size() as u64;
-    let size = (limit / rings.max(1)).clamp(MIN_RING.max(page), MAX_RING);
-    match size.is_power_of_two() {
-        true => size,
-        false => size.next_power_of_two() / 2,
-    }
-}
-
 /// The id and format of the tracepoint `sched_waking`, if this process may read them.
 fn waking_tracepoint() -> Option<(u64, WakingFormat)> {
     // `PROC_PID_INIT_INO`. In other namespaces the tracepoint's thread ids differ from ours.
@@ -416,15 +286,6 @@ fn waking_tracepoint() -> Option<(u64, WakingFormat)> {
     let id = tracepoints.read("sched/sched_waking/id")?;
     let format = tracepoints.read("sched/sched_waking/format")?;
     Some((id.trim().parse().ok()?, WakingFormat::parse(&format)?))
-}
-
-fn tasks(process: Tid) -> Vec<Tid> {
-    let entries = fs::read_dir(format!("/proc/{process}/task"));
-    let names = entries.into_iter().flatten();
-    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names
-        .filter_map(|name| name.parse().ok().map(Tid))
-        .collect()
 }
 
 /// The current state of a thread, as a record.
@@ -444,17 +305,7 @@ fn state(process: Tid, tid: Tid) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rings_fit_into_the_limit() {
-        for rings in [1, 2, 3, 4, 64, 1000] {
-            let size = ring_size(rings);
-            assert!(size.is_power_of_two(), "{size}");
-            assert!(
-                size * rings <= MAX_RING_BYTES || size <= MIN_RING.max(perf::page_size() as u64)
-            );
-        }
-    }
+    use crate::thread_events::tasks;
 
     #[test]
     fn own_state() {

@@ -525,8 +525,8 @@ impl Server {
             descriptors.push(PollFd::new(client.stream.output(), PollFlags::POLLOUT));
         }
         let reading = self.clients.iter().filter(|client| !client.is_behind());
-        let schedules = reading.filter_map(|client| client.session.schedule_descriptor());
-        descriptors.extend(schedules.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let kernel = reading.flat_map(|client| client.session.kernel_descriptors());
+        descriptors.extend(kernel.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let due = self
             .clients
             .iter()

@@ -19,6 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use crate::ptrace::stop::Stop;
+use crate::samples::Samples;
 use crate::schedule::Schedule;
 use crate::subscription::role::Role;
 use crate::sys::Tid;
@@ -92,6 +93,8 @@ pub(crate) struct Session {
     thread_db: BTreeMap<Tid, ThreadDb>,
     /// The recording of the schedule, if the client has requested it.
     schedule: Option<Schedule>,
+    /// The recording of CPU samples, if the client has requested it.
+    samples: Option<Samples>,
     /// The connection is a serial line, which does not show that the client has left.
     on_line: bool,
     /// The first packet of another client on the same line.
@@ -131,6 +134,7 @@ impl Session {
             upload: VecDeque::new(),
             thread_db: BTreeMap::new(),
             schedule: None,
+            samples: None,
             on_line,
             greeting: Vec::new(),
             outcome: None,
@@ -162,19 +166,23 @@ impl Session {
         &self.name
     }
 
-    /// The time at which schedule records are due, if the client has requested them.
-    pub(crate) fn schedule_due(&self) -> Option<Instant> {
-        self.schedule.as_ref().map(Schedule::due)
+    /// The time at which the kernel's records are due, if the client has requested any.
+    pub(crate) fn kernel_records_due(&self) -> Option<Instant> {
+        let schedule = self.schedule.as_ref().map(Schedule::due);
+        let samples = self.samples.as_ref().map(Samples::due);
+        schedule.into_iter().chain(samples).min()
     }
 
-    /// Descriptor that becomes readable when schedule records should be sent immediately.
-    pub(crate) fn schedule_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.schedule.as_ref().map(Schedule::descriptor)
+    /// Descriptors that become readable when the kernel's records should be sent immediately.
+    pub(crate) fn kernel_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let schedule = self.schedule.as_ref().map(Schedule::descriptor);
+        let samples = self.samples.as_ref().map(Samples::descriptor);
+        schedule.into_iter().chain(samples)
     }
 
     /// Gives up the client's role, because the client is gone.
     pub(crate) fn leave(&mut self, debuggee: &mut Debuggee) {
-        self.schedule = None;
+        (self.schedule, self.samples) = (None, None);
         match self.role.take() {
             Some(Role::Control) => debuggee.controller_left(),
             Some(role) => debuggee.observer_left(role),

@@ -38,8 +38,9 @@ pub use record::{
     Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Inspection, Memory, Missed,
     ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, Probe, ProbeKind, ProcessEnded,
     ProcessStarted, Read, ReadRole, Record, RegisterLayout, Resolution, ResolvedFrame,
-    ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Schedule, ScheduleEdge, ScheduleEntry,
-    ScheduleKind, ScheduleLoss, Severity, ShortStops, Snapshot, SnapshotStack, Source, StallCause,
-    Standstill, Stood, Target, ThreadEnd, ThreadExited, ThreadName, ThreadSeen, ThreadState,
+    ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Sample, Samples, SamplesEdge, Schedule,
+    ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ShortStops, Snapshot,
+    SnapshotStack, Source, StallCause, Standstill, Stood, Target, ThreadEnd, ThreadExited,
+    ThreadName, ThreadSeen, ThreadState,
 };
 pub use writer::{WriteError, Writer};

@@ -8,6 +8,7 @@
 mod event;
 mod header;
 mod resolution;
+mod samples;
 mod schedule;
 
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
@@ -16,6 +17,7 @@ pub use resolution::{
     AddressAspect, AddressMeaning, CLibrary, CLibraryFamily, Resolution, ResolvedFrame,
     ResolvedPlace, ResolvedStack, SnapshotStack,
 };
+pub use samples::{Sample, Samples, SamplesEdge};
 pub use schedule::{Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
 
 /// Probe id of events without a probe: the recorder stopped the thread and read it.
@@ -102,6 +104,9 @@ pub enum Record {
     /// The program started another process, which is not recorded.
     #[prost(message, tag = "27")]
     ProcessStarted(ProcessStarted),
+    /// Where threads ran, at regular intervals of their processor time.
+    #[prost(message, tag = "28")]
+    Samples(Samples),
 }
 
 /// The messages in a block's batch: one record each, or none if its kind is unknown.
@@ -109,7 +114,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -125,7 +130,7 @@ macro_rules! into_record {
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
-    ShortStops Resolution Blocked Schedule ProcessStarted);
+    ShortStops Resolution Blocked Schedule ProcessStarted Samples);
 
 /// An image was mapped.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -11,6 +11,7 @@ mod memory;
 mod objects;
 pub(crate) mod observe;
 mod registers;
+pub(crate) mod samples;
 pub(crate) mod schedule;
 mod threads;
 mod trace;
@@ -25,6 +26,7 @@ use crate::description::TargetDescription;
 use crate::error::Error;
 use crate::features::Features;
 use crate::reply::Reply;
+use crate::samples::SampleDecoder;
 use crate::thread::{ThreadEntry, ThreadId};
 
 /// Options of a session.
@@ -73,6 +75,8 @@ pub struct Client {
     process: Option<u64>,
     /// The thread list, valid until the target runs, and whether it has names.
     threads: Option<(Vec<ThreadEntry>, bool)>,
+    /// Decodes the server's samples, which refer to earlier ones.
+    samples: SampleDecoder,
     /// Packets that the server does not support.
     lacking: BTreeSet<&'static str>,
 }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::packet;
+use crate::samples::Samples;
 use crate::schedule::{self, ScheduleRecord};
 use crate::stop::StopReply;
 use crate::trace::TraceFrame;
@@ -78,6 +79,15 @@ pub enum Notice {
     Schedule {
         /// The records, in the order of their times.
         records: Vec<ScheduleRecord>,
+        /// The server's monotonic clock when it sent this, in nanoseconds.
+        sent_ns: u64,
+        /// Time since it arrived.
+        since: Duration,
+    },
+    /// The kernel sampled threads that ran.
+    Samples {
+        /// The samples.
+        samples: Samples,
         /// The server's monotonic clock when it sent this, in nanoseconds.
         sent_ns: u64,
         /// Time since it arrived.

@@ -1,8 +1,7 @@
 //! The kernel's schedule of the target's threads, from `unspool-stub`'s notification
 //! `UnspoolSchedule` (docs/reference/protocol.md).
 
-use crate::hex;
-use crate::packet;
+use crate::compact::{self, Compact};
 
 /// A scheduling event of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +57,8 @@ pub enum ScheduleEvent {
 /// Decodes a notification's body after `UnspoolSchedule:`. Returns its time on the server's
 /// monotonic clock, and the records up to the first unknown one.
 pub(crate) fn decode(body: &[u8]) -> Option<(u64, Vec<ScheduleRecord>)> {
-    let end = body.iter().position(|byte| *byte == b';')?;
-    let (now, escaped) = body.split_at(end);
-    let now_ns = hex::number(std::str::from_utf8(now).ok()?)?;
-    let bytes = packet::unescape(escaped.get(1..)?)?;
-    let mut bytes = Bytes(&bytes);
+    let (now_ns, bytes) = compact::body(body)?;
+    let mut bytes = Compact(&bytes);
     let mut records = Vec::new();
     let mut time_ns = 0u64;
     while let Some(record) = bytes.record(&mut time_ns) {
@@ -71,15 +67,10 @@ pub(crate) fn decode(body: &[u8]) -> Option<(u64, Vec<ScheduleRecord>)> {
     Some((now_ns, records))
 }
 
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
+impl Compact<'_> {
     fn record(&mut self, time_ns: &mut u64) -> Option<ScheduleRecord> {
         let kind = self.byte()?;
-        let change = self.number()?;
-        // 0, -1, 1, -2, ...
-        let change = (change >> 1).cast_signed() ^ -(change & 1).cast_signed();
-        *time_ns = time_ns.wrapping_add(change.cast_unsigned());
+        *time_ns = time_ns.wrapping_add(self.change()?);
         let server_ns = *time_ns;
         let tid = self.number()?;
         let cpu = u32::try_from(self.number()?).ok()?;
@@ -93,8 +84,7 @@ impl Bytes<'_> {
             4 => ScheduleEvent::Ended,
             5 => {
                 let length = usize::try_from(self.number()?).ok()?;
-                let (name, rest) = self.0.split_at_checked(length)?;
-                self.0 = rest;
+                let name = self.bytes(length)?;
                 ScheduleEvent::Named(String::from_utf8_lossy(name).into_owned())
             }
             6 => ScheduleEvent::Woken {
@@ -116,25 +106,6 @@ impl Bytes<'_> {
             cpu,
             event,
         })
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    /// Seven bits in each byte, the lowest first.
-    fn number(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
     }
 }
 

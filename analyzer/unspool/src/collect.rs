@@ -38,6 +38,7 @@ mod program;
 mod qemu_threads;
 mod recorder;
 mod rendezvous;
+mod samples;
 mod schedule;
 mod server_clock;
 mod session;
@@ -60,7 +61,7 @@ pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
 pub use inspection::Inspection;
 pub use local_process::{LocalProcess, Sampled};
-pub use options::{Ended, Options, Outcome, ProbeKinds, Source, Subject, WantsMore};
+pub use options::{CpuSamples, Ended, Options, Outcome, ProbeKinds, Source, Subject, WantsMore};
 pub use wanted::Wanted;
 
 /// Records until the program ends, the user stops the recording or the server is gone. Calls `open`

@@ -22,6 +22,7 @@ mod listing;
 pub mod live;
 mod note;
 mod origin;
+pub mod profile;
 mod recorded_creations;
 pub mod schedule;
 mod symbolizer;
@@ -45,6 +46,7 @@ pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
+pub use profile::Profile;
 pub use schedule::Schedule;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
@@ -71,6 +73,8 @@ pub struct Model {
     pub threads: Vec<Thread>,
     /// Running, runnable and blocked times of each thread; empty if not recorded.
     pub schedule: Schedule,
+    /// CPU samples of the threads; empty if none were taken.
+    pub profile: Profile,
     /// Synchronization objects, and what threads and functions did with their time.
     pub sync: sync::Sync,
     /// The chain of intervals that determines the wall time, if it is known.
@@ -298,6 +302,8 @@ impl Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
         model.schedule = Schedule::of(&capture.records, &mut model);
+        model.profile = Profile::of(&capture.records, &model, frames);
+        model.notes.extend(model.profile.notes());
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);

@@ -16,7 +16,7 @@ pub(crate) use debug::{can_watch, triggered, watch};
 
 use std::ops::Range;
 
-use super::table::{Feature, Set, one};
+use super::table::{Feature, Set, numbers, one};
 
 pub(crate) use displace::{displace, emulate};
 
@@ -46,6 +46,9 @@ pub(crate) const SETS: &[Set] = &[
 ];
 /// Number of the program counter.
 pub(crate) const PC: usize = 32;
+/// The registers in the kernel's samples: their bits in the kernel's mask (`enum
+/// perf_event_arm64_regs`), ascending, and their numbers, which are equal.
+pub(crate) const SAMPLED: &[(u32, usize)] = &numbers::<33>();
 /// Number of the register that points to a thread's own data: tpidr.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant

@@ -21,7 +21,7 @@ pub(crate) use debug::{can_watch, triggered, watch};
 
 use std::ops::Range;
 
-use super::table::{Feature, Set, one};
+use super::table::{Feature, Set, numbers, one};
 use crate::sys::ptrace::THREAD_AREA;
 
 pub(crate) use displace::{displace, emulate, may_displace};
@@ -52,6 +52,9 @@ pub(crate) const SETS: &[Set] = &[
 ];
 /// Number of the program counter.
 pub(crate) const PC: usize = 15;
+/// The registers in the kernel's samples: their bits in the kernel's mask (`enum
+/// perf_event_arm_regs`), ascending, and their numbers, which are equal. There is no cpsr.
+pub(crate) const SAMPLED: &[(u32, usize)] = &numbers::<16>();
 /// Number of the register that points to a thread's own data: tpidruro.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant

@@ -53,6 +53,17 @@ pub(crate) struct Feature {
     pub(crate) needs: Option<&'static str>,
 }
 
+/// The first numbers, each as the bit of a mask and as the number of a register.
+pub(crate) const fn numbers<const COUNT: usize>() -> [(u32, usize); COUNT] {
+    let mut all = [(0, 0); COUNT];
+    let mut number = 0;
+    while number < COUNT {
+        all[number] = (number as u32, number);
+        number += 1;
+    }
+    all
+}
+
 /// One register of `bits` bits at `offset` of set `set`.
 pub(crate) const fn one(
     name: &'static str,

@@ -47,6 +47,27 @@ pub(crate) const SETS: &[Set] = &[
 ];
 /// Number of the program counter.
 pub(crate) const PC: usize = 16;
+/// The registers in the kernel's samples: their bits in the kernel's mask (`enum
+/// perf_event_x86_regs`), ascending, and their numbers. The bits between are flags and segments.
+pub(crate) const SAMPLED: &[(u32, usize)] = &[
+    (0, 0),
+    (1, 1),
+    (2, 2),
+    (3, 3),
+    (4, 4),
+    (5, 5),
+    (6, 6),
+    (7, 7),
+    (8, PC),
+    (16, 8),
+    (17, 9),
+    (18, 10),
+    (19, 11),
+    (20, 12),
+    (21, 13),
+    (22, 14),
+    (23, 15),
+];
 /// Number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant

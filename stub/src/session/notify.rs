@@ -67,9 +67,10 @@ impl Session {
         };
         self.notify_control(debuggee);
         let ended = self.end_to_notify(debuggee);
-        if self.schedule.is_some() {
+        if self.schedule.is_some() || self.samples.is_some() {
             let before = processor_ns();
             self.notify_schedule(all || ended.is_some());
+            self.notify_samples(all || ended.is_some());
             debuggee.exclude_from_budgets(processor_ns() - before);
         }
         let tracee = match role {
@@ -106,9 +107,25 @@ impl Session {
             return;
         };
         if all || schedule.is_due() {
-            for body in schedule.take(all, PACKET_SIZE) {
-                self.framing.notify_binary(b"", &body);
-            }
+            let bodies = schedule.take(all, PACKET_SIZE);
+            self.notify_binary(bodies);
+        }
+    }
+
+    /// Sends CPU samples: all of them, or those that are due.
+    pub(super) fn notify_samples(&mut self, all: bool) {
+        let Some(samples) = &mut self.samples else {
+            return;
+        };
+        if all || samples.is_due() {
+            let bodies = samples.take(all, PACKET_SIZE);
+            self.notify_binary(bodies);
+        }
+    }
+
+    fn notify_binary(&mut self, bodies: Vec<Vec<u8>>) {
+        for body in bodies {
+            self.framing.notify_binary(b"", &body);
         }
     }
 

@@ -13,6 +13,7 @@ mod process;
 mod query;
 mod register;
 mod resume;
+mod samples;
 mod schedule;
 mod snapshot;
 mod stop_events;
@@ -82,6 +83,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("QUnspoolFatal:", subscription::fatal_signals),
     ("QUnspoolGo", observe::go),
     ("QUnspoolRelease:", observe::release),
+    ("QUnspoolSamples:", samples::answer),
     ("QUnspoolSchedule:", schedule::answer),
     ("QUnspoolSignal:", observe::signal),
     ("QUnspoolThreads:", subscription::threads),

@@ -18,6 +18,8 @@ use super::Tid;
 /// Types of events: software events, and the kernel's tracepoints.
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
+/// A software event that counts nanoseconds while a thread runs.
+const COUNT_SW_CPU_CLOCK: u64 = 0;
 /// A software event that never occurs.
 const COUNT_SW_DUMMY: u64 = 9;
 
@@ -26,6 +28,8 @@ const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_CPU: u64 = 1 << 7;
 const SAMPLE_RAW: u64 = 1 << 10;
+const SAMPLE_REGS_USER: u64 = 1 << 12;
+const SAMPLE_STACK_USER: u64 = 1 << 13;
 
 /// Bits of the flag word in `struct perf_event_attr`.
 const INHERIT: u64 = 1 << 1;
@@ -93,6 +97,50 @@ pub(crate) fn open_schedule(
     open(attributes, thread.0, cpu, watermark)
 }
 
+/// What each sample contains, and how often there is one.
+#[derive(Clone, Copy)]
+pub(crate) struct SampledStack {
+    /// Interval of the samples, in nanoseconds of a thread's processor time.
+    pub(crate) period_ns: u64,
+    /// The registers: their bits in the kernel's mask, ascending, and their numbers.
+    pub(crate) registers: &'static [(u32, usize)],
+    /// Maximum number of bytes of the stack, a multiple of 8.
+    pub(crate) stack: u32,
+    /// Samples also the time that the thread spends in the kernel.
+    pub(crate) in_kernel: bool,
+}
+
+/// Opens an event for a thread on one processor that samples the thread's registers and stack of
+/// user mode, and for all threads that it creates from now on.
+pub(crate) fn open_samples(
+    thread: Tid,
+    cpu: u32,
+    threads_only: bool,
+    watermark: u32,
+    sampled: SampledStack,
+) -> Result<OwnedFd, Errno> {
+    let inherit = match threads_only {
+        true => INHERIT | INHERIT_THREAD,
+        false => INHERIT,
+    };
+    let mode = match sampled.in_kernel {
+        true => EXCLUDE_HYPERVISOR,
+        false => EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
+    };
+    let bits = sampled.registers.iter().map(|(bit, _)| 1 << bit);
+    let attributes = Attributes {
+        kind: TYPE_SOFTWARE,
+        config: COUNT_SW_CPU_CLOCK,
+        sample_period: sampled.period_ns,
+        sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        sample_regs_user: bits.sum(),
+        sample_stack_user: sampled.stack,
+        flags: inherit | mode,
+        ..Attributes::default()
+    };
+    open(attributes, thread.0, cpu, watermark)
+}
+
 /// Opens an event for the hits of a tracepoint on one processor, in any process. Samples contain
 /// the tracepoint's data.
 pub(crate) fn open_tracepoint(id: u64, cpu: u32, watermark: u32) -> Result<OwnedFd, Errno> {
@@ -108,7 +156,7 @@ pub(crate) fn open_tracepoint(id: u64, cpu: u32, watermark: u32) -> Result<Owned
 fn open(attributes: Attributes, thread: i32, cpu: u32, watermark: u32) -> Result<OwnedFd, Errno> {
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
-        sample_period: 1,
+        sample_period: attributes.sample_period.max(1),
         sample_type: attributes.sample_type | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU,
         flags: attributes.flags | WATERMARK | SAMPLE_ID_ALL | USE_CLOCKID,
         wakeup_watermark: watermark,

@@ -8,6 +8,7 @@ use crate::description::{self, DescriptionError, TargetDescription};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::features::{ANNOUNCED, Features};
+use crate::samples::SampleDecoder;
 use crate::stream::Stream;
 
 /// Maximum number of documents in a target description.
@@ -49,6 +50,7 @@ impl Client {
             extended: false,
             process: None,
             threads: None,
+            samples: SampleDecoder::default(),
             lacking: BTreeSet::new(),
         };
         let announced = match options.observe {

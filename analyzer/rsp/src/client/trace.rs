@@ -102,7 +102,18 @@ impl Client {
         let size = self.description.size();
         let mut notices = Vec::new();
         for (came, payload) in self.connection.take_notifications() {
-            Notice::decode(&payload, size, came.elapsed(), &mut notices);
+            let since = came.elapsed();
+            match payload.strip_prefix(b"UnspoolSamples:") {
+                Some(body) => {
+                    let decoded = self.samples.decode(body).into_iter();
+                    notices.extend(decoded.map(|(sent_ns, samples)| Notice::Samples {
+                        samples,
+                        sent_ns,
+                        since,
+                    }));
+                }
+                None => Notice::decode(&payload, size, since, &mut notices),
+            }
         }
         notices
     }

@@ -72,6 +72,7 @@ impl Cmd {
                     functions: Vec::new(),
                 },
                 probes: collect::ProbeKinds::default(),
+                cpu: None,
                 budget: self.html.is_some().then(|| "none".to_owned()),
                 wanted: None,
                 stop: None,

@@ -98,6 +98,32 @@ pub(super) struct Cmd {
     )]
     sync: Option<collect::Sync>,
 
+    /// Also sample where threads spend processor time, HZ times per second [default: 199]
+    ///
+    /// The kernel of the target takes the samples and stops no thread. `unspool report --view
+    /// profile` shows them. At most 10000 per second.
+    #[arg(
+        long,
+        value_name = "HZ",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "199",
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    cpu: Option<u32>,
+
+    /// Number of bytes of the stack that each CPU sample copies
+    ///
+    /// More bytes cost more time. The profile says how many samples needed more.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 8192,
+        requires = "cpu",
+        value_parser = clap::value_parser!(u32).range(512..=61_440)
+    )]
+    cpu_stack: u32,
+
     /// Also record each call of these functions: thread, time, arguments, duration (repeatable)
     ///
     /// GLOB is a name from the symbol table; leave out the arguments of C++ and Rust functions
@@ -209,6 +235,10 @@ impl Cmd {
                 sync: self.sync,
                 functions: self.trace.clone(),
             },
+            cpu: self.cpu.map(|hz| collect::CpuSamples {
+                hz,
+                stack: self.cpu_stack,
+            }),
             budget: self.budget(&source),
             source,
             wanted: Some(Box::new(wanted::ask(symbolizer))),

@@ -11,6 +11,7 @@ use super::fail_on::FailOn;
 use super::recording::{Reading, Recording};
 use super::{page, record, terminal};
 use crate::model::{Detail, Listing, Model};
+use crate::views::text::profile::Selection;
 use crate::views::text::source::Excerpt;
 use crate::views::text::timeline::Zoom;
 use crate::views::{self, Style};
@@ -58,6 +59,14 @@ pub(super) struct Cmd {
     #[arg(long)]
     each: bool,
 
+    /// Callers and callees of a function in the profile: its name, or a part of it
+    #[arg(long, value_name = "FUNC", conflicts_with = "by")]
+    focus: Option<String>,
+
+    /// Divide the profile
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<By>,
+
     /// Print what is missing or doubtful in the recording, in full
     #[arg(long, conflicts_with_all = ["view", "format"])]
     notes: bool,
@@ -79,6 +88,7 @@ Examples:
   unspool report board.unspool --sysroot ~/board/rootfs
   unspool report --view timeline --from 0.2 --to 0.25
   unspool report --view source orders.c:37
+  unspool report --view profile --focus deflate
   unspool report --view findings --fail-on deadlock,lock-order
   unspool report --format html -o report.html
   unspool report --format json | jq '.threads[].key'";
@@ -122,6 +132,15 @@ enum View {
     Functions,
     /// Lines of a source file, with what happened on them
     Source,
+    /// Functions by the processor time spent in them (`record --cpu`)
+    Profile,
+}
+
+/// `--by`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// By thread: threads with the same function and creation stack together
+    Thread,
 }
 
 /// Converts a decimal number of seconds to nanoseconds.
@@ -140,6 +159,10 @@ impl Cmd {
         if let (Some(from), Some(to)) = (self.from, self.to) {
             ensure!(from < to, "--to must be later than --from");
         }
+        ensure!(
+            self.view == View::Profile || (self.focus.is_none() && self.by.is_none()),
+            "--focus and --by are options of --view profile"
+        );
         if self.format == ReportFormat::Html && self.output.is_none() {
             terminal::ensure_page_is_wanted("name a file with -o, or use `unspool view`")?;
         }
@@ -211,6 +234,19 @@ impl Cmd {
                 terminal::to_output(output, |out| {
                     views::text::timeline::write(model, zoom, out, &style)
                 })?;
+            }
+            (ReportFormat::Text, View::Profile) => {
+                let selection = Selection {
+                    focus: self.focus.as_deref(),
+                    by_thread: self.by == Some(By::Thread),
+                };
+                let mut is_found = true;
+                terminal::to_output(output, |out| {
+                    is_found = views::text::profile::write(model, selection, out, &style)?;
+                    Ok(())
+                })?;
+                let wanted = self.focus.as_deref().unwrap_or_default();
+                ensure!(is_found, "no CPU sample has a function {wanted}");
             }
             (ReportFormat::Text, View::Source) => {
                 source(model, place.unwrap_or_default(), output, &style)?;

@@ -85,6 +85,7 @@ impl Target {
             architecture: self.architecture.clone(),
             calls: Default::default(),
             probes: ProbeKinds::default(),
+            cpu: None,
             budget: None,
             wanted: None,
             stop: None,

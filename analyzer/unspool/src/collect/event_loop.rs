@@ -502,7 +502,7 @@ impl EventLoop {
         recorder.inspect_for_end(None, false)?;
         let client = &mut recorder.session.client;
         recorder.planter.probes.remove_all(client)?;
-        recorder.end_schedule()?;
+        recorder.end_kernel_records()?;
         // The server still sends earlier hits.
         let client = &mut recorder.session.client;
         client.listen(LAST_NOTICE_TIMEOUT)?;
@@ -537,7 +537,7 @@ impl EventLoop {
             session.resume()?;
             return Ok(None);
         }
-        self.recorder.end_schedule()?;
+        self.recorder.end_kernel_records()?;
         let session = &mut self.recorder.session;
         match session.client.detach().map_err(Error::from) {
             Err(error) if !(is_ending && is_refusal(&error)) => Err(error),

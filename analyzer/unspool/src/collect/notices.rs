@@ -34,7 +34,8 @@ impl Notices {
                 since,
                 ..
             }
-            | Notice::Schedule { sent_ns, since, .. } => Some((*sent_ns, *since)),
+            | Notice::Schedule { sent_ns, since, .. }
+            | Notice::Samples { sent_ns, since, .. } => Some((*sent_ns, *since)),
             _ => None,
         });
         self.clock.begin(now_ns, sent);

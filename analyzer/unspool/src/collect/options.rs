@@ -79,6 +79,15 @@ pub enum ProbeKinds {
     Breakpoints,
 }
 
+/// The CPU samples to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuSamples {
+    /// Samples per second of a thread's processor time.
+    pub hz: u32,
+    /// Maximum number of bytes of each stack.
+    pub stack: u32,
+}
+
 /// Finds out, from the threads read so far, which further reads would explain their waits.
 pub type WantsMore = Box<dyn FnMut(&Capture) -> Wanted>;
 
@@ -98,6 +107,8 @@ pub struct Options {
     pub probes: ProbeKinds,
     /// The calls to record.
     pub calls: Instrumented,
+    /// The CPU samples to take, if any.
+    pub cpu: Option<CpuSamples>,
     /// The budget of tracepoints, in the syntax of `unspool-stub --budget`. With `none` the program
     /// waits so that no event is lost.
     pub budget: Option<String>,

@@ -17,12 +17,13 @@ use super::launch;
 use super::memory;
 use super::modules::Modules;
 use super::notices::Notices;
-use super::options::Options;
+use super::options::{CpuSamples, Options};
 use super::place::Purpose;
 use super::planter::Planter;
 use super::probes::Planted;
 use super::program::Program;
 use super::qemu_threads;
+use super::samples::SampleRecording;
 use super::schedule::ScheduleRecording;
 use super::session::{SIGINT, SIGTRAP, Session};
 use super::sink::Sink;
@@ -47,6 +48,9 @@ pub(super) struct Recorder {
     pub(super) notices: Notices,
     pub(super) cpu: CpuSampling,
     pub(super) schedule: ScheduleRecording,
+    /// The CPU samples to take, if any.
+    sampling: Option<CpuSamples>,
+    pub(super) samples: SampleRecording,
     pub(super) end_inspection: EndInspection,
 }
 
@@ -77,6 +81,8 @@ impl Recorder {
             notices: Notices::default(),
             cpu: CpuSampling::new(),
             schedule: ScheduleRecording::default(),
+            sampling: options.cpu,
+            samples: SampleRecording::default(),
             end_inspection: EndInspection::new(options.wanted),
         }
     }
@@ -109,6 +115,11 @@ impl Recorder {
         }
         if self.session.local && self.session.own_stub {
             self.notices.clock.share(self.sink.now_ns());
+        }
+        if let Some(wanted) = self.sampling {
+            // First, because the schedule takes all memory that the kernel grants.
+            let (session, sink) = (&mut self.session, &mut self.sink);
+            self.samples.begin(session, sink, wanted)?;
         }
         self.schedule.begin(&mut self.session, &mut self.sink)?;
         self.planter.begin_trace(&mut self.session)?;
@@ -153,7 +164,8 @@ impl Recorder {
         if self.program.is_dynamic() {
             return self.update_modules();
         }
-        self.hits.calls.forget_paths();
+        self.forget_paths();
+        let (session, sink) = (&mut self.session, &mut self.sink);
         let module = self.program.executable_module;
         self.planter
             .plant_in(session, sink, &self.program, &[module])?;
@@ -166,7 +178,8 @@ impl Recorder {
         let Some(change) = self.program.update(session, sink) else {
             return Ok(());
         };
-        self.hits.calls.forget_paths();
+        self.forget_paths();
+        let (session, sink) = (&mut self.session, &mut self.sink);
         self.planter.unmapped(session, &change.unmapped);
         self.planter
             .plant_in(session, sink, &self.program, &change.plant)?;
@@ -174,6 +187,12 @@ impl Recorder {
             true => self.planter.check_dynamic(session, sink, &self.program),
             false => Ok(()),
         }
+    }
+
+    /// Forgets call paths and stacks by their addresses, because modules have changed.
+    fn forget_paths(&mut self) {
+        self.hits.calls.forget_paths();
+        self.samples.forget_stacks();
     }
 
     /// The process has executed another program, which has none of the old probes and modules.
@@ -385,6 +404,13 @@ impl Recorder {
                         .on_notice(&mut self.sink, pid, notice, sent_ns, clock);
                 }
                 Notice::Frame(frame) => self.on_frame(frame),
+                Notice::Samples { samples, since, .. } => {
+                    let (abi, modules) = (&self.session.abi, &self.program.modules);
+                    let unwinding = (abi, modules, &mut self.hits.walker);
+                    let clock = &self.notices.clock;
+                    self.samples
+                        .record(&mut self.sink, unwinding, clock, samples, since);
+                }
                 Notice::Schedule { records, since, .. } => {
                     let clock = &self.notices.clock;
                     self.schedule.record(&mut self.sink, clock, records, since);
@@ -397,9 +423,14 @@ impl Recorder {
         }
     }
 
-    /// Makes the server send the rest of the schedule. The program is stopped, or the server
-    /// accepts packets while it runs.
-    pub(super) fn end_schedule(&mut self) -> Result<(), Error> {
+    /// Makes the server send the rest of the schedule and of the samples. The program is stopped,
+    /// or the server accepts packets while it runs.
+    pub(super) fn end_kernel_records(&mut self) -> Result<(), Error> {
+        if self.samples.is_on() {
+            self.session.client.end_samples()?;
+            self.take_notices();
+            self.samples.close(&mut self.sink);
+        }
         if self.schedule.is_on() {
             self.session.client.end_schedule()?;
             self.take_notices();
@@ -556,6 +587,7 @@ impl Recorder {
             self.sample();
         }
         if reason != EndReason::ConnectionLost {
+            self.samples.close(&mut self.sink);
             self.schedule.close(&mut self.session, &mut self.sink);
         }
         self.notices.record_short_stops(&mut self.sink);

@@ -178,7 +178,8 @@ impl<'a> History<'a> {
             | Record::ShortStops(_)
             | Record::Resolution(_)
             | Record::Blocked(_)
-            | Record::Schedule(_) => {}
+            | Record::Schedule(_)
+            | Record::Samples(_) => {}
             Record::Gap(gap) => {
                 self.clock(gap.time_ns);
                 self.recording.gaps_are_placed = true;
@@ -539,6 +540,7 @@ impl<'a> History<'a> {
             modules: Vec::new(),
             threads: self.threads,
             schedule: Default::default(),
+            profile: Default::default(),
             sync: Default::default(),
             critical_path: None,
             inspection: Default::default(),

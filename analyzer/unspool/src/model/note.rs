@@ -28,6 +28,8 @@ pub enum Topic {
     Calls,
     /// Durations of waits and holds.
     Times,
+    /// CPU samples.
+    Samples,
 }
 
 /// A statement about what is missing, doubtful or worth knowing.

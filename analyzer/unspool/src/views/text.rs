@@ -8,6 +8,7 @@ pub mod findings;
 pub mod functions;
 pub mod inspection;
 pub mod objects;
+pub mod profile;
 pub mod source;
 pub mod timeline;
 pub mod tree;

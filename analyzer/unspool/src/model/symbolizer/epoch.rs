@@ -81,6 +81,7 @@ pub(super) fn divide(records: &[Record], others: bool) -> Vec<Epoch> {
                 }
             }
             Record::Event(_) => used = true,
+            Record::Samples(samples) => used |= !samples.new_stacks.is_empty(),
             _ => {}
         }
     }

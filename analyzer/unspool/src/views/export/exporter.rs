@@ -67,6 +67,8 @@ pub enum Stacks {
     Waits,
     /// Where threads were created: number of threads per stack
     Creations,
+    /// Where threads spent processor time (`record --cpu`): nanoseconds per stack
+    Cpu,
 }
 
 /// The reason why an export failed.

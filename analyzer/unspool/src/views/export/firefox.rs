@@ -1,12 +1,14 @@
 //! Profiles for the Firefox Profiler: its "processed profile format", written by samply's crate.
 //!
 //! Waits, creations and findings are markers. A sample stands where the kernel's schedule changes,
-//! with the processor time since the one before, from which the page draws each thread's activity.
+//! with the processor time since the one before, from which the page draws each thread's activity. If
+//! the kernel sampled stacks, its samples take their place.
 //! The crate needs the whole profile in memory, because each thread's tables come before the next.
 
 mod markers;
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use fxprof_processed_profile::{
@@ -50,7 +52,10 @@ impl Exporter for Firefox {
         let waits = tracks::waits(model);
         builder.waits(&waits);
         builder.lives();
-        builder.samples(&waits);
+        match model.profile.is_known() {
+            true => builder.cpu_samples(),
+            false => builder.samples(&waits),
+        }
         builder.findings(&waits);
         serde_json::to_writer(out, &builder.profile).map_err(io::Error::from)?;
         Ok(())
@@ -79,7 +84,10 @@ impl<'a> Builder<'a> {
             recording.start_unix_ns as f64 / 1_000_000.0,
         );
         // The page takes this for the width of a sample.
-        let interval = SamplingInterval::from_millis(1);
+        let interval = match model.profile.is_known() {
+            true => SamplingInterval::from_nanos(model.profile.period_ns),
+            false => SamplingInterval::from_millis(1),
+        };
         let mut profile = Profile::new(&tracks.process, start, interval);
         // Names are complete, so that the page asks no server for symbols.
         profile.set_symbolicated(true);
@@ -203,6 +211,29 @@ impl<'a> Builder<'a> {
                 let delta = CpuDelta::from_micros(ran_ns / 1000 - before_us);
                 self.profile.add_sample(thread, time(ns), stack, delta, 1);
             }
+        }
+    }
+
+    /// The kernel's samples, each with the processor time that it stands for.
+    fn cpu_samples(&mut self) {
+        let profile = &self.model.profile;
+        let delta = CpuDelta::from_micros(profile.period_ns / 1000);
+        let mut known: HashMap<(usize, usize), Option<StackHandle>> = HashMap::new();
+        for sample in &profile.samples {
+            let Some(index) = sample.thread.map(|thread| thread.0) else {
+                continue;
+            };
+            let thread = self.threads[index];
+            let stack = match known.get(&(index, sample.stack)) {
+                Some(stack) => *stack,
+                None => {
+                    let stack = self.stack(thread, profile.stack(sample), self.running);
+                    known.insert((index, sample.stack), stack);
+                    stack
+                }
+            };
+            let ns = time(sample.time_ns);
+            self.profile.add_sample(thread, ns, stack, delta, 1);
         }
     }
 

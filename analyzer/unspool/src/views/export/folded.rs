@@ -1,13 +1,14 @@
 //! Folded stacks for flame graphs: one line a stack, outermost frame first, and a number.
 //!
 //! The first frame is the thread's identity, the last one the awaited object or the created thread.
+//! CPU samples end with the function that ran.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::exporter::{Choice, Error, Exporter, Options, Stacks};
 use super::tracks;
-use crate::model::{Backtrace, Model};
+use crate::model::{Backtrace, Model, ThreadIndex};
 use crate::views::text::line::clean;
 use crate::views::wording;
 
@@ -33,6 +34,7 @@ impl Exporter for Folded {
         match options.stacks {
             Stacks::Waits => waits(model, &mut lines),
             Stacks::Creations => creations(model, &mut lines),
+            Stacks::Cpu => samples(model, &mut lines)?,
         }
         for (stack, number) in lines {
             writeln!(out, "{stack} {number}")?;
@@ -51,7 +53,7 @@ fn waits(model: &Model, lines: &mut BTreeMap<String, u64>) {
             let thread = thread.map_or(String::new(), |thread| {
                 wording::title(model, thread, usize::MAX)
             });
-            let line = folded(&thread, sync.path(used), &object);
+            let line = folded(&thread, sync.path(used), Some(&object));
             *lines.entry(line).or_default() += share.waited_ns;
         }
     }
@@ -67,19 +69,45 @@ fn creations(model: &Model, lines: &mut BTreeMap<String, u64>) {
             wording::title(model, creator, usize::MAX)
         });
         let created = format!("creates {}", wording::title(model, thread, usize::MAX));
-        *lines.entry(folded(&creator, stack, &created)).or_default() += 1;
+        *lines
+            .entry(folded(&creator, stack, Some(&created)))
+            .or_default() += 1;
     }
 }
 
-fn folded(first: &str, stack: &Backtrace, last: &str) -> String {
+/// The processor time of each stack, by the kernel's samples.
+fn samples(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error> {
+    let profile = &model.profile;
+    if profile.samples.is_empty() {
+        let text = "the recording has no CPU samples; `unspool record --cpu` takes them";
+        return Err(Error::Missing(text.to_owned()));
+    }
+    let mut counts: BTreeMap<(Option<ThreadIndex>, usize), u64> = BTreeMap::new();
+    for sample in &profile.samples {
+        *counts.entry((sample.thread, sample.stack)).or_default() += 1;
+    }
+    for ((thread, stack), count) in counts {
+        let thread = thread.and_then(|thread| model.thread(thread));
+        let thread = thread.map_or("unknown thread".to_owned(), |thread| {
+            wording::title(model, thread, usize::MAX)
+        });
+        let line = folded(&thread, &profile.stacks[stack], None);
+        *lines.entry(line).or_default() += profile.time_ns(count);
+    }
+    Ok(())
+}
+
+fn folded(first: &str, stack: &Backtrace, last: Option<&str>) -> String {
     let frames = stack.frames.iter().rev();
     let mut line = frame(first);
     for name in frames.map(|named| tracks::function(&named.place)) {
         line.push(';');
         line.push_str(&frame(&name));
     }
-    line.push(';');
-    line.push_str(&frame(last));
+    if let Some(last) = last {
+        line.push(';');
+        line.push_str(&frame(last));
+    }
     line
 }
 
@@ -114,13 +142,15 @@ mod tests {
     #[test]
     fn separators_in_names_separate_nothing() {
         assert_eq!(
-            folded("a;b", &Backtrace::default(), "c\nd")
+            folded("a;b", &Backtrace::default(), Some("c\nd"))
                 .split(';')
                 .count(),
             2
         );
         assert_eq!(
-            folded("a;b", &Backtrace::default(), "c\nd").lines().count(),
+            folded("a;b", &Backtrace::default(), Some("c\nd"))
+                .lines()
+                .count(),
             1
         );
     }

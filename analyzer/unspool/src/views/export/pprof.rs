@@ -1,7 +1,7 @@
 //! Profiles for pprof: the gzipped messages of profile.proto (github.com/google/pprof).
 //!
 //! One sample for the waits of a thread in one call path, one for each creation, and one for the
-//! time that a thread had a processor. Its labels say which thread and object it belongs to.
+//! time that a thread had a processor: in each stack, if the kernel sampled stacks. Its labels say which thread and object it belongs to.
 
 mod field;
 mod tables;
@@ -20,16 +20,15 @@ use crate::model::sync::UseIndex;
 use crate::model::{Detail, Model, ThreadIndex};
 use crate::views::finding_text;
 
-/// Types and units of a sample's values. Only a recording with a schedule has the last one.
-const VALUES: [(&str, &str); 4] = [
+/// Types and units of a sample's values. Only a recording with a schedule or with CPU samples has
+/// processor times, and only one with CPU samples has the last value.
+const VALUES: [(&str, &str); 5] = [
     ("waits", "count"),
     ("wait", "nanoseconds"),
     ("creations", "count"),
     ("cpu", "nanoseconds"),
+    ("samples", "count"),
 ];
-
-/// The type that pprof shows first.
-const DEFAULT_VALUE: &str = "wait";
 
 #[derive(Debug)]
 pub(super) struct Pprof;
@@ -54,14 +53,16 @@ impl Exporter for Pprof {
     fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {
         let waits = waits(model);
         let has_creations = (model.threads.iter()).any(|thread| thread.creation_stack().is_some());
-        if waits.is_empty() && !has_creations && !model.schedule.is_known() {
+        let is_sampled = model.profile.is_known();
+        if waits.is_empty() && !has_creations && !model.schedule.is_known() && !is_sampled {
             let text = "the recording has no waits, creations or schedule to make a profile of; \
-                        `unspool record` records creations, and `--sync` waits";
+                        `unspool record` records creations, `--sync` waits, and `--cpu` CPU samples";
             return Err(Error::Missing(text.to_owned()));
         }
-        let values = match model.schedule.is_known() {
-            true => VALUES.len(),
-            false => VALUES.len() - 1,
+        let values = match (is_sampled, model.schedule.is_known()) {
+            (true, _) => VALUES.len(),
+            (false, true) => VALUES.len() - 1,
+            (false, false) => VALUES.len() - 2,
         };
         let mut profile = Profile {
             model,
@@ -72,7 +73,10 @@ impl Exporter for Pprof {
         profile.head()?;
         profile.waits(&waits)?;
         profile.creations()?;
-        profile.processors()?;
+        match is_sampled {
+            true => profile.samples()?,
+            false => profile.processors()?,
+        }
         profile.tables.finish(model)?.finish()?.flush()?;
         Ok(())
     }
@@ -115,7 +119,12 @@ impl<W: Write> Profile<'_, W> {
             })?;
         }
         let recording = &self.model.recording;
-        let default = self.tables.string(DEFAULT_VALUE)?;
+        // The type that pprof shows first.
+        let default = match self.model.profile.is_known() {
+            true => "cpu",
+            false => "wait",
+        };
+        let default = self.tables.string(default)?;
         self.tables.field(|profile| {
             profile.number(field::DEFAULT_SAMPLE_TYPE, default);
             profile.number(field::TIME_NANOS, recording.start_unix_ns);
@@ -147,7 +156,7 @@ impl<W: Write> Profile<'_, W> {
                 ("operation", Label::Text(used.operation.as_str())),
                 ("waiting_for", Label::Text(used.waiting.as_str())),
             ];
-            self.sample(Some(*thread), &stack, [*count, *ns, 0, 0], &labels)?;
+            self.sample(Some(*thread), &stack, [*count, *ns, 0, 0, 0], &labels)?;
         }
         Ok(())
     }
@@ -166,7 +175,7 @@ impl<W: Write> Profile<'_, W> {
                 ("created_identity", Label::Text(&key)),
                 ("created_tid", Label::Number(thread.tid.unwrap_or(0))),
             ];
-            self.sample(thread.creator(), &stack, [0, 0, 1, 0], &labels)?;
+            self.sample(thread.creator(), &stack, [0, 0, 1, 0, 0], &labels)?;
         }
         Ok(())
     }
@@ -187,7 +196,22 @@ impl<W: Write> Profile<'_, W> {
                     self.tables.named(name, &model.target.executable)?
                 }
             };
-            self.sample(Some(index), &[location], [0, 0, 0, running_ns], &[])?;
+            self.sample(Some(index), &[location], [0, 0, 0, running_ns, 0], &[])?;
+        }
+        Ok(())
+    }
+
+    /// The processor time of each thread and stack, by the kernel's samples.
+    fn samples(&mut self) -> io::Result<()> {
+        let profile = &self.model.profile;
+        let mut counts: BTreeMap<(Option<ThreadIndex>, usize), u64> = BTreeMap::new();
+        for sample in &profile.samples {
+            *counts.entry((sample.thread, sample.stack)).or_default() += 1;
+        }
+        for ((thread, stack), count) in counts {
+            let stack = self.tables.stack(&profile.stacks[stack])?;
+            let values = [0, 0, 0, profile.time_ns(count), count];
+            self.sample(thread, &stack, values, &[])?;
         }
         Ok(())
     }

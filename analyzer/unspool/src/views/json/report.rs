@@ -9,6 +9,7 @@ use serde::Serialize;
 use unspool_capture::Source;
 
 use super::critical::CriticalPath;
+use super::profile::Profile;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
 use crate::model::{Creation, Model, Paused, ProgramEnd, StartedProcess, Thread, ThreadIndex};
@@ -19,7 +20,8 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
     super::write(out, &document(model, true))
 }
 
-/// The report as a document. `waits` includes the times at which each thread waited.
+/// The report as a document. `waits` includes the times at which each thread waited, and each CPU
+/// sample.
 pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
     let (notes, errors) = super::notes(model);
     Report {
@@ -51,6 +53,7 @@ pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
         paths: sync::paths(&model.sync),
         concurrency: model.sync.recorded.then(|| Concurrency::of(&model.sync)),
         critical_path: CriticalPath::of(model, waits),
+        profile: Profile::of(model, waits),
         findings: (model.findings.iter())
             .map(|finding| JsonFinding::of(model, finding))
             .collect(),
@@ -73,6 +76,8 @@ struct Report<'a> {
     paths: Vec<CallPath<'a>>,
     concurrency: Option<Concurrency>,
     critical_path: Option<CriticalPath<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Profile<'a>>,
     findings: Vec<JsonFinding<'a>>,
     errors: Vec<String>,
     notes: Vec<String>,

@@ -1,11 +1,11 @@
-//! The reasons why the kernel does not record a schedule, and the settings that would help.
-//! Separate from the recording because this file reads system settings.
+//! The reasons why the kernel does not record perf events, and the settings that would help.
+//! Separate from the events because this file reads system settings.
 
 use std::fs;
 
 use nix::errno::Errno;
 
-/// The reason why there is no schedule. The message says what to set.
+/// The reason why there are no events. The message says what to set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// The setting `perf_event_paranoid` forbids it.
@@ -34,7 +34,7 @@ pub(crate) enum Refusal {
     )]
     Descriptors,
     /// Any other error.
-    #[error("the kernel cannot record the schedule: {0}")]
+    #[error("the kernel cannot record perf events: {0}")]
     Other(Errno),
 }
 

@@ -1,0 +1,56 @@
+//! Requests CPU samples of the target's threads from `unspool-stub` (docs/reference/protocol.md).
+//! `crate::samples` decodes the notifications.
+
+use crate::client::Client;
+use crate::error::{Error, RemoteError};
+use crate::hex;
+
+/// Whether the server samples the target's threads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sampling {
+    /// The server samples them.
+    Begun {
+        /// Whether it also samples threads that run in the kernel.
+        kernel: bool,
+        /// The size of the kernel's buffers in bytes.
+        buffer_size: u64,
+    },
+    /// The server cannot sample them. Its message says what to change.
+    Refused(String),
+    /// The server does not support it.
+    Unknown,
+}
+
+impl Client {
+    /// Makes the server send samples of the threads that run, `hz` for each second of a thread's
+    /// processor time, with at most `stack` bytes of its stack. [`Client::take_notices`] returns
+    /// them.
+    pub fn begin_samples(&mut self, hz: u32, stack: u32) -> Result<Sampling, Error> {
+        if !self.features.has("QUnspoolSamples") {
+            return Ok(Sampling::Unknown);
+        }
+        let reply = self.request(format!("QUnspoolSamples:{hz:x},{stack:x}"))?;
+        let text = match reply.text() {
+            Ok(text) => text,
+            Err(Error::Remote { error, .. }) => {
+                return Ok(Sampling::Refused(match error {
+                    RemoteError::Message(words) => words,
+                    code => code.to_string(),
+                }));
+            }
+            Err(error) => return Err(error),
+        };
+        let malformed = || reply.malformed("`kernel` or `user`, and a size");
+        let (modes, size) = text.split_once(';').ok_or_else(malformed)?;
+        Ok(Sampling::Begun {
+            kernel: modes == "kernel",
+            buffer_size: hex::number(size).ok_or_else(malformed)?,
+        })
+    }
+
+    /// Makes the server send the remaining samples and stop.
+    pub fn end_samples(&mut self) -> Result<(), Error> {
+        self.request("QUnspoolSamples:0")?.ok()
+    }
+}

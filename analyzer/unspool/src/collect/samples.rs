@@ -1,0 +1,225 @@
+//! Writes the CPU samples that the server sends to the capture. Stacks that were recorded before are
+//! not recorded again.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use unspool_capture::{Chunk, Sample, Samples, SamplesEdge, Severity, Snapshot};
+use unspool_rsp::Sampling;
+use unspool_unwind::{MemoryGap, Provenance, Stack, StackMemory};
+
+use super::error::Error;
+use super::hits::snapshot_of;
+use super::modules::Modules;
+use super::options::CpuSamples;
+use super::server_clock::ServerClock;
+use super::session::Session;
+use super::sink::Sink;
+use super::stack_walk::StackWalker;
+use crate::platform::abi::Abi;
+
+/// Bytes that unwinding did not read are kept if there are at most this many between bytes that it
+/// read, because each chunk has an address.
+const MAX_GAP: usize = 16;
+
+/// The recording of CPU samples.
+#[derive(Debug, Default)]
+pub(super) struct SampleRecording {
+    /// The server sends samples.
+    is_on: bool,
+    /// The numbers of the stacks that were recorded since the last change of modules, by their
+    /// program counters.
+    numbers: HashMap<StackKey, u32>,
+    /// Number of recorded stacks.
+    count: u32,
+    last_ns: u64,
+}
+
+/// Program counters with their provenance, and whether the stack is complete.
+type StackKey = (Vec<(u64, Provenance)>, bool);
+
+impl SampleRecording {
+    /// Makes the server send samples, if it can. Otherwise notes the reason.
+    pub(super) fn begin(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        wanted: CpuSamples,
+    ) -> Result<(), Error> {
+        let edge = match session.client.begin_samples(wanted.hz, wanted.stack)? {
+            Sampling::Begun { kernel: true, .. } => SamplesEdge::Begins,
+            Sampling::Begun { .. } => SamplesEdge::BeginsInUserMode,
+            Sampling::Refused(reason) => {
+                let text = format!("There are no CPU samples: {reason}");
+                sink.note(Severity::Warning, text);
+                return Ok(());
+            }
+            _ => {
+                let text = "There are no CPU samples: only unspool-stub takes them";
+                sink.note(Severity::Warning, text);
+                return Ok(());
+            }
+        };
+        self.is_on = true;
+        self.last_ns = sink.now_ns();
+        sink.record(Samples {
+            time_ns: self.last_ns,
+            edge: edge.into(),
+            period_ns: 1_000_000_000 / u64::from(wanted.hz),
+            ..Samples::default()
+        });
+        Ok(())
+    }
+
+    /// True while the server sends samples.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Forgets all stacks after a module was mapped or unmapped, since addresses change their
+    /// meaning.
+    pub(super) fn forget_stacks(&mut self) {
+        self.numbers.clear();
+    }
+
+    /// Ends the samples. The server has sent all of them.
+    pub(super) fn close(&mut self, sink: &mut Sink) {
+        if std::mem::take(&mut self.is_on) {
+            sink.record(Samples {
+                time_ns: sink.now_ns().max(self.last_ns),
+                edge: SamplesEdge::Ends.into(),
+                ..Samples::default()
+            });
+        }
+    }
+
+    /// Records the samples that the server has sent.
+    pub(super) fn record(
+        &mut self,
+        sink: &mut Sink,
+        (abi, modules, walker): (&Abi, &Modules, &mut StackWalker),
+        clock: &ServerClock,
+        sent: unspool_rsp::Samples,
+        since: Duration,
+    ) {
+        let mut record = Samples {
+            time_ns: self.last_ns,
+            lost: sent.lost,
+            ..Samples::default()
+        };
+        for sample in sent.samples {
+            let registers = abi.traced(&sample.registers);
+            let mut memory = SampledStack::new(sample.sp, sample.stack);
+            let walked = walker.walk(modules, &abi.register_file(&registers), &mut memory);
+            let is_cut = sample.is_cut && memory.is_short;
+            let number = *self.numbers.entry(key(&walked)).or_insert_with(|| {
+                record.new_stacks.push(Snapshot {
+                    chunks: memory.into_chunks(),
+                    ..snapshot_of(&registers)
+                });
+                self.count += 1;
+                self.count - 1
+            });
+            let taken = Sample {
+                time_ns: clock.sent(Some(sample.server_ns), since),
+                tid: sample.tid,
+                cpu: sample.cpu,
+                stack: number,
+                in_kernel: sample.in_kernel,
+                is_cut,
+            };
+            self.last_ns = record.push(self.last_ns, taken);
+        }
+        if record.lost > 0 || !record.tids.is_empty() {
+            sink.record(record);
+        }
+    }
+}
+
+fn key(stack: &Stack) -> StackKey {
+    let frames = stack.frames.iter();
+    let frames = frames.map(|frame| (frame.pc, frame.provenance));
+    (frames.collect(), stack.end.is_complete())
+}
+
+/// A sample's stack. Notes the bytes that unwinding reads.
+struct SampledStack {
+    address: u64,
+    bytes: Vec<u8>,
+    read: Vec<Range<usize>>,
+    /// Unwinding read beyond the end.
+    is_short: bool,
+}
+
+impl SampledStack {
+    fn new(address: u64, bytes: Vec<u8>) -> SampledStack {
+        SampledStack {
+            address,
+            bytes,
+            read: Vec::new(),
+            is_short: false,
+        }
+    }
+
+    fn into_chunks(mut self) -> Vec<Chunk> {
+        self.read.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<Range<usize>> = Vec::new();
+        for range in self.read {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end + MAX_GAP => {
+                    last.end = last.end.max(range.end);
+                }
+                _ => merged.push(range),
+            }
+        }
+        let chunk = |range: Range<usize>| Chunk {
+            address: self.address.wrapping_add(range.start as u64),
+            bytes: self.bytes[range].to_vec(),
+        };
+        merged.into_iter().map(chunk).collect()
+    }
+}
+
+impl StackMemory for SampledStack {
+    fn read(&mut self, avma: u64, buf: &mut [u8]) -> Result<(), MemoryGap> {
+        let start = avma.checked_sub(self.address);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let range = start.and_then(|start| Some(start..start.checked_add(buf.len())?));
+        let Some(range) = range else {
+            return Err(MemoryGap { avma });
+        };
+        let Some(bytes) = self.bytes.get(range.clone()) else {
+            self.is_short |= range.start >= self.bytes.len();
+            return Err(MemoryGap { avma });
+        };
+        buf.copy_from_slice(bytes);
+        self.read.push(range);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bytes_that_unwinding_read_are_kept() {
+        let mut stack = SampledStack::new(1000, (0..200).collect());
+        let mut word = [0; 8];
+        for at in [1150, 1000, 1024] {
+            stack.read(at, &mut word).unwrap();
+        }
+        assert!(!stack.is_short);
+        assert!(stack.read(1300, &mut word).is_err());
+        assert!(stack.read(900, &mut word).is_err());
+        assert!(stack.is_short);
+        let chunks = stack.into_chunks();
+        let [first, second] = &chunks[..] else {
+            panic!("{chunks:?}");
+        };
+        assert_eq!((first.address, first.bytes.len()), (1000, 32));
+        assert_eq!((second.address, second.bytes.len()), (1150, 8));
+        assert_eq!(second.bytes[0], 150);
+    }
+}

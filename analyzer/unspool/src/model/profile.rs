@@ -1,0 +1,369 @@
+//! The CPU profile: where threads spent processor time, by the kernel's samples.
+//!
+//! Each sample stands for one interval of its thread's processor time. The model keeps all samples;
+//! [`Breakdown`] sums them by function.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use unspool_capture::{Record, SamplesEdge};
+
+use super::backtrace::{Backtrace, Frames, NamedFrame};
+use super::{Model, Note, ThreadIndex, Topic};
+
+/// The kernel's clock and the server's differ by less than this, nanoseconds.
+const CLOCK_DIFFERENCE_NS: u64 = 100_000_000;
+
+/// The CPU samples of all threads; empty where none were taken.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// Interval of the samples, in nanoseconds of each thread's processor time.
+    pub period_ns: u64,
+    /// Start and end of sampling, nanoseconds since the recording began.
+    pub span_ns: Option<(u64, u64)>,
+    /// True if threads were also sampled while they ran in the kernel.
+    pub has_kernel: bool,
+    /// The samples, in the order of their times.
+    pub samples: Vec<CpuSample>,
+    /// The samples' stacks.
+    pub stacks: Vec<Arc<Backtrace>>,
+    /// Number of samples that the kernel lost.
+    pub lost: u64,
+}
+
+/// A thread that ran, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSample {
+    /// Nanoseconds since the recording began.
+    pub time_ns: u64,
+    /// The kernel's id of the thread.
+    pub tid: u64,
+    /// The thread, if it is known.
+    pub thread: Option<ThreadIndex>,
+    /// The processor.
+    pub cpu: u32,
+    /// Index into [`Profile::stacks`].
+    pub stack: usize,
+    /// The thread ran in the kernel, on behalf of the stack's innermost function.
+    pub in_kernel: bool,
+    /// The stack continues beyond the bytes that were copied.
+    pub is_cut: bool,
+}
+
+impl Profile {
+    /// Reads the samples, and names their stacks.
+    pub(super) fn of(records: &[Record], model: &Model, frames: &mut dyn Frames) -> Profile {
+        let mut profile = Profile::default();
+        let lives = Lives::of(model);
+        for (at, record) in records.iter().enumerate() {
+            let Record::Samples(part) = record else {
+                continue;
+            };
+            let stacks = part.new_stacks.iter();
+            profile
+                .stacks
+                .extend(stacks.map(|snapshot| frames.backtrace(at, snapshot)));
+            match part.edge() {
+                SamplesEdge::Begins | SamplesEdge::BeginsInUserMode => {
+                    profile.period_ns = part.period_ns;
+                    profile.has_kernel = part.edge() == SamplesEdge::Begins;
+                }
+                SamplesEdge::Ends | SamplesEdge::Unspecified => {}
+            }
+            let from_ns = profile.span_ns.map_or(part.time_ns, |(from, _)| from);
+            let mut to_ns = profile.span_ns.map_or(part.time_ns, |(_, to)| to);
+            to_ns = to_ns.max(part.time_ns);
+            profile.lost += part.lost;
+            for sample in part.samples() {
+                let stack = sample.stack as usize;
+                if stack >= profile.stacks.len() {
+                    // Only a damaged capture has such samples.
+                    continue;
+                }
+                to_ns = to_ns.max(sample.time_ns);
+                profile.samples.push(CpuSample {
+                    time_ns: sample.time_ns,
+                    tid: sample.tid,
+                    thread: lives.at(sample.tid, sample.time_ns),
+                    cpu: sample.cpu,
+                    stack,
+                    in_kernel: sample.in_kernel,
+                    is_cut: sample.is_cut,
+                });
+            }
+            profile.span_ns = Some((from_ns, to_ns));
+        }
+        profile.samples.sort_by_key(|sample| sample.time_ns);
+        profile
+    }
+
+    /// True if samples were to be taken, and could be.
+    pub fn is_known(&self) -> bool {
+        self.span_ns.is_some() && self.period_ns > 0
+    }
+
+    /// The stack of a sample.
+    pub fn stack(&self, sample: &CpuSample) -> &Backtrace {
+        &self.stacks[sample.stack]
+    }
+
+    /// Number of samples per second of a thread's processor time.
+    pub fn hz(&self) -> u64 {
+        (1_000_000_000 + self.period_ns / 2)
+            .checked_div(self.period_ns)
+            .unwrap_or(0)
+    }
+
+    /// The processor time that a number of samples stands for, in nanoseconds.
+    pub fn time_ns(&self, samples: u64) -> u64 {
+        samples.saturating_mul(self.period_ns)
+    }
+
+    /// Number of samples that meet a condition.
+    pub fn count(&self, is_counted: impl Fn(&CpuSample) -> bool) -> u64 {
+        self.samples.iter().filter(|one| is_counted(one)).count() as u64
+    }
+
+    /// Notes on samples that are missing or incomplete.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        if !self.is_known() {
+            return notes;
+        }
+        let total = self.samples.len() as u64;
+        if self.lost > 0 {
+            let text = format!(
+                "The kernel lost {} of {} CPU samples, because its buffers were full. Take fewer \
+                 (`--cpu={}`), or copy less of each stack (`--cpu-stack`).",
+                self.lost,
+                total + self.lost,
+                (self.hz() / 2).max(1),
+            );
+            notes.push(Note::warning(text).about(Topic::Samples));
+        }
+        let cut = self.count(|sample| sample.is_cut);
+        if cut * 100 > total {
+            let text = format!(
+                "{cut} of {total} CPU samples have only the inner part of their stack, because it \
+                 is longer than was copied. Record with a larger `--cpu-stack`."
+            );
+            notes.push(Note::warning(text).about(Topic::Samples));
+        }
+        if !self.has_kernel {
+            let text = "The CPU profile leaves out the time that threads spend in the kernel: the \
+                 target's kernel lets only root sample it, or CAP_PERFMON, or \
+                 kernel.perf_event_paranoid of 1 or less.";
+            notes.push(Note::info(text).about(Topic::Samples));
+        }
+        notes
+    }
+}
+
+/// The lives of the threads with each id.
+struct Lives(HashMap<u64, Vec<(u64, u64, ThreadIndex)>>);
+
+impl Lives {
+    fn of(model: &Model) -> Lives {
+        let mut lives: HashMap<u64, Vec<(u64, u64, ThreadIndex)>> = HashMap::new();
+        for (index, thread) in model.threads.iter().enumerate() {
+            if let Some(tid) = thread.tid {
+                let from_ns = thread.first_ns().unwrap_or(0);
+                let to_ns = thread.ended_ns.unwrap_or(u64::MAX);
+                let life = (from_ns, to_ns, ThreadIndex(index));
+                lives.entry(tid).or_default().push(life);
+            }
+        }
+        Lives(lives)
+    }
+
+    /// The thread with this id that lived at a time, or nearly so.
+    fn at(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
+        let distance = |(from, to, _): &&(u64, u64, ThreadIndex)| {
+            from.saturating_sub(ns).max(ns.saturating_sub(*to))
+        };
+        let nearest = self.0.get(&tid)?.iter().min_by_key(distance)?;
+        (distance(&nearest) <= CLOCK_DIFFERENCE_NS).then_some(nearest.2)
+    }
+}
+
+/// Index of a function in [`Breakdown::functions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionIndex(pub usize);
+
+/// A function of a profile. All code of a module without symbols is one function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ProfileFunction {
+    /// Its name, or its module's name in brackets if its file names no function there.
+    pub name: Arc<str>,
+    /// File name of its module, if known.
+    pub module: Option<Arc<str>>,
+}
+
+impl ProfileFunction {
+    fn of(frame: &NamedFrame) -> ProfileFunction {
+        let module = frame.place.shown_module();
+        let known = frame.place.function.as_ref().or(frame.called.as_ref());
+        let name = known.cloned().unwrap_or_else(|| match module {
+            Some(module) if module.starts_with('[') => module.into(),
+            Some(module) => format!("[{module}]").into(),
+            None => "[unknown]".into(),
+        });
+        ProfileFunction {
+            name,
+            module: module.map(Arc::from),
+        }
+    }
+}
+
+/// Numbers of samples in a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Samples in the function itself.
+    pub flat: u64,
+    /// Samples in it and in the functions that it called. A recursive function counts once.
+    pub cum: u64,
+}
+
+/// The functions of a profile, and the functions of each stack.
+#[derive(Clone, Debug, Default)]
+pub struct Breakdown {
+    /// All functions.
+    pub functions: Vec<ProfileFunction>,
+    /// Per stack of the profile, its functions, innermost first.
+    pub stacks: Vec<Vec<FunctionIndex>>,
+}
+
+impl Breakdown {
+    /// Finds the functions on all stacks.
+    pub fn of(profile: &Profile) -> Breakdown {
+        let mut breakdown = Breakdown::default();
+        let mut known: HashMap<ProfileFunction, FunctionIndex> = HashMap::new();
+        for stack in &profile.stacks {
+            let functions = stack.frames.iter().map(|frame| {
+                let function = ProfileFunction::of(frame);
+                *known.entry(function).or_insert_with_key(|function| {
+                    breakdown.functions.push(function.clone());
+                    FunctionIndex(breakdown.functions.len() - 1)
+                })
+            });
+            breakdown.stacks.push(functions.collect());
+        }
+        breakdown
+    }
+
+    /// Number of samples in each function, of those that meet a condition. Most samples first.
+    pub fn hits(
+        &self,
+        profile: &Profile,
+        is_counted: impl Fn(&CpuSample) -> bool,
+    ) -> Vec<(FunctionIndex, Hits)> {
+        let mut hits = vec![Hits::default(); self.functions.len()];
+        for (stack, count) in self.counted(profile, is_counted) {
+            if let Some(inner) = stack.first() {
+                hits[inner.0].flat += count;
+            }
+            for function in once(stack) {
+                hits[function.0].cum += count;
+            }
+        }
+        let all = hits.into_iter().enumerate();
+        let mut all: Vec<(FunctionIndex, Hits)> = all
+            .filter(|(_, hits)| hits.cum > 0)
+            .map(|(index, hits)| (FunctionIndex(index), hits))
+            .collect();
+        all.sort_by(|(a, first), (b, second)| {
+            let name = |index: &FunctionIndex| &self.functions[index.0].name;
+            let counts = (second.flat, second.cum).cmp(&(first.flat, first.cum));
+            counts.then_with(|| name(a).cmp(name(b)))
+        });
+        all
+    }
+
+    /// The functions that a name selects: its exact matches, otherwise those that contain it.
+    pub fn named(&self, wanted: &str) -> Vec<FunctionIndex> {
+        let matching = |is_match: &dyn Fn(&str) -> bool| -> Vec<FunctionIndex> {
+            let all = self.functions.iter().enumerate();
+            all.filter(|(_, function)| is_match(&function.name))
+                .map(|(index, _)| FunctionIndex(index))
+                .collect()
+        };
+        // C++ and Rust functions may be named without their arguments.
+        let exact = |name: &str| name == wanted || name.split('(').next() == Some(wanted);
+        match matching(&exact) {
+            none if none.is_empty() => matching(&|name: &str| name.contains(wanted)),
+            exact => exact,
+        }
+    }
+
+    /// The functions that called a function and that it called, with the number of samples in the
+    /// called one. Most samples first; `None` is the thread's start, or an unknown caller.
+    pub fn neighbours(
+        &self,
+        profile: &Profile,
+        of: FunctionIndex,
+        is_counted: impl Fn(&CpuSample) -> bool,
+    ) -> Neighbours {
+        let mut callers: BTreeMap<Option<FunctionIndex>, u64> = BTreeMap::new();
+        let mut callees: BTreeMap<Option<FunctionIndex>, u64> = BTreeMap::new();
+        for (stack, count) in self.counted(profile, is_counted) {
+            let (mut above, mut below) = (Vec::new(), Vec::new());
+            for (at, function) in stack.iter().enumerate() {
+                if *function != of {
+                    continue;
+                }
+                above.push(stack.get(at + 1).copied());
+                below.extend(at.checked_sub(1).map(|at| Some(stack[at])));
+            }
+            for (sums, functions) in [(&mut callers, &mut above), (&mut callees, &mut below)] {
+                functions.sort_unstable();
+                functions.dedup();
+                for function in functions {
+                    *sums.entry(*function).or_default() += count;
+                }
+            }
+        }
+        let sorted = |sums: BTreeMap<Option<FunctionIndex>, u64>| {
+            let mut all: Vec<(Option<FunctionIndex>, u64)> = sums.into_iter().collect();
+            all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            all
+        };
+        Neighbours {
+            callers: sorted(callers),
+            callees: sorted(callees),
+        }
+    }
+
+    /// Stacks with the number of their samples.
+    fn counted<'b>(
+        &'b self,
+        profile: &Profile,
+        is_counted: impl Fn(&CpuSample) -> bool,
+    ) -> impl Iterator<Item = (&'b [FunctionIndex], u64)> {
+        let mut counts = vec![0; self.stacks.len()];
+        for sample in profile.samples.iter().filter(|one| is_counted(one)) {
+            counts[sample.stack] += 1;
+        }
+        let stacks = self.stacks.iter().map(Vec::as_slice).zip(counts);
+        stacks.filter(|(_, count)| *count > 0)
+    }
+}
+
+/// The callers and callees of a function, with numbers of samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbours {
+    /// The callers.
+    pub callers: Vec<(Option<FunctionIndex>, u64)>,
+    /// The called functions.
+    pub callees: Vec<(Option<FunctionIndex>, u64)>,
+}
+
+/// Each function of a stack once.
+fn once(stack: &[FunctionIndex]) -> Vec<FunctionIndex> {
+    let mut functions = stack.to_vec();
+    functions.sort_unstable();
+    functions.dedup();
+    functions
+}
+
+#[cfg(test)]
+mod tests;

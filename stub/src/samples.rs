@@ -1,0 +1,228 @@
+//! CPU samples of a process: the registers and the stack of each thread that runs, taken at a fixed
+//! interval of its processor time, as the kernel's perf events record them. Sampling stops no
+//! thread.
+//!
+//! The kernel reserves the maximum size of a stack in its ring for each sample. This module sends
+//! only the bytes that the kernel has copied, and of these only the words that have changed since
+//! the thread's previous sample.
+
+mod record;
+mod wire;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use crate::arch;
+use crate::sys::perf::{self, Ring, SampledStack, Watermarks};
+use crate::sys::{Tid, monotonic_ns};
+use crate::thread_events::{Refusal, RingLimits, ThreadEvents};
+
+use record::{HEADER, Record, parse, size_of_record};
+use wire::Encoder;
+
+/// Maximum size of all rings together, in bytes.
+const MAX_RING_BYTES: u64 = 8 << 20;
+/// Minimum number of samples that a ring must hold.
+const MIN_RING_SAMPLES: u64 = 8;
+/// Minimum size of a ring, in bytes.
+const MIN_RING: u64 = 64 << 10;
+/// Maximum time between two notifications.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum number of samples per second of a thread's processor time.
+const MAX_HZ: u64 = 10_000;
+/// Maximum size of a stack, in bytes. The kernel's records have at most 64 KiB.
+const MAX_STACK: u64 = 0xf000;
+/// Stack size of the thread that closes events, in bytes.
+const SMALL_STACK: usize = 64 << 10;
+
+/// The requested samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    /// Samples per second of a thread's processor time.
+    hz: u64,
+    /// Maximum number of bytes of each stack.
+    stack: u32,
+}
+
+impl Rate {
+    /// `None` if a value is out of range. The stack's size is rounded down to words.
+    pub(crate) fn new(hz: u64, stack: u64) -> Option<Rate> {
+        let valid = (1..=MAX_HZ).contains(&hz) && (8..=MAX_STACK).contains(&stack);
+        valid.then_some(Rate {
+            hz,
+            stack: stack as u32 & !7,
+        })
+    }
+}
+
+/// A running recording of one process's samples.
+pub(crate) struct Samples {
+    process: u32,
+    rings: Vec<Ring>,
+    watermarks: Watermarks,
+    /// Events that write into the ring of another event.
+    events: Vec<OwnedFd>,
+    /// Threads are also sampled while they run in the kernel.
+    in_kernel: bool,
+    encoder: Encoder,
+    /// Space for one record.
+    buffer: Vec<u8>,
+    drained: Instant,
+    /// The last drain left records behind.
+    unfinished: bool,
+}
+
+impl Samples {
+    /// Begins to sample.
+    pub(crate) fn open(process: Tid, rate: Rate) -> Result<Samples, Refusal> {
+        let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
+        let record = u64::from(rate.stack) + 512;
+        let limits = RingLimits {
+            total: MAX_RING_BYTES,
+            least: (record * MIN_RING_SAMPLES)
+                .next_power_of_two()
+                .max(MIN_RING),
+        };
+        let open = |in_kernel: bool| {
+            let sampled = SampledStack {
+                period_ns: 1_000_000_000 / rate.hz,
+                registers: arch::SAMPLED,
+                stack: rate.stack,
+                in_kernel,
+            };
+            ThreadEvents::open(
+                process,
+                limits,
+                &move |tid, cpu, threads_only, watermark| {
+                    perf::open_samples(tid, cpu, threads_only, watermark, sampled)
+                },
+            )
+        };
+        // With `perf_event_paranoid` 2 an unprivileged process may sample only user mode.
+        let (opened, in_kernel) = match open(true) {
+            Err(Refusal::Forbidden) => (open(false)?, false),
+            opened => (opened?, true),
+        };
+        let watermarks = opened.watermarks()?;
+        Ok(Samples {
+            process: pid,
+            rings: opened.rings,
+            watermarks,
+            events: opened.events,
+            in_kernel,
+            encoder: Encoder::default(),
+            buffer: Vec::new(),
+            drained: Instant::now(),
+            unfinished: false,
+        })
+    }
+
+    /// True if threads are also sampled while they run in the kernel.
+    pub(crate) fn has_kernel(&self) -> bool {
+        self.in_kernel
+    }
+
+    /// The size of all rings, in bytes.
+    pub(crate) fn ring_bytes(&self) -> usize {
+        self.rings.iter().map(Ring::size).sum()
+    }
+
+    /// Descriptor that becomes readable when a ring is a quarter full.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.watermarks.as_fd()
+    }
+
+    /// The time at which samples should be sent, unless a ring fills up earlier.
+    pub(crate) fn due(&self) -> Instant {
+        match self.unfinished {
+            true => self.drained,
+            false => self.drained + INTERVAL,
+        }
+    }
+
+    /// True if samples should be sent now.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.watermarks.clear() || self.due() <= Instant::now()
+    }
+
+    /// Takes samples as notification bodies of about `max_bytes` each: all samples if `all` is set,
+    /// otherwise one body at most.
+    pub(crate) fn take(&mut self, all: bool, max_bytes: usize) -> Vec<Vec<u8>> {
+        let mut bodies = Vec::new();
+        self.unfinished = false;
+        let mut body = self.encoder.begin(monotonic_ns());
+        for ring in &self.rings {
+            let (mut position, head) = (ring.tail(), ring.head());
+            while position < head {
+                let left = usize::try_from(head - position).unwrap_or(usize::MAX);
+                let mut header = [0; HEADER];
+                ring.copy(position, &mut header);
+                let Some(size) = size_of_record(header).filter(|size| *size <= left) else {
+                    // The kernel does not write such records.
+                    position = head;
+                    break;
+                };
+                self.buffer.resize(size, 0);
+                ring.copy(position, &mut self.buffer);
+                position += size as u64;
+                ring.release(position);
+                match parse(&self.buffer) {
+                    Some(Record::Sample(sample)) if sample.pid == self.process => {
+                        self.encoder.sample(&sample, &mut body);
+                    }
+                    Some(Record::Lost { cpu, count }) => self.encoder.lost(cpu, count, &mut body),
+                    _ => {}
+                }
+                if body.len() >= max_bytes {
+                    let next = self.encoder.begin(monotonic_ns());
+                    bodies.push(std::mem::replace(&mut body, next));
+                    if !all {
+                        self.unfinished = true;
+                        break;
+                    }
+                }
+            }
+            ring.release(position);
+            if self.unfinished {
+                break;
+            }
+        }
+        if !self.encoder.is_empty(&body) {
+            bodies.push(body);
+        }
+        self.drained = Instant::now();
+        bodies
+    }
+}
+
+impl Drop for Samples {
+    /// Closes the events on a thread of its own, because the kernel takes some time for each.
+    fn drop(&mut self) {
+        let rings = std::mem::take(&mut self.rings);
+        let events = std::mem::take(&mut self.events);
+        let close = || drop((rings, events));
+        // Where no thread can be created, the closure is dropped here, and closes them.
+        let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
+        drop(thread.spawn(close));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_limited() {
+        assert_eq!(Rate::new(0, 8192), None);
+        assert_eq!(Rate::new(MAX_HZ + 1, 8192), None);
+        assert_eq!(Rate::new(199, 7), None);
+        assert_eq!(Rate::new(199, MAX_STACK + 1), None);
+        let rate = Rate {
+            hz: 199,
+            stack: 8192,
+        };
+        assert_eq!(Rate::new(199, 8199), Some(rate));
+    }
+}

@@ -1,0 +1,238 @@
+//! Encodes samples for the notification `UnspoolSamples` (docs/reference/protocol.md). Of a stack it
+//! sends only the words that have changed since the thread's previous sample, because most of a
+//! stack stays as it is.
+
+use std::collections::HashMap;
+
+use crate::arch;
+
+use super::record::Sample;
+
+/// Kinds of records.
+const SAMPLE: u8 = 0;
+const LOST: u8 = 1;
+const FORGET: u8 = 2;
+
+/// Bits of a sample's flags.
+const IN_KERNEL: u64 = 1;
+const CUT: u64 = 2;
+
+/// Maximum size of all stacks kept for comparison, in bytes.
+const MAX_KEPT: usize = 1 << 20;
+/// The size of the words that are compared.
+const WORD: usize = 8;
+
+/// A stack, and the address of its first byte.
+struct Stack {
+    address: u64,
+    bytes: Vec<u8>,
+}
+
+/// The state that encoder and decoder share.
+#[derive(Default)]
+pub(super) struct Encoder {
+    /// The last stack of each thread.
+    stacks: HashMap<u32, Stack>,
+    /// Size of the stacks in `stacks`.
+    kept: usize,
+    /// The time of the previous record in the body.
+    last_ns: u64,
+    /// Size of the body's head.
+    head: usize,
+}
+
+impl Encoder {
+    /// `UnspoolSamples:NOW;`, to which records are appended.
+    pub(super) fn begin(&mut self, now_ns: u64) -> Vec<u8> {
+        let body = format!("UnspoolSamples:{now_ns:x};").into_bytes();
+        (self.last_ns, self.head) = (0, body.len());
+        body
+    }
+
+    /// True if the body has no records.
+    pub(super) fn is_empty(&self, body: &[u8]) -> bool {
+        body.len() <= self.head
+    }
+
+    pub(super) fn lost(&mut self, cpu: u32, count: u64, body: &mut Vec<u8>) {
+        body.push(LOST);
+        number(cpu.into(), body);
+        number(count, body);
+    }
+
+    pub(super) fn sample(&mut self, sample: &Sample<'_>, body: &mut Vec<u8>) {
+        let registers = packet(&sample.registers);
+        let sp = arch::SAMPLED
+            .iter()
+            .zip(&sample.registers)
+            .find_map(|((_, number), value)| (*number == arch::SP).then_some(*value));
+        let former = self.stacks.remove(&sample.tid);
+        self.kept -= former.as_ref().map_or(0, |stack| stack.bytes.len());
+        if self.kept + sample.stack.len() > MAX_KEPT {
+            self.stacks.clear();
+            self.kept = 0;
+            body.push(FORGET);
+            // The former stack is forgotten, too.
+            return self.append(sample, &registers, sp.unwrap_or(0), None, body);
+        }
+        self.append(sample, &registers, sp.unwrap_or(0), former, body);
+    }
+
+    fn append(
+        &mut self,
+        sample: &Sample<'_>,
+        registers: &[u8],
+        sp: u64,
+        former: Option<Stack>,
+        body: &mut Vec<u8>,
+    ) {
+        body.push(SAMPLE);
+        let change = sample.time_ns.wrapping_sub(self.last_ns).cast_signed();
+        self.last_ns = sample.time_ns;
+        // Zigzag encoding: small numbers of either sign become small numbers: 0, -1, 1, -2, ...
+        number((change << 1 ^ change >> 63).cast_unsigned(), body);
+        number(sample.tid.into(), body);
+        number(sample.cpu.into(), body);
+        let in_kernel = if sample.in_kernel { IN_KERNEL } else { 0 };
+        number(in_kernel | if sample.is_cut { CUT } else { 0 }, body);
+        number(registers.len() as u64, body);
+        body.extend_from_slice(registers);
+        number(sp, body);
+        number(sample.stack.len() as u64, body);
+        changes(sp, sample.stack, former.as_ref(), body);
+        self.kept += sample.stack.len();
+        let mut bytes = former.map(|stack| stack.bytes).unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(sample.stack);
+        let stack = Stack { address: sp, bytes };
+        self.stacks.insert(sample.tid, stack);
+    }
+}
+
+/// Appends the stack as pairs of runs: the number of bytes that are as in the former stack, the
+/// number of other bytes, and these bytes.
+fn changes(sp: u64, stack: &[u8], former: Option<&Stack>, body: &mut Vec<u8>) {
+    let before = |at: usize| -> Option<&[u8]> {
+        let former = former?;
+        let from = sp.checked_add(at as u64)?.checked_sub(former.address)?;
+        let from = usize::try_from(from).ok()?;
+        let size = WORD.min(stack.len() - at);
+        former.bytes.get(from..from.checked_add(size)?)
+    };
+    let is_same = |at: usize| {
+        let end = stack.len().min(at + WORD);
+        before(at) == stack.get(at..end)
+    };
+    let mut at = 0;
+    while at < stack.len() {
+        let run = |mut end: usize, same: bool| {
+            while end < stack.len() && is_same(end) == same {
+                end = stack.len().min(end + WORD);
+            }
+            end
+        };
+        let same = run(at, true);
+        let other = run(same, false);
+        number((same - at) as u64, body);
+        number((other - same) as u64, body);
+        body.extend_from_slice(&stack[same..other]);
+        at = other;
+    }
+}
+
+/// The registers as the start of a `g` packet. Registers that the kernel does not sample are zero.
+fn packet(values: &[u64]) -> Vec<u8> {
+    let layout = arch::layout();
+    let mut bytes = Vec::new();
+    for ((_, number), value) in arch::SAMPLED.iter().zip(values) {
+        let Some(register) = layout.register(*number) else {
+            continue;
+        };
+        let size = register.size.min(8);
+        if bytes.len() < register.offset + size {
+            bytes.resize(register.offset + size, 0);
+        }
+        bytes[register.offset..register.offset + size]
+            .copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+    bytes
+}
+
+/// Appends seven bits per byte, lowest first. The highest bit of a byte says that another byte
+/// follows.
+fn number(mut value: u64, bytes: &mut Vec<u8>) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(time_ns: u64, sp: u64, stack: &[u8]) -> Sample<'_> {
+        let registers = arch::SAMPLED.iter();
+        let registers = registers.map(|(_, number)| if *number == arch::SP { sp } else { 0 });
+        Sample {
+            pid: 1,
+            tid: 5,
+            time_ns,
+            cpu: 1,
+            in_kernel: true,
+            registers: registers.collect(),
+            stack,
+            is_cut: false,
+        }
+    }
+
+    /// The part of a sample's encoding that follows the registers.
+    fn after_registers(body: &[u8], start: usize) -> &[u8] {
+        let size = packet(&vec![0; arch::SAMPLED.len()]).len();
+        let mut length = Vec::new();
+        number(size as u64, &mut length);
+        &body[start + length.len() + size..]
+    }
+
+    #[test]
+    fn only_changed_words_are_sent() {
+        let mut encoder = Encoder::default();
+        let mut body = encoder.begin(0x1f);
+        assert!(encoder.is_empty(&body));
+        let mut stack: Vec<u8> = (0..32).collect();
+        encoder.sample(&sample(300, 64, &stack), &mut body);
+        assert!(!encoder.is_empty(&body));
+        let start = b"UnspoolSamples:1f;".len();
+        assert_eq!(body[start..start + 6], [SAMPLE, 0xd8, 4, 5, 1, 1]);
+        let rest = after_registers(&body, start + 6);
+        assert_eq!(rest[..4], [64, 32, 0, 32]);
+        assert_eq!(rest[4..], stack);
+        // The next stack begins a word further out, and its second word has changed.
+        let mut body = encoder.begin(0x1f);
+        stack[16] = 99;
+        encoder.sample(&sample(300, 72, &stack[8..]), &mut body);
+        let rest = after_registers(&body, start + 6);
+        assert_eq!(rest[..2], [72, 24]);
+        assert_eq!(rest[2..12], [8, 8, 99, 17, 18, 19, 20, 21, 22, 23]);
+        assert_eq!(rest[12..], [8, 0]);
+    }
+
+    #[test]
+    fn kept_stacks_are_limited() {
+        let mut encoder = Encoder::default();
+        let mut body = encoder.begin(0);
+        let stack = vec![7; 64 << 10];
+        let count = MAX_KEPT / stack.len() + 1;
+        for tid in 0..count as u32 {
+            let sample = Sample {
+                tid,
+                ..sample(1, 64, &stack)
+            };
+            body.clear();
+            encoder.sample(&sample, &mut body);
+            assert!(encoder.kept <= MAX_KEPT);
+        }
+        assert_eq!(body[..2], [FORGET, SAMPLE]);
+    }
+}
