@@ -52,13 +52,24 @@ pub(crate) use ticks;
 #[cfg(test)]
 pub(crate) use machine::stepped;
 pub(crate) use machine::{
-    CAN_STEP, DESCRIBED, Described, EXPEDITED, NAME, PC, SAMPLED, SETS, SLOT_REACH, SP,
+    BLOCKED, CAN_STEP, DESCRIBED, Described, EXPEDITED, NAME, PC, SAMPLED, SETS, SLOT_REACH, SP,
     TEXT_MAY_CHANGE, THREAD_POINTER, TLS_BELOW_POINTER, TRAP_ADVANCE, Word, before_write, call,
     can_watch, collector, displace, emulate, goes_back, is_system_call, is_trap_report,
     may_displace, next_places, place, system_call, trap, trap_handler, triggered, was_interrupted,
     watch,
 };
 pub(crate) use table::{Place, Register, layout};
+
+/// The registers that tell in which system call a thread is blocked: their bits in the kernel's
+/// mask for samples.
+pub(crate) struct BlockedRegisters {
+    /// All of them, ascending.
+    pub(crate) bits: &'static [u32],
+    /// Indexes in `bits`: the program counter, the first two arguments, and the call's number.
+    pub(crate) pc: usize,
+    pub(crate) args: [usize; 2],
+    pub(crate) number: Option<usize>,
+}
 
 /// The register set that a register belongs to.
 pub(crate) fn register_set_of(number: usize) -> Option<usize> {

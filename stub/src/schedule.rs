@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use crate::arch;
 use crate::sys::perf::{self, Ring, Tracepoints, Watermarks};
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::{Refusal, RingLimits, ThreadEvents};
 
-use record::{Event, HEADER, Record, WakingFormat, parse, size_of_record};
+use record::{Event, HEADER, Parsed, Place, Record, WakingFormat, parse, size_of_record};
 
 /// The rings' sizes, in bytes.
 const RINGS: RingLimits = RingLimits {
@@ -43,6 +44,8 @@ pub(crate) struct Schedule {
     /// Events that write into the ring of another event.
     events: Vec<OwnedFd>,
     waking: Option<WakingFormat>,
+    /// The kernel also records where threads block.
+    has_places: bool,
     /// Initial states of the threads, not sent yet.
     initial: VecDeque<Record>,
     /// The threads of the process. Needed because the kernel reports wake-ups of all processes.
@@ -64,8 +67,8 @@ pub fn prepare() {
 }
 
 impl Schedule {
-    /// Begins to record.
-    pub(crate) fn open(process: Tid) -> Result<Schedule, Refusal> {
+    /// Begins to record. With `places`, also where threads block, if this process may see that.
+    pub(crate) fn open(process: Tid, places: bool) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
         let mut opened = ThreadEvents::open(process, RINGS, &perf::open_schedule)?;
         // An event of one thread would miss wake-ups, because these happen to the thread while it
@@ -74,6 +77,10 @@ impl Schedule {
             let open = |cpu, watermark| perf::open_tracepoint(id, cpu, watermark);
             opened.add_for_processors(&open).map(|()| format).ok()
         });
+        let blocked = |tid, cpu, threads_only, watermark| {
+            perf::open_blocked(tid, cpu, threads_only, watermark, arch::BLOCKED.bits)
+        };
+        let has_places = places && opened.add_for_threads(&blocked).is_ok();
         let watermarks = opened.watermarks()?;
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
@@ -84,6 +91,7 @@ impl Schedule {
             watermarks,
             events: opened.events,
             waking,
+            has_places,
             threads: initial.iter().map(|record| record.tid).collect(),
             initial,
             drained: Instant::now(),
@@ -94,6 +102,11 @@ impl Schedule {
     /// True if wake-up records are available: they name the waker of each thread.
     pub(crate) fn has_wakers(&self) -> bool {
         self.waking.is_some()
+    }
+
+    /// True if the records of blocking threads have the place.
+    pub(crate) fn has_places(&self) -> bool {
+        self.has_places
     }
 
     /// The size of all rings, in bytes.
@@ -230,6 +243,8 @@ struct Source {
     /// End of the data that has been parsed.
     position: u64,
     next: Option<Record>,
+    /// The thread that stops running, and where. Its record of that follows.
+    stopping: Option<(u32, Place)>,
     /// The time of the last parsed record.
     last_ns: u64,
 }
@@ -241,6 +256,7 @@ impl Source {
             position: ring.tail(),
             ring,
             next: None,
+            stopping: None,
             last_ns: monotonic_ns(),
         }
     }
@@ -261,12 +277,22 @@ impl Source {
             // A longer record has a kind that this module does not use.
             if let Some(bytes) = buffer.get_mut(..size) {
                 self.ring.copy(self.position, bytes);
-                self.next = parse(bytes, process, waking);
+                match parse(bytes, process, waking) {
+                    Some(Parsed::Record(record)) => self.next = Some(record),
+                    Some(Parsed::Stopping(tid, place)) => self.stopping = Some((tid, place)),
+                    None => {}
+                }
             }
             self.position += size as u64;
             if let Some(record) = &mut self.next {
-                if let Event::Lost { since_ns, .. } = &mut record.event {
-                    *since_ns = self.last_ns;
+                match &mut record.event {
+                    Event::Lost { since_ns, .. } => *since_ns = self.last_ns,
+                    Event::SwitchOut { place, .. } => {
+                        let here = self.stopping.filter(|(tid, _)| *tid == record.tid);
+                        *place = here.map(|(_, place)| place);
+                    }
+                    Event::SwitchIn => self.stopping = None,
+                    _ => {}
                 }
                 self.last_ns = record.time_ns;
             }

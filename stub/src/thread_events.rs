@@ -143,6 +143,28 @@ impl ThreadEvents {
         Ok(())
     }
 
+    /// Opens another event of each thread. Threads that were created since the first event was
+    /// opened may have none.
+    pub(crate) fn add_for_threads(&mut self, open: &Open<'_>) -> Result<(), Errno> {
+        let _more = MoreDescriptors::allow();
+        let mut events = Vec::new();
+        for tid in &self.threads {
+            for (cpu, ring) in self.processors.iter().zip(&self.rings) {
+                match open(*tid, *cpu, self.threads_only, self.watermark()) {
+                    Ok(event) => {
+                        ring.take_output_of(&event)?;
+                        events.push(event);
+                    }
+                    // The thread has ended.
+                    Err(Errno::ESRCH) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+        self.events.append(&mut events);
+        Ok(())
+    }
+
     /// Opens an event on each processor that belongs to no thread. `open` gets the processor and
     /// the watermark.
     pub(crate) fn add_for_processors(

@@ -318,9 +318,11 @@ fn too_little_seen() -> Result<()> {
                 "{budget}, {view}: {text}"
             );
             let unknown = text.contains("? unknown");
-            // The kernel's schedule shows that threads were blocked, though not for what.
+            // The kernel's schedule shows that threads were blocked, and in which system call.
             let words: Vec<&str> = text.split_whitespace().collect();
-            let blocked = words.join(" ").contains("╌ blocked (reason not recorded)");
+            let words = words.join(" ");
+            let blocked = words.contains("╌ blocked (reason not recorded)")
+                || words.contains("blocked in futex()");
             let drawn = unknown || blocked;
             ensure!(
                 if little && view == "timeline" {

@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             "equals_the_kernels_counters",
             counters as fn() -> Result<()>,
         ),
+        ("names_system_calls", system_calls),
         ("refused", refused),
     ]
     .into_iter()
@@ -96,7 +97,53 @@ fn counters() -> Result<()> {
         .args(["--view", "timeline"]);
     let timeline = process::run(&mut view, LIMIT)?.success()?.text();
     ensure!(timeline.contains("█ ran"), "{timeline}");
-    ensure!(timeline.contains("╌ blocked"), "{timeline}");
+    ensure!(timeline.contains(" blocked"), "{timeline}");
+    Ok(())
+}
+
+/// Each thread prints in which call it is blocked, and on which file. Short waits count, too.
+fn system_calls() -> Result<()> {
+    let (folder, file) = waiting::compile("blocked_calls.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "-o"]);
+    record.arg(&capture).arg("--").arg(file);
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let threads = json["threads"].as_array().context("threads")?;
+    let text = run.text();
+    let mut compared = 0;
+    for line in text.lines().filter_map(|line| line.strip_prefix("blocked ")) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[tid, call, file] = &words[..] else {
+            anyhow::bail!("{line}");
+        };
+        let tid: u64 = tid.parse()?;
+        let thread = threads.iter().find(|thread| thread["tid"] == tid);
+        let times = &thread.with_context(|| format!("no thread {tid}"))?["schedule"];
+        let longest = &times["system_calls"][0];
+        // The C library's name and the kernel's: `recv` and `recvfrom`.
+        let name = longest["call"].as_str().context(format!("{times:#}"))?;
+        ensure!(name.contains(call), "{line}\n{times:#}");
+        let expected = Some(file).filter(|file| !file.is_empty());
+        ensure!(longest["file"].as_str() == expected, "{line}\n{times:#}");
+        // A wait whose wake-up came early is none.
+        let count = longest["count"].as_u64().context("count")?;
+        ensure!((40..=60).contains(&count), "{line}\n{times:#}");
+        let ns = |value: &Value| value.as_u64().context("a time");
+        let (blocked, all) = (ns(&longest["blocked_ns"])?, ns(&times["blocked_ns"])?);
+        ensure!(blocked * 10 >= all * 9, "{line}\n{times:#}");
+        compared += 1;
+    }
+    ensure!(compared == 4, "{text}");
+    let view = |name: &str| -> Result<String> {
+        let mut view = report::unspool()?;
+        view.arg("report").arg(&capture).args(["--view", name]);
+        Ok(process::run(&mut view, LIMIT)?.success()?.text())
+    };
+    ensure!(view("timeline")?.contains(" blocked in poll()"));
+    let waits = view("waits")?;
+    ensure!(waits.contains("  recvfrom() of socket:["), "{waits}");
     Ok(())
 }
 

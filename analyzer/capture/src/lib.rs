@@ -34,13 +34,13 @@ pub use calls::Calls;
 pub use capture::Capture;
 pub use reader::{Cut, CutReason, ReadError, Reader};
 pub use record::{
-    AddressAspect, AddressMeaning, Blocked, CLibrary, CLibraryFamily, Chunk, CpuTime, CpuTimes,
-    Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Inspection, Memory, Missed,
-    ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, Probe, ProbeKind, ProcessEnded,
-    ProcessStarted, Read, ReadRole, Record, RegisterLayout, Resolution, ResolvedFrame,
-    ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Sample, Samples, SamplesEdge, Schedule,
-    ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ShortStops, Snapshot,
-    SnapshotStack, Source, StallCause, Standstill, Stood, Target, ThreadEnd, ThreadExited,
-    ThreadName, ThreadSeen, ThreadState,
+    AddressAspect, AddressMeaning, Blocked, BlockingCall, CLibrary, CLibraryFamily, Chunk, CpuTime,
+    CpuTimes, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Inspection, Memory,
+    Missed, ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, Probe, ProbeKind,
+    ProcessEnded, ProcessStarted, Read, ReadRole, Record, RegisterLayout, Resolution,
+    ResolvedFrame, ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Sample, Samples, SamplesEdge,
+    Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ShortStops,
+    Snapshot, SnapshotStack, Source, StallCause, Standstill, Stood, Target, ThreadEnd,
+    ThreadExited, ThreadName, ThreadSeen, ThreadState,
 };
 pub use writer::{WriteError, Writer};

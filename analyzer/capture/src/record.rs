@@ -18,7 +18,9 @@ pub use resolution::{
     ResolvedPlace, ResolvedStack, SnapshotStack,
 };
 pub use samples::{Sample, Samples, SamplesEdge};
-pub use schedule::{Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
+pub use schedule::{
+    BlockingCall, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss,
+};
 
 /// Probe id of events without a probe: the recorder stopped the thread and read it.
 pub const SNAPSHOT_PROBE: u32 = 0;

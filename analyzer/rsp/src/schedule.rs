@@ -23,7 +23,10 @@ pub enum ScheduleEvent {
     /// The thread runs from now on.
     Runs,
     /// The thread is blocked from now on.
-    Blocks,
+    Blocks {
+        /// Where; none if the server does not record it.
+        place: Option<BlockPlace>,
+    },
     /// Another thread takes the processor; this one can still run.
     Preempted,
     /// The thread was created.
@@ -54,6 +57,18 @@ pub enum ScheduleEvent {
     },
 }
 
+/// The registers of a thread that is blocked. Where it is not in a system call, only the program
+/// counter has a meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockPlace {
+    /// The program counter, behind the system call's instruction.
+    pub pc: u64,
+    /// The number of the system call; none if no register has it.
+    pub number: Option<u64>,
+    /// The first two arguments.
+    pub args: [u64; 2],
+}
+
 /// Decodes a notification's body after `UnspoolSchedule:`. Returns its time on the server's
 /// monotonic clock, and the records up to the first unknown one.
 pub(crate) fn decode(body: &[u8]) -> Option<(u64, Vec<ScheduleRecord>)> {
@@ -76,7 +91,7 @@ impl Compact<'_> {
         let cpu = u32::try_from(self.number()?).ok()?;
         let event = match kind {
             0 => ScheduleEvent::Runs,
-            1 => ScheduleEvent::Blocks,
+            1 => ScheduleEvent::Blocks { place: None },
             2 => ScheduleEvent::Preempted,
             3 => ScheduleEvent::Created {
                 creator: self.number()?,
@@ -96,6 +111,13 @@ impl Compact<'_> {
             },
             8 => ScheduleEvent::Found {
                 state: self.byte()?,
+            },
+            9 => ScheduleEvent::Blocks {
+                place: Some(BlockPlace {
+                    pc: self.number()?,
+                    number: self.number()?.checked_sub(1),
+                    args: [self.number()?, self.number()?],
+                }),
             },
             // The length of a newer server's record is unknown.
             _ => return None,
@@ -123,6 +145,7 @@ mod tests {
         &[6, 4, 6, 1, 0],
         &[7, 0, 0, 1, 9, 0xac, 2],
         &[8, 0, 6, 1, b'S'],
+        &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
     ];
 
     #[test]
@@ -132,6 +155,11 @@ mod tests {
             tid,
             cpu: 1,
             event,
+        };
+        let place = BlockPlace {
+            pc: 257,
+            number: Some(7),
+            args: [3, 0],
         };
         let expected = [
             record(300, 5, ScheduleEvent::Runs),
@@ -148,6 +176,7 @@ mod tests {
                 },
             ),
             record(301, 6, ScheduleEvent::Found { state: b'S' }),
+            record(301, 6, ScheduleEvent::Blocks { place: Some(place) }),
         ];
         assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
     }

@@ -8,6 +8,7 @@
 //! follows the program to its end. An [`Inspection`] reads the program's current state.
 
 mod auxv;
+mod blocking_calls;
 mod bytecode;
 mod calls;
 mod collected_stack;

@@ -301,7 +301,7 @@ impl Model {
     fn interpret(capture: &Capture, frames: &mut dyn backtrace::Frames, detail: Detail) -> Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
-        model.schedule = Schedule::of(&capture.records, &mut model);
+        model.schedule = Schedule::of(capture, &mut model);
         model.profile = Profile::of(&capture.records, &model, frames);
         model.notes.extend(model.profile.notes());
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);

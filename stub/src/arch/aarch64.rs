@@ -49,6 +49,13 @@ pub(crate) const PC: usize = 32;
 /// The registers in the kernel's samples: their bits in the kernel's mask (`enum
 /// perf_event_arm64_regs`), ascending, and their numbers, which are equal.
 pub(crate) const SAMPLED: &[(u32, usize)] = &numbers::<33>();
+/// The registers of a blocked thread that tell its system call: x0, x1, x8, pc.
+pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
+    bits: &[0, 1, 8, 32],
+    pc: 3,
+    args: [0, 1],
+    number: Some(2),
+};
 /// Number of the register that points to a thread's own data: tpidr.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant

@@ -55,6 +55,13 @@ pub(crate) const PC: usize = 15;
 /// The registers in the kernel's samples: their bits in the kernel's mask (`enum
 /// perf_event_arm_regs`), ascending, and their numbers, which are equal. There is no cpsr.
 pub(crate) const SAMPLED: &[(u32, usize)] = &numbers::<16>();
+/// The registers of a blocked thread that tell its system call: r0, r1, r7, pc.
+pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
+    bits: &[0, 1, 7, 15],
+    pc: 3,
+    args: [0, 1],
+    number: Some(2),
+};
 /// Number of the register that points to a thread's own data: tpidruro.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant

@@ -68,6 +68,14 @@ pub(crate) const SAMPLED: &[(u32, usize)] = &[
     (22, 14),
     (23, 15),
 ];
+/// The registers of a blocked thread that tell its system call. The kernel keeps the number of
+/// the call elsewhere: rsi, rdi, rip.
+pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
+    bits: &[4, 5, 8],
+    pc: 2,
+    args: [1, 0],
+    number: None,
+};
 /// Number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant

@@ -1,7 +1,10 @@
 //! Parses records of the kernel's perf events. Pure functions, separate from the ring buffers.
 //!
 //! The layout is `enum perf_event_type` in the kernel's `include/uapi/linux/perf_event.h`. Samples
-//! have the fields TID, TIME, CPU and RAW; all other records end with TID, TIME and CPU.
+//! have the fields TID, TIME and CPU, and then RAW for a wake-up, or REGS_USER for a thread that
+//! stops running. All other records end with TID, TIME and CPU.
+
+use crate::arch::BLOCKED;
 
 /// Record types, `PERF_RECORD_*`.
 const LOST: u32 = 2;
@@ -41,8 +44,11 @@ pub(crate) struct Record {
 pub(crate) enum Event {
     /// The thread began to run.
     SwitchIn,
-    /// The thread stopped running. `preempted`: it was still runnable.
-    SwitchOut { preempted: bool },
+    /// The thread stopped running at this place. `preempted`: it was still runnable.
+    SwitchOut {
+        preempted: bool,
+        place: Option<Place>,
+    },
     /// The thread was created by `creator`.
     Fork { creator: u32 },
     /// The thread has ended.
@@ -57,6 +63,31 @@ pub(crate) enum Event {
     /// The state of a thread that existed before the recording: the kernel's letter.
     State(u8),
 }
+
+/// The user-mode registers of a thread that is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pc: u64,
+    /// The number of the system call, where a register has it.
+    pub(crate) number: Option<u64>,
+    /// The first two arguments of the system call.
+    pub(crate) args: [u64; 2],
+}
+
+/// A parsed record of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Record(Record),
+    /// The place of the thread that stops running on the record's processor. The record of that
+    /// follows.
+    Stopping(u32, Place),
+}
+
+/// Values of REGS_USER's first word: the thread has no registers, or those of a 32-bit or of a
+/// 64-bit program (`enum perf_sample_regs_abi`). In other samples the size of RAW is there, which
+/// is larger.
+const NO_REGISTERS: u32 = 0;
+const LAST_ABI: u32 = 2;
 
 /// Position of the woken thread's id in a sample of `sched_waking`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +119,15 @@ pub(super) fn size_of_record(header: [u8; HEADER]) -> Option<usize> {
 
 /// Parses one complete record. Returns `None` for other processes or kinds and for malformed
 /// records.
-pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) -> Option<Record> {
+pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) -> Option<Parsed> {
     let kind = word(bytes, 0)?;
     let misc = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);
     if kind == SAMPLE {
-        return sample(bytes, waking?);
+        return match word(bytes, 32)? {
+            NO_REGISTERS => None,
+            abi if abi <= LAST_ABI => stopping(bytes, process),
+            _ => wake_up(bytes, waking?).map(Parsed::Record),
+        };
     }
     let identity = bytes
         .len()
@@ -108,7 +143,7 @@ pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) ->
         cpu,
         event,
     };
-    match kind {
+    let record = match kind {
         LOST => {
             let count = long(body, 8)?;
             let since_ns = time_ns;
@@ -120,6 +155,7 @@ pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) ->
                 0 => Event::SwitchIn,
                 _ => Event::SwitchOut {
                     preempted: misc & SWITCH_OUT_PREEMPT != 0,
+                    place: None,
                 },
             },
         )),
@@ -136,11 +172,24 @@ pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) ->
             Some(record(word(body, 4)?, Event::Name(name.to_vec())))
         }
         _ => None,
-    }
+    };
+    record.map(Parsed::Record)
+}
+
+/// Parses the registers of a thread that stops running.
+fn stopping(bytes: &[u8], process: u32) -> Option<Parsed> {
+    (word(bytes, 8)? == process).then_some(())?;
+    let register = |index: usize| long(bytes, 40 + 8 * index);
+    let place = Place {
+        pc: register(BLOCKED.pc)?,
+        number: BLOCKED.number.and_then(register),
+        args: [register(BLOCKED.args[0])?, register(BLOCKED.args[1])?],
+    };
+    Some(Parsed::Stopping(word(bytes, 12)?, place))
 }
 
 /// Parses a wake-up; the woken thread may belong to another process.
-fn sample(bytes: &[u8], waking: WakingFormat) -> Option<Record> {
+fn wake_up(bytes: &[u8], waking: WakingFormat) -> Option<Record> {
     let waker = word(bytes, 12)?;
     let raw_size = word(bytes, 32)? as usize;
     let raw = bytes.get(36..36usize.checked_add(raw_size)?)?;
@@ -202,14 +251,54 @@ mod tests {
     }
 
     fn parsed(bytes: &[u8]) -> Option<(u32, Event)> {
-        parse(bytes, PROCESS, Some(FORMAT)).map(|record| (record.tid, record.event))
+        match parse(bytes, PROCESS, Some(FORMAT))? {
+            Parsed::Record(record) => Some((record.tid, record.event)),
+            Parsed::Stopping(..) => None,
+        }
+    }
+
+    /// Thread 101 stops running. The registers have the values 0x100, 0x101 and so on.
+    fn stopping(process: u32, abi: u32) -> Vec<u8> {
+        let mut bytes = words(&[SAMPLE, 0, process, 101, 7, 0, 2, 0, abi, 0]);
+        for index in 0..BLOCKED.bits.len() as u32 {
+            bytes.extend(words(&[0x100 + index, 0]));
+        }
+        let size = bytes.len() as u16;
+        bytes[6..8].copy_from_slice(&size.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn places_of_stopping_threads() {
+        let value = |index: usize| 0x100 + index as u64;
+        let place = Place {
+            pc: value(BLOCKED.pc),
+            number: BLOCKED.number.map(value),
+            args: BLOCKED.args.map(value),
+        };
+        let seen = parse(&stopping(PROCESS, 2), PROCESS, Some(FORMAT));
+        assert_eq!(seen, Some(Parsed::Stopping(101, place)));
+        assert_eq!(
+            parse(&stopping(PROCESS, 2), PROCESS, None),
+            seen,
+            "without wake-ups"
+        );
+        assert_eq!(parse(&stopping(7, 2), PROCESS, None), None);
+        assert_eq!(parse(&stopping(PROCESS, 0), PROCESS, None), None);
+        let bytes = stopping(PROCESS, 1);
+        for end in 0..bytes.len() {
+            assert_eq!(parse(&bytes[..end], PROCESS, None), None);
+        }
     }
 
     /// The bytes of a record, and the expected thread and event.
     type Case = (Vec<u8>, Option<(u32, Event)>);
 
     fn all() -> Vec<Case> {
-        let out = |preempted| Some((101, Event::SwitchOut { preempted }));
+        let out = |preempted| {
+            let place = None;
+            Some((101, Event::SwitchOut { preempted, place }))
+        };
         let name = Event::Name(b"worker".to_vec());
         let lost = Event::Lost {
             count: 12,
@@ -260,9 +349,13 @@ mod tests {
             );
             assert_eq!(parsed(&bytes), expected, "{bytes:x?}");
         }
-        let switch = parse(&record(SWITCH, 0, &[]), PROCESS, None).unwrap();
+        let record_of = |bytes: &[u8], format| match parse(bytes, PROCESS, format) {
+            Some(Parsed::Record(record)) => record,
+            other => panic!("{other:?}"),
+        };
+        let switch = record_of(&record(SWITCH, 0, &[]), None);
         assert_eq!((switch.time_ns, switch.cpu), (5, 3));
-        let waking = parse(&waking(0), PROCESS, Some(FORMAT)).unwrap();
+        let waking = record_of(&waking(0), Some(FORMAT));
         assert_eq!((waking.time_ns, waking.cpu), (7, 2));
         assert_eq!(parse(&record(SWITCH, 0, &[]), 7, None), None);
     }

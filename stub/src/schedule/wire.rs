@@ -10,14 +10,17 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
     for record in records {
         let kind = match &record.event {
             Event::SwitchIn => 0,
-            Event::SwitchOut { preempted: false } => 1,
-            Event::SwitchOut { preempted: true } => 2,
+            Event::SwitchOut {
+                preempted: true, ..
+            } => 2,
+            Event::SwitchOut { place: None, .. } => 1,
             Event::Fork { .. } => 3,
             Event::Exit => 4,
             Event::Name(_) => 5,
             Event::Waking { .. } => 6,
             Event::Lost { .. } => 7,
             Event::State(_) => 8,
+            Event::SwitchOut { place: Some(_), .. } => 9,
         };
         body.push(kind);
         let change = record.time_ns.wrapping_sub(last_ns).cast_signed();
@@ -27,6 +30,17 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
         number(record.tid.into(), &mut body);
         number(record.cpu.into(), &mut body);
         match &record.event {
+            Event::SwitchOut {
+                preempted: false,
+                place: Some(place),
+            } => {
+                number(place.pc, &mut body);
+                number(
+                    place.number.map_or(0, |number| number.wrapping_add(1)),
+                    &mut body,
+                );
+                place.args.iter().for_each(|arg| number(*arg, &mut body));
+            }
             Event::SwitchIn | Event::SwitchOut { .. } | Event::Exit => {}
             Event::Fork { creator } => number((*creator).into(), &mut body),
             Event::Name(name) => {
@@ -57,6 +71,7 @@ fn number(mut value: u64, bytes: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::record::Place;
 
     #[test]
     fn records_on_the_wire() {
@@ -66,9 +81,21 @@ mod tests {
             cpu: 1,
             event,
         };
+        let place = Place {
+            pc: 257,
+            number: Some(7),
+            args: [3, 0],
+        };
         let records = [
             record(300, 5, Event::SwitchIn),
-            record(299, 5, Event::SwitchOut { preempted: true }),
+            record(
+                299,
+                5,
+                Event::SwitchOut {
+                    preempted: true,
+                    place: Some(place),
+                },
+            ),
             record(299, 6, Event::Fork { creator: 5 }),
             record(299, 6, Event::Name(b"ab".to_vec())),
             record(301, 6, Event::Waking { waker: None }),
@@ -81,6 +108,14 @@ mod tests {
                 },
             ),
             record(301, 6, Event::State(b'S')),
+            record(
+                301,
+                6,
+                Event::SwitchOut {
+                    preempted: false,
+                    place: Some(place),
+                },
+            ),
         ];
         let body = notification(&records, 0x1f);
         let expected = [
@@ -92,6 +127,7 @@ mod tests {
             &[6, 4, 6, 1, 0],
             &[7, 0, 0, 1, 9, 0xac, 2],
             &[8, 0, 6, 1, b'S'],
+            &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
         ];
         assert_eq!(body, expected.concat());
         let mut long = Vec::new();

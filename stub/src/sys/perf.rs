@@ -20,6 +20,8 @@ const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
 /// A software event that counts nanoseconds while a thread runs.
 const COUNT_SW_CPU_CLOCK: u64 = 0;
+/// A software event that occurs when a thread stops running.
+const COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 /// A software event that never occurs.
 const COUNT_SW_DUMMY: u64 = 9;
 
@@ -92,6 +94,31 @@ pub(crate) fn open_schedule(
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_DUMMY,
         flags: inherit | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | COMM | TASK | CONTEXT_SWITCH,
+        ..Attributes::default()
+    };
+    open(attributes, thread.0, cpu, watermark)
+}
+
+/// Opens an event for a thread on one processor that samples registers of user mode whenever the
+/// thread stops running, and for all threads that it creates from now on. `registers` are bits of
+/// the kernel's mask. Needs the permission to see the kernel's events.
+pub(crate) fn open_blocked(
+    thread: Tid,
+    cpu: u32,
+    threads_only: bool,
+    watermark: u32,
+    registers: &[u32],
+) -> Result<OwnedFd, Errno> {
+    let inherit = match threads_only {
+        true => INHERIT | INHERIT_THREAD,
+        false => INHERIT,
+    };
+    let attributes = Attributes {
+        kind: TYPE_SOFTWARE,
+        config: COUNT_SW_CONTEXT_SWITCHES,
+        sample_type: SAMPLE_REGS_USER,
+        sample_regs_user: registers.iter().map(|bit| 1 << bit).sum(),
+        flags: inherit | EXCLUDE_HYPERVISOR,
         ..Attributes::default()
     };
     open(attributes, thread.0, cpu, watermark)

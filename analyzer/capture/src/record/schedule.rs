@@ -11,7 +11,7 @@ pub enum ScheduleKind {
     Unspecified = 0,
     /// The thread runs from now on.
     Runs = 1,
-    /// The thread is blocked from now on.
+    /// The thread is blocked from now on. The detail is the id of a [`BlockingCall`].
     Blocks = 2,
     /// Another thread takes the processor; this one can still run.
     Preempted = 3,
@@ -57,6 +57,26 @@ pub struct Schedule {
     /// started, in nanoseconds. Only where the schedule begins or ends.
     #[prost(uint64, optional, tag = "9")]
     pub stolen_ns: Option<u64>,
+    /// System calls that entries of this record and of later ones refer to.
+    #[prost(message, repeated, tag = "10")]
+    pub calls: Vec<BlockingCall>,
+}
+
+/// A system call in which threads were blocked.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct BlockingCall {
+    /// Its number in this capture, from 1 on.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The kernel's number of the call, if it is known.
+    #[prost(uint64, optional, tag = "2")]
+    pub number: Option<u64>,
+    /// The first two arguments; 0 if they are neither a descriptor nor about a futex.
+    #[prost(uint64, repeated, tag = "3")]
+    pub args: Vec<u64>,
+    /// The file behind the descriptor in the first argument, as `/proc` names it.
+    #[prost(string, tag = "4")]
+    pub file: String,
 }
 
 /// Whether the recording of the schedule begins or ends with a [`Schedule`] record.

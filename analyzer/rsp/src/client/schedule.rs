@@ -13,6 +13,8 @@ pub enum Schedule {
     Recorded {
         /// Whether the records include wakers.
         wakers: bool,
+        /// Whether the records include where threads block.
+        places: bool,
         /// The size of the kernel's buffers in bytes.
         buffer_size: u64,
     },
@@ -29,7 +31,7 @@ impl Client {
         if !self.features.has("QUnspoolSchedule") {
             return Ok(Schedule::Unknown);
         }
-        let reply = self.request("QUnspoolSchedule:1")?;
+        let reply = self.request("QUnspoolSchedule:1;places")?;
         let text = match reply.text() {
             Ok(text) => text,
             Err(Error::Remote { error, .. }) => {
@@ -41,9 +43,11 @@ impl Client {
             Err(error) => return Err(error),
         };
         let malformed = || reply.malformed("`wakers` or `switches`, and a size");
-        let (kind, size) = text.split_once(';').ok_or_else(malformed)?;
+        let mut words = text.split(';');
+        let (kind, size) = words.next().zip(words.next()).ok_or_else(malformed)?;
         Ok(Schedule::Recorded {
             wakers: kind == "wakers",
+            places: words.next() == Some("places"),
             buffer_size: hex::number(size).ok_or_else(malformed)?,
         })
     }

@@ -413,7 +413,8 @@ impl Recorder {
                 }
                 Notice::Schedule { records, since, .. } => {
                     let clock = &self.notices.clock;
-                    self.schedule.record(&mut self.sink, clock, records, since);
+                    let (session, sink) = (&self.session, &mut self.sink);
+                    self.schedule.record(session, sink, clock, records, since);
                 }
                 other => {
                     let probe_of = |tracepoint| self.planter.probe_of(tracepoint);

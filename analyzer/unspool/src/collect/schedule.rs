@@ -8,6 +8,7 @@ use unspool_capture::{
 };
 use unspool_rsp::{ScheduleEvent, ScheduleRecord};
 
+use super::blocking_calls::{Batch, BlockingCalls};
 use super::error::Error;
 use super::server_clock::ServerClock;
 use super::session::Session;
@@ -23,6 +24,7 @@ pub(super) struct ScheduleRecording {
     is_on: bool,
     /// The time of the last entry.
     last_ns: u64,
+    calls: BlockingCalls,
     /// Blocked threads: since when, and whether the reason for the wait has been read.
     blocked: HashMap<u64, (u64, bool)>,
 }
@@ -73,12 +75,14 @@ impl ScheduleRecording {
     /// Records the entries that the server has sent.
     pub(super) fn record(
         &mut self,
+        session: &Session,
         sink: &mut Sink,
         clock: &ServerClock,
         records: Vec<ScheduleRecord>,
         since: Duration,
     ) {
-        for record in translated(records, clock, since, &mut self.last_ns) {
+        let (calls, last_ns) = (self.calls.batch(session), &mut self.last_ns);
+        for record in translated(records, clock, since, calls, last_ns) {
             if let Record::Schedule(schedule) = &record {
                 self.follow(schedule);
             }
@@ -136,6 +140,7 @@ fn translated(
     records: Vec<ScheduleRecord>,
     clock: &ServerClock,
     since: Duration,
+    mut calls: Batch<'_>,
     last_ns: &mut u64,
 ) -> Vec<Record> {
     let mut schedule = Schedule {
@@ -147,7 +152,10 @@ fn translated(
         let time_ns = clock.sent(Some(record.server_ns), since);
         let (kind, detail) = match record.event {
             ScheduleEvent::Runs => (ScheduleKind::Runs, 0),
-            ScheduleEvent::Blocks => (ScheduleKind::Blocks, 0),
+            ScheduleEvent::Blocks { place } => {
+                let call = place.map_or(0, |place| calls.id_of(&place, &mut schedule.calls));
+                (ScheduleKind::Blocks, call)
+            }
             ScheduleEvent::Preempted => (ScheduleKind::Preempted, 0),
             ScheduleEvent::Created { creator } => (ScheduleKind::Created, creator),
             ScheduleEvent::Ended => (ScheduleKind::Ended, 0),
@@ -216,7 +224,9 @@ mod tests {
             record(650, ScheduleEvent::Ended),
         ];
         let mut last_ns = 1180;
-        let records = translated(records, &clock, Duration::ZERO, &mut last_ns);
+        let mut calls = BlockingCalls::default();
+        let calls = calls.without_program();
+        let records = translated(records, &clock, Duration::ZERO, calls, &mut last_ns);
         let [Record::ThreadName(named), Record::Schedule(schedule)] = &records[..] else {
             panic!("{records:?}");
         };

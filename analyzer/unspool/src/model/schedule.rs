@@ -1,11 +1,15 @@
 //! The state of each thread at every moment, from the kernel's scheduler: running, runnable or
 //! blocked. Recorded calls are separate: they give the object that a thread waited for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use unspool_capture::{Record, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
+use unspool_capture::{
+    BlockingCall, Capture, Record, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss,
+};
+use unspool_image::Arch;
 
 use super::{Model, ThreadIndex};
+use crate::platform::syscall::Call;
 
 /// Maximum time by which a wake-up can be recorded before its thread's block, if the waker's
 /// processor was faster.
@@ -16,6 +20,8 @@ const EARLY_WAKE_NS: u64 = 20_000;
 pub struct Schedule {
     /// Per thread of the model, in order and without gaps.
     pub threads: Vec<Vec<Interval>>,
+    /// The system calls in which threads were blocked, as far as they are known.
+    pub calls: Vec<BlockedCall>,
     /// Start and end of the recorded schedule, nanoseconds since the recording began.
     pub span_ns: Option<(u64, u64)>,
     /// True if wake-ups were recorded, so that all waits for a processor are known.
@@ -36,6 +42,36 @@ pub struct Interval {
     pub to_ns: u64,
     /// The thread's state.
     pub state: RunState,
+    /// The system call in which it was blocked; none in other states, or if it is not known.
+    pub call: Option<CallIndex>,
+}
+
+/// Position of a call in [`Schedule::calls`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallIndex(pub u32);
+
+/// A system call in which threads were blocked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BlockedCall {
+    /// Its name in the kernel's tables.
+    pub name: &'static str,
+    /// The file that it works on, as `/proc` names it; empty if it is none or not known.
+    pub file: String,
+    /// It waits at a futex, so that recorded calls may name the object.
+    pub is_futex: bool,
+}
+
+/// Time that a thread was blocked in one system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallTime {
+    /// The call.
+    pub call: CallIndex,
+    /// How often it was blocked.
+    pub count: u64,
+    /// The sum, in nanoseconds.
+    pub blocked_ns: u64,
+    /// The longest time, in nanoseconds.
+    pub longest_ns: u64,
 }
 
 /// The state of a thread.
@@ -102,17 +138,22 @@ impl RunState {
 
 impl Schedule {
     /// Reads the schedule, and refines the threads' beginnings and ends with it.
-    pub(super) fn of(records: &[Record], model: &mut Model) -> Schedule {
+    pub(super) fn of(capture: &Capture, model: &mut Model) -> Schedule {
         let mut reader = Reader::default();
         let mut schedule = Schedule::default();
         let mut losses: Vec<ScheduleLoss> = Vec::new();
         let mut stolen_before_ns = None;
-        for record in records {
+        let arch = Arch::from_gdb_name(&capture.target.arch);
+        for record in &capture.records {
             let Record::Schedule(part) = record else {
                 continue;
             };
             let begun_ns = schedule.span_ns.map_or(part.time_ns, |(from, _)| from);
             let mut last_ns = part.time_ns;
+            for call in &part.calls {
+                let index = schedule.add(call, arch, &mut reader.known_calls);
+                reader.calls.insert(call.id, index);
+            }
             for entry in part.entries() {
                 last_ns = entry.time_ns;
                 reader.entry(entry, begun_ns);
@@ -164,6 +205,7 @@ impl Schedule {
                             true => RunState::Blocked,
                             false => RunState::Unknown,
                         },
+                        call: None,
                     };
                     intervals.insert(0, first);
                 }
@@ -172,6 +214,7 @@ impl Schedule {
                         from_ns: life.to_ns,
                         to_ns: thread.ended_ns.unwrap_or(model.recording.duration_ns),
                         state: RunState::Unknown,
+                        call: None,
                     };
                     intervals.push(last);
                 }
@@ -181,6 +224,79 @@ impl Schedule {
             }
         }
         schedule
+    }
+
+    /// Adds a system call, unless it looks like an earlier one in reports.
+    fn add(
+        &mut self,
+        call: &BlockingCall,
+        arch: Option<Arch>,
+        known: &mut HashMap<BlockedCall, CallIndex>,
+    ) -> Option<CallIndex> {
+        let mut args = [0; 6];
+        for (arg, value) in args.iter_mut().zip(&call.args) {
+            *arg = *value;
+        }
+        let (number, arch) = call.number.zip(arch)?;
+        let asked = Call { number, args };
+        let blocked = BlockedCall {
+            name: asked.name(arch)?,
+            file: call.file.clone(),
+            is_futex: asked.futex(arch).is_some(),
+        };
+        if let Some(index) = known.get(&blocked) {
+            return Some(*index);
+        }
+        let index = CallIndex(u32::try_from(self.calls.len()).ok()?);
+        known.insert(blocked.clone(), index);
+        self.calls.push(blocked);
+        Some(index)
+    }
+
+    /// A system call.
+    pub fn call(&self, call: CallIndex) -> Option<&BlockedCall> {
+        self.calls.get(call.0 as usize)
+    }
+
+    /// The system calls in which a thread was blocked, the longest sum first.
+    pub fn call_times(&self, thread: ThreadIndex) -> Vec<CallTime> {
+        let mut times: BTreeMap<CallIndex, CallTime> = BTreeMap::new();
+        for interval in self.of_thread(thread) {
+            let Some(call) = interval.call else { continue };
+            let time = times.entry(call).or_insert(CallTime {
+                call,
+                count: 0,
+                blocked_ns: 0,
+                longest_ns: 0,
+            });
+            time.count += 1;
+            time.blocked_ns += interval.length_ns();
+            time.longest_ns = time.longest_ns.max(interval.length_ns());
+        }
+        let mut times: Vec<CallTime> = times.into_values().collect();
+        times.sort_by_key(|time| std::cmp::Reverse(time.blocked_ns));
+        times
+    }
+
+    /// The system call in which a thread was blocked for most of a span, if it was for at least
+    /// half of it.
+    pub fn call_within(&self, thread: ThreadIndex, from_ns: u64, to_ns: u64) -> Option<CallIndex> {
+        let intervals = self.of_thread(thread);
+        let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+        let mut times: Vec<(CallIndex, u64)> = Vec::new();
+        for interval in &intervals[first..] {
+            if interval.from_ns >= to_ns {
+                break;
+            }
+            let Some(call) = interval.call else { continue };
+            let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
+            match times.iter_mut().find(|(known, _)| *known == call) {
+                Some((_, sum)) => *sum += ns,
+                None => times.push((call, ns)),
+            }
+        }
+        let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
+        (ns * 2 >= to_ns - from_ns).then_some(call)
     }
 
     /// True if a schedule was recorded.
@@ -252,6 +368,8 @@ struct Life {
     intervals: Vec<Interval>,
     /// The state since the end of the last interval; none if it is not known yet.
     state: Option<RunState>,
+    /// The system call in which it is blocked since then.
+    call: Option<CallIndex>,
     /// A wake-up while it still ran, and its waker.
     early_wake: Option<(u64, Option<u64>)>,
 }
@@ -265,6 +383,7 @@ impl Life {
             is_ended: false,
             intervals: Vec::new(),
             state,
+            call: None,
             early_wake: None,
         }
     }
@@ -272,17 +391,20 @@ impl Life {
     /// Changes the state now. `before` is the previous state, if only the new record tells it.
     fn change(&mut self, time_ns: u64, before: RunState, state: Option<RunState>) {
         if time_ns > self.to_ns {
+            let state = self.state.unwrap_or(before);
             self.intervals.push(Interval {
                 from_ns: self.to_ns,
                 to_ns: time_ns,
-                state: self.state.unwrap_or(before),
+                state,
+                call: self.call.filter(|_| state == RunState::Blocked),
             });
         }
+        self.call = None;
         self.to_ns = self.to_ns.max(time_ns);
         self.state = state;
     }
 
-    fn entry(&mut self, entry: ScheduleEntry) {
+    fn entry(&mut self, entry: ScheduleEntry, call: Option<CallIndex>) {
         let waker = Some(entry.detail).filter(|tid| *tid != 0);
         let runs = matches!(self.state, Some(RunState::Running { .. }));
         match entry.kind {
@@ -309,6 +431,7 @@ impl Life {
                 };
                 let before = RunState::Running { cpu: entry.cpu };
                 self.change(entry.time_ns, before, Some(state));
+                self.call = call;
             }
             ScheduleKind::Woken => match self.state {
                 Some(RunState::Blocked) => {
@@ -349,10 +472,17 @@ impl Life {
 struct Reader {
     /// By thread id, one after the other.
     lives: HashMap<u64, Vec<Life>>,
+    /// System calls, by their ids in the capture.
+    calls: HashMap<u64, Option<CallIndex>>,
+    known_calls: HashMap<BlockedCall, CallIndex>,
 }
 
 impl Reader {
     fn entry(&mut self, entry: ScheduleEntry, begun_ns: u64) {
+        let call = match entry.kind {
+            ScheduleKind::Blocks => self.calls.get(&entry.detail).copied().flatten(),
+            _ => None,
+        };
         let lives = self.lives.entry(entry.tid).or_default();
         let is_first = lives.is_empty();
         let current = lives.last_mut().filter(|life| !life.is_ended);
@@ -369,11 +499,11 @@ impl Reader {
                 lives.push(Life::new(entry.time_ns.max(begun_ns), false, state));
             }
             (ScheduleKind::Unspecified, _) | (ScheduleKind::Found, Some(_)) => {}
-            (_, Some(life)) => life.entry(entry),
+            (_, Some(life)) => life.entry(entry, call),
             (_, None) if is_first => {
                 let mut life = Life::new(begun_ns, false, Some(RunState::Unknown));
                 life.change(entry.time_ns, RunState::Unknown, None);
-                life.entry(entry);
+                life.entry(entry, call);
                 lives.push(life);
             }
             // A record of an ended thread: its last moments in the kernel.
@@ -428,6 +558,7 @@ fn with_losses(intervals: Vec<Interval>, losses: &[ScheduleLoss]) -> Vec<Interva
         all.push(Interval {
             from_ns: known_ns,
             state: RunState::Unknown,
+            call: None,
             ..interval
         });
     }
@@ -440,7 +571,10 @@ fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
     for interval in intervals {
         match all.last_mut() {
             _ if interval.from_ns >= interval.to_ns => {}
-            Some(last) if last.state == interval.state && last.to_ns == interval.from_ns => {
+            Some(last)
+                if (last.state, last.call) == (interval.state, interval.call)
+                    && last.to_ns == interval.from_ns =>
+            {
                 last.to_ns = interval.to_ns;
             }
             _ => all.push(interval),

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use super::schedule::CallIndex;
 use super::sync::{Slots, Sync, Turn, UseIndex, Waiting};
 use super::window::Window;
-use super::{Model, Thread};
+use super::{Model, Thread, ThreadIndex};
 
 /// The state of a thread in a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,9 +26,9 @@ pub enum Cell {
     /// The thread was runnable, without a processor, for at least half of the time. Or it ran less
     /// than a quarter, and was runnable for most of the rest.
     Runnable,
-    /// The thread ran for less than a quarter of the time, because it was in an unrecorded system
-    /// call.
-    Away,
+    /// The thread ran for less than a quarter of the time, because it was blocked. If it was blocked
+    /// in one system call for at least half of the time, that one.
+    Away(Option<CallIndex>),
     /// The thread waited for half of the time or longer than it ran, or for contended objects. The
     /// use has the longest wait.
     Waits(UseIndex),
@@ -76,6 +77,7 @@ impl Timeline {
         for (index, cells) in threads.iter_mut().enumerate() {
             let ran = turns(&model.sync, index, &window, cells);
             waits(&model.sync, index, &window, &ran, cells);
+            calls(model, ThreadIndex(index), &window, cells);
         }
         Timeline { window, threads }
     }
@@ -112,10 +114,20 @@ fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) -> Vec
         } else if turn.runnable_ns > blocked_ns {
             Cell::Runnable
         } else {
-            Cell::Away
+            Cell::Away(None)
         };
     }
     ran
+}
+
+/// Names the system calls in the cells in which a thread was blocked.
+fn calls(model: &Model, thread: ThreadIndex, window: &Window, cells: &mut [Cell]) {
+    for (column, cell) in cells.iter_mut().enumerate() {
+        if let Cell::Away(call) = cell {
+            let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
+            *call = model.schedule.call_within(thread, from, to);
+        }
+    }
 }
 
 /// Marks the cells in which a thread waited.

@@ -34,7 +34,9 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         restart: 128,
         futexes: &[98],
         sleeps: &[101, 115],
-        stop: Stop::Instruction([SVC, SVC]),
+        instruction: [SVC, SVC],
+        number_in_code: None,
+        stop: Stop::Instruction,
     },
     call_target,
 };

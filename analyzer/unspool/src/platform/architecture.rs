@@ -64,6 +64,10 @@ pub(crate) struct SystemCalls {
     pub(crate) futexes: &'static [u64],
     /// `nanosleep` and its variants.
     pub(crate) sleeps: &'static [u64],
+    /// The instruction that asks, without and with the code bit.
+    pub(crate) instruction: [&'static [u8]; 2],
+    /// The number of the call that follows this code, where no register keeps it.
+    pub(crate) number_in_code: Option<fn(before: &[u8]) -> Option<u64>>,
     /// How a stop inside a call looks.
     pub(crate) stop: Stop,
 }
@@ -74,8 +78,7 @@ pub(crate) enum Stop {
     /// This register has the result "restart me".
     Result(&'static str),
     /// The program counter is at the instruction that asks, or behind it under QEMU's user mode.
-    /// The instruction's bytes, without and with the code bit.
-    Instruction([&'static [u8]; 2]),
+    Instruction,
 }
 
 impl Architecture {

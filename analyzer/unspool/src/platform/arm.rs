@@ -33,7 +33,9 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         futexes: &[240, 422],
         sleeps: &[162, 265, 407],
         // ARM DDI 0406, A8.8.228, SVC #0: 11101111 0..., and 11011111 00000000
-        stop: Stop::Instruction([&[0, 0, 0, 0xef], &[0, 0xdf]]),
+        instruction: [&[0, 0, 0, 0xef], &[0, 0xdf]],
+        number_in_code: None,
+        stop: Stop::Instruction,
     },
     call_target,
 };

@@ -101,8 +101,9 @@ pub fn of(
         Stop::Result(result) => INTERRUPTED
             .contains(&(register(result)? as i64))
             .then_some(call),
-        Stop::Instruction(instructions) => {
-            let instruction = instructions[usize::from(platform.executes_by_bit(register)?)];
+        Stop::Instruction => {
+            let instruction =
+                platform.system_call.instruction[usize::from(platform.executes_by_bit(register)?)];
             let (pc, _) = platform.split_code_pointer(register(platform.pc)?);
             let mut at = |address| code(address, instruction.len()).as_deref() == Some(instruction);
             (at(pc) || at(pc.wrapping_sub(instruction.len() as u64))).then_some(call)
@@ -129,9 +130,24 @@ fn unchecked(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<Call>
 pub fn likely_futex(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Option<u64> {
     let call = match convention(arch)?.stop {
         Stop::Result(_) => of(arch, register, &mut |_, _| None),
-        Stop::Instruction(_) => unchecked(arch, register),
+        Stop::Instruction => unchecked(arch, register),
     };
     Some(call?.futex(arch)?.address)
+}
+
+/// Number of bytes before a program counter that [`number_before`] needs at most.
+pub const CODE_BEFORE: usize = 48;
+
+/// The number of the system call that a thread with this program counter has asked for, if the code
+/// before it ends in the instruction that asks. `register` is the register for the number. The inner
+/// value is `None` if the number cannot be known.
+pub fn number_before(arch: Arch, register: Option<u64>, before: &[u8]) -> Option<Option<u64>> {
+    let convention = convention(arch)?;
+    let instructions = convention.instruction.iter();
+    let mut asks = instructions.filter_map(|instruction| before.strip_suffix(*instruction));
+    let before = asks.next()?;
+    let in_code = || convention.number_in_code.and_then(|find| find(before));
+    Some(register.or_else(in_code))
 }
 
 impl Call {
@@ -207,6 +223,29 @@ mod tests {
             Some(found.map_or(0, |(_, value)| *value))
         };
         of(Arch::X86_64, &register, &mut |_, _| None)
+    }
+
+    #[test]
+    fn numbers_before_the_program_counter() {
+        let x86 = |code: &[u8]| number_before(Arch::X86_64, None, code);
+        // mov eax, 7; xor r10d, r10d; syscall
+        let poll = [0xb8, 7, 0, 0, 0, 0x45, 0x31, 0xd2, 0x0f, 0x05];
+        assert_eq!(x86(&poll), Some(Some(7)));
+        // xor eax, eax; syscall, after another mov
+        assert_eq!(
+            x86(&[0xb8, 7, 0, 0, 0, 0x31, 0xc0, 0x0f, 0x05]),
+            Some(Some(0))
+        );
+        // mov eax, 202; xor r8d, r8d; syscall
+        let futex = [0xb8, 202, 0, 0, 0, 0x45, 0x31, 0xc0, 0x0f, 0x05];
+        assert_eq!(x86(&futex), Some(Some(202)));
+        // mov rax, rdi; syscall
+        assert_eq!(x86(&[0x48, 0x89, 0xf8, 0x0f, 0x05]), Some(None));
+        assert_eq!(x86(&[0x90]), None);
+        let arm = |code: &[u8]| number_before(Arch::Arm, Some(3), code);
+        assert_eq!(arm(&[0, 0, 0, 0xef]), Some(Some(3)));
+        assert_eq!(arm(&[0, 0xbf, 0, 0xdf]), Some(Some(3)));
+        assert_eq!(arm(&[0, 0xbf, 0, 0xbf]), None);
     }
 
     #[test]

@@ -31,10 +31,33 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         restart: 219,
         futexes: &[202],
         sleeps: &[35, 230],
+        // syscall
+        instruction: [&[0x0f, 0x05], &[0x0f, 0x05]],
+        number_in_code: Some(number_in_code),
         stop: Stop::Result("rax"),
     },
     call_target,
 };
+
+/// The constant that the last of these instructions puts into eax: `mov eax, imm32` (b8), or
+/// `xor eax, eax` (31 c0 or 33 c0). `None` if eax comes from another register (89, 8b), or if a
+/// function ends (c3) before.
+fn number_in_code(before: &[u8]) -> Option<u64> {
+    let found = (0..before.len()).rev().find_map(|at| {
+        // A prefix selects another register, or a longer constant.
+        let has_prefix = at > 0 && before[at - 1] & 0xf0 == 0x40;
+        match &before[at..] {
+            [0x89, operands, ..] if operands & 0xc7 == 0xc0 => Some(None),
+            [0x8b, operands, ..] if operands & 0x38 == 0 => Some(None),
+            [0xc3, ..] => Some(None),
+            _ if has_prefix => None,
+            [0x31 | 0x33, 0xc0, ..] => Some(Some(0)),
+            [0xb8, low, high, 0, 0, ..] => Some(Some(u16::from_le_bytes([*low, *high]).into())),
+            _ => None,
+        }
+    });
+    found.flatten()
+}
 
 /// `call rel32`: e8 and four bytes (Intel SDM, CALL).
 fn call_target(before: &[u8], return_address: u64, _: bool) -> Option<u64> {

@@ -5,7 +5,7 @@
 //! recorded, slices of time have estimated states. New kinds of spans need a new [`State`] here and
 //! in `html/page/states.js`.
 
-use crate::model::schedule::{Interval, RunState};
+use crate::model::schedule::{CallIndex, Interval, RunState};
 use crate::model::sync::{Journal, Waiting};
 use crate::model::{Cell, Model, ThreadIndex, Timeline, Window};
 
@@ -33,6 +33,8 @@ pub(super) struct Span {
     pub(super) used: Option<usize>,
     pub(super) holder: Option<usize>,
     pub(super) waker: Option<usize>,
+    /// The system call in which the thread was blocked.
+    pub(super) call: Option<CallIndex>,
 }
 
 impl Span {
@@ -44,6 +46,7 @@ impl Span {
             used: None,
             holder: None,
             waker: None,
+            call: None,
         }
     }
 }
@@ -64,6 +67,7 @@ pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
                 used: Some(wait.used.0),
                 holder: wait.holder.map(|thread| thread.0),
                 waker: wait.waker.map(|thread| thread.0),
+                call: None,
             });
         }
     }
@@ -96,8 +100,10 @@ fn exact(intervals: &[Interval]) -> Vec<Span> {
             RunState::Blocked => State::Away,
             RunState::Unknown => State::Unknown,
         };
-        (interval.from_ns < interval.to_ns)
-            .then(|| Span::without_use(interval.from_ns, interval.to_ns, state))
+        (interval.from_ns < interval.to_ns).then(|| Span {
+            call: interval.call,
+            ..Span::without_use(interval.from_ns, interval.to_ns, state)
+        })
     });
     spans.collect()
 }
@@ -108,7 +114,7 @@ fn estimated(window: &Window, cells: &[Cell]) -> Vec<Span> {
     for (column, cell) in cells.iter().enumerate() {
         let state = match cell {
             Cell::Runnable => State::Runnable,
-            Cell::Away => State::Away,
+            Cell::Away(_) => State::Away,
             Cell::Unknown => State::Unknown,
             Cell::Absent | Cell::Alive | Cell::Partly | Cell::Waits(_) => continue,
         };
@@ -166,6 +172,7 @@ mod tests {
             used: Some(0),
             holder: None,
             waker: None,
+            call: None,
         }
     }
 

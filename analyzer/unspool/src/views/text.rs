@@ -18,4 +18,5 @@ pub(super) mod frames;
 pub(super) mod line;
 pub mod notes;
 mod processes;
+mod system_calls;
 pub(in crate::views) mod thread_state;

@@ -2,6 +2,7 @@
 //!
 //! Apart so that all views use the same wording.
 
+use crate::model::schedule::BlockedCall;
 pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Histogram, ObjectIndex, Sync};
 use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
@@ -198,6 +199,16 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
     };
     let room = room.saturating_sub(noun.len() + 1).max(12);
     format!("{noun} {}", super::names::middle(&name, room))
+}
+
+/// A system call in which threads were blocked: `read() of pipe:[41234]`.
+pub(super) fn blocking_call(call: &BlockedCall) -> String {
+    let BlockedCall { name, file, .. } = call;
+    // Such files have no name that says more than the call.
+    match file.is_empty() || file.starts_with("anon_inode:") {
+        true => format!("{name}()"),
+        false => format!("{name}() of {file}"),
+    }
 }
 
 /// The threads of some identities: `main, 3 × worker "billing"`. Counts the identities that do not

@@ -7,7 +7,8 @@ use crate::schedule::Schedule;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-/// `1` begins the recording; the reply names the kind of records and the size of the rings. `0`
+/// `1` begins the recording, and `1;places` one that also has the places at which threads block.
+/// The reply names the kind of records, the size of the rings, and whether there are places. `0`
 /// sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest {
@@ -16,18 +17,22 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
             session.schedule = None;
             Answer::ok()
         }
-        b"1" => {
+        b"1" | b"1;places" => {
             let Some(tracee) = debuggee.live() else {
                 return Answer::error(Errno::ESRCH);
             };
             session.schedule = None;
-            match Schedule::open(tracee.process.pid()) {
+            match Schedule::open(tracee.process.pid(), rest != b"1") {
                 Ok(schedule) => {
                     let kind = match schedule.has_wakers() {
                         true => "wakers",
                         false => "switches",
                     };
-                    let reply = format!("{kind};{:x}", schedule.ring_bytes());
+                    let places = match schedule.has_places() {
+                        true => ";places",
+                        false => "",
+                    };
+                    let reply = format!("{kind};{:x}{places}", schedule.ring_bytes());
                     session.schedule = Some(schedule);
                     Answer::Reply(reply.into_bytes())
                 }

@@ -51,6 +51,7 @@ impl Built {
                 from_ns: std::mem::replace(&mut now, to * US),
                 to_ns: to * US,
                 state: *state,
+                call: None,
             })
             .collect();
         self.threads.push(Thread {

@@ -261,3 +261,67 @@ fn nonsense() {
         }
     }
 }
+
+#[test]
+fn blocked_threads_have_their_system_calls() {
+    let mut stage = Stage::new();
+    let mut records = recorded(
+        &[
+            (2000, ScheduleKind::Runs, PID, 0, 0),
+            (3000, ScheduleKind::Blocks, PID, 0, 1),
+            (5000, ScheduleKind::Runs, PID, 0, 0),
+            (6000, ScheduleKind::Blocks, PID, 0, 2),
+            (9000, ScheduleKind::Runs, PID, 0, 0),
+            // The same call to reports, by another id.
+            (10_000, ScheduleKind::Blocks, PID, 0, 3),
+            (14_000, ScheduleKind::Runs, PID, 0, 0),
+            // A call that the capture does not have.
+            (15_000, ScheduleKind::Blocks, PID, 0, 4),
+        ],
+        &[],
+    );
+    let call = |id, number, file: &str| BlockingCall {
+        id,
+        number: Some(number),
+        args: vec![3, 0],
+        file: file.to_owned(),
+    };
+    let Some(Record::Schedule(part)) = records.last_mut() else {
+        panic!("no schedule");
+    };
+    // read, poll
+    part.calls = vec![
+        call(1, 0, "pipe:[7]"),
+        call(2, 7, ""),
+        call(3, 0, "pipe:[7]"),
+    ];
+    let model = model(&mut stage, records, 20);
+    let thread = index(&model, PID);
+    let seen = model.schedule.call_times(thread).into_iter().map(|time| {
+        let call = model.schedule.call(time.call).expect("a call");
+        let us = |ns| ns / 1000;
+        let (sum, longest) = (us(time.blocked_ns), us(time.longest_ns));
+        (call.name, call.file.as_str(), time.count, sum, longest)
+    });
+    let seen: Vec<_> = seen.collect();
+    let expected = [
+        ("read", "pipe:[7]", 2, 6000, 4000),
+        ("poll", "", 1, 3000, 3000),
+    ];
+    assert_eq!(seen, expected);
+    let name = |from_us: u64, to_us: u64| {
+        let call = model
+            .schedule
+            .call_within(thread, from_us * 1000, to_us * 1000)?;
+        model.schedule.call(call).map(|call| call.name)
+    };
+    assert_eq!(name(3000, 5000), Some("read"));
+    assert_eq!(name(3000, 7000), Some("read"));
+    assert_eq!(name(5000, 9000), Some("poll"));
+    // Blocked in no call for half of the time, or in one that is not known.
+    assert_eq!(
+        (name(2000, 4500), name(15_000, 20_000)),
+        (Some("read"), None)
+    );
+    assert_eq!(name(1000, 3500), None);
+}

@@ -350,6 +350,7 @@ mod tests {
             from_ns,
             to_ns,
             state,
+            call: None,
         };
         let intervals = [
             interval(5, 8, RunState::Running { cpu: 0 }),

@@ -6,6 +6,7 @@
 //! - a stack is an index into `stacks`, and each stack there lists indices into `frames`;
 //! - `threads[].times.waits` is left out, because the columns contain each thread's waits;
 //! - `uses` maps the numbers in a column to objects and their uses;
+//! - `calls` has the texts of system calls, for the numbers in a column;
 //! - `columns` has the size of each column in bytes; `sources` has the texts of source files.
 
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::{SourceFile, encode, path, states};
 use crate::model::Model;
-use crate::views::json;
+use crate::views::{json, wording};
 
 /// The version of the layout; `page/data.js` checks it.
 const LAYOUT: u32 = 1;
@@ -52,6 +53,8 @@ fn index(
     index.insert("frames".to_owned(), Value::Array(stacks.frames));
     index.insert("stacks".to_owned(), serde_json::to_value(&stacks.stacks)?);
     index.insert("uses".to_owned(), places_of_uses(model));
+    let calls = model.schedule.calls.iter().map(wording::blocking_call);
+    index.insert("calls".to_owned(), calls.collect());
     let sources = sources.iter().map(Source::from).collect::<Vec<_>>();
     index.insert("sources".to_owned(), serde_json::to_value(sources)?);
     let lengths = columns

@@ -9,7 +9,7 @@ use crate::views::states::spans;
 pub(super) fn columns(model: &Model) -> Vec<(&'static str, Vec<u8>)> {
     let mut counts = Column::default();
     let [mut from, mut length, mut state] = [const { Column::new() }; 3];
-    let [mut used, mut holder, mut waker] = [const { Column::new() }; 3];
+    let [mut used, mut holder, mut waker, mut call] = [const { Column::new() }; 4];
     for spans in spans(model) {
         counts.push(spans.len() as u64);
         let mut at = 0_i64;
@@ -21,6 +21,7 @@ pub(super) fn columns(model: &Model) -> Vec<(&'static str, Vec<u8>)> {
             used.push_index(span.used);
             holder.push_index(span.holder);
             waker.push_index(span.waker);
+            call.push_index(span.call.map(|call| call.0 as usize));
         }
     }
     vec![
@@ -31,6 +32,7 @@ pub(super) fn columns(model: &Model) -> Vec<(&'static str, Vec<u8>)> {
         ("state.use", used.into_bytes()),
         ("state.holder", holder.into_bytes()),
         ("state.waker", waker.into_bytes()),
+        ("state.call", call.into_bytes()),
     ]
 }
 

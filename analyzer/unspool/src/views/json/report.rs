@@ -12,6 +12,7 @@ use super::critical::CriticalPath;
 use super::profile::Profile;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
+use crate::model::schedule::CallTime;
 use crate::model::{Creation, Model, Paused, ProgramEnd, StartedProcess, Thread, ThreadIndex};
 use crate::views::Style;
 
@@ -231,22 +232,46 @@ struct ReportThread<'a> {
     detached: bool,
     joiner_tid: Option<u64>,
     times: Option<Times>,
-    schedule: Option<ThreadSchedule>,
+    schedule: Option<ThreadSchedule<'a>>,
 }
 
 /// Time that a thread spent in each state, by the kernel's schedule.
 #[derive(Serialize)]
-struct ThreadSchedule {
+struct ThreadSchedule<'a> {
     running_ns: u64,
     runnable_ns: u64,
     blocked_ns: u64,
     unknown_ns: u64,
     switches: u64,
     preemptions: u64,
+    system_calls: Vec<SystemCall<'a>>,
 }
 
-impl ThreadSchedule {
-    fn of(model: &Model, index: usize) -> Option<ThreadSchedule> {
+/// Time that a thread was blocked in one system call.
+#[derive(Serialize)]
+struct SystemCall<'a> {
+    call: &'a str,
+    file: Option<&'a str>,
+    count: u64,
+    blocked_ns: u64,
+    longest_ns: u64,
+}
+
+impl<'a> SystemCall<'a> {
+    fn of(model: &'a Model, time: &CallTime) -> Option<SystemCall<'a>> {
+        let call = model.schedule.call(time.call)?;
+        Some(SystemCall {
+            call: call.name,
+            file: Some(call.file.as_str()).filter(|file| !file.is_empty()),
+            count: time.count,
+            blocked_ns: time.blocked_ns,
+            longest_ns: time.longest_ns,
+        })
+    }
+}
+
+impl<'a> ThreadSchedule<'a> {
+    fn of(model: &'a Model, index: usize) -> Option<ThreadSchedule<'a>> {
         if model.schedule.of_thread(ThreadIndex(index)).is_empty() {
             return None;
         }
@@ -258,6 +283,9 @@ impl ThreadSchedule {
             unknown_ns: times.unknown_ns,
             switches: times.switches,
             preemptions: times.preemptions,
+            system_calls: (model.schedule.call_times(ThreadIndex(index)).iter())
+                .filter_map(|time| SystemCall::of(model, time))
+                .collect(),
         })
     }
 }

@@ -3,10 +3,12 @@
 //! If there are many threads, those of one identity share a line that shows how many lived at each
 //! time, unless the user asks for separate lines.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::line::{Ink, Line, Page, clean, width};
 use super::{notes, tree};
+use crate::model::schedule::CallIndex;
 use crate::model::sync::{ObjectIndex, Waiting};
 use crate::model::{Cell, Creation, Model, Thread, ThreadIndex, Timeline, Topic, Window};
 use crate::primitives::Kind;
@@ -31,6 +33,8 @@ pub struct Zoom {
 const MAX_SEPARATE_THREADS: usize = 40;
 /// Minimum number of threads with the same identity that share a line if there are more threads.
 const MIN_SHARED_LINE: usize = 6;
+/// Maximum number of system calls that have letters.
+const MAX_CALL_LETTERS: usize = 8;
 /// Heights of a shared line, from no thread to the largest number of threads that ever lived at
 /// once.
 const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -294,6 +298,10 @@ struct Marks<'a> {
     model: &'a Model,
     /// Letters by identity: equal objects share one.
     letters: Vec<(ObjectIndex, char)>,
+    /// Small letters of the system calls in which threads were blocked most.
+    calls: Vec<(CallIndex, char)>,
+    /// True if a blocked thread's system call has no letter, and if it is not known.
+    other_calls: bool,
     /// True if a wait has no letter.
     others: bool,
     idle: bool,
@@ -306,9 +314,12 @@ struct Marks<'a> {
 impl Marks<'_> {
     fn of<'a>(model: &'a Model, timeline: &Timeline) -> Marks<'a> {
         let mut columns: Vec<(ObjectIndex, Waiting, usize)> = Vec::new();
+        let mut calls: BTreeMap<CallIndex, usize> = BTreeMap::new();
         let mut marks = Marks {
             model,
             letters: Vec::new(),
+            calls: Vec::new(),
+            other_calls: false,
             others: false,
             idle: false,
             partly: false,
@@ -319,7 +330,10 @@ impl Marks<'_> {
         for cell in timeline.threads.iter().flatten() {
             marks.partly |= *cell == Cell::Partly;
             marks.runnable |= *cell == Cell::Runnable;
-            marks.away |= *cell == Cell::Away;
+            marks.away |= *cell == Cell::Away(None);
+            if let Cell::Away(Some(call)) = cell {
+                *calls.entry(*call).or_default() += 1;
+            }
             marks.unknown |= *cell == Cell::Unknown;
             let Cell::Waits(used) = cell else { continue };
             let used = model.sync.used(*used);
@@ -350,6 +364,15 @@ impl Marks<'_> {
                 None => marks.others = true,
             }
         }
+        let mut calls: Vec<(CallIndex, usize)> = calls.into_iter().collect();
+        calls.sort_by_key(|(call, count)| (std::cmp::Reverse(*count), *call));
+        marks.other_calls = calls.len() > MAX_CALL_LETTERS;
+        for (call, _) in calls.into_iter().take(MAX_CALL_LETTERS) {
+            match small.next() {
+                Some(letter) => marks.calls.push((call, letter)),
+                None => marks.other_calls = true,
+            }
+        }
         marks
     }
 
@@ -359,7 +382,10 @@ impl Marks<'_> {
                 Cell::Absent => (Ink::Plain, ' '),
                 Cell::Partly => (Ink::Function, '▓'),
                 Cell::Runnable => (Ink::Alarm, '▒'),
-                Cell::Away => (Ink::Faint, '╌'),
+                Cell::Away(call) => {
+                    let letter = self.calls.iter().find(|(known, _)| Some(*known) == call);
+                    (Ink::Faint, letter.map_or('╌', |(_, letter)| *letter))
+                }
                 Cell::Unknown => (Ink::Faint, '?'),
                 _ => (Ink::Function, '█'),
             };
@@ -380,7 +406,8 @@ impl Marks<'_> {
 
     fn legend(&self, page: &mut Page<'_>, model: &Model) -> io::Result<()> {
         let scheduled = model.schedule.is_known();
-        let measured = self.partly || self.runnable || self.away;
+        let blocked = self.away || self.other_calls || !self.calls.is_empty();
+        let measured = self.partly || self.runnable || blocked;
         let mut parts = vec![match (model.sync.recorded, measured) {
             _ if scheduled => "█ ran".to_owned(),
             (true, false) => "█ ran".to_owned(),
@@ -397,10 +424,14 @@ impl Marks<'_> {
         if self.runnable {
             parts.push("▒ runnable (waited for a processor)".to_owned());
         }
-        if self.away {
-            parts.push(match scheduled {
-                true => "╌ blocked (reason not recorded)".to_owned(),
-                false => "╌ in a system call that was not recorded".to_owned(),
+        if self.away || self.other_calls {
+            parts.push(match (scheduled, self.away, self.other_calls) {
+                (false, ..) => "╌ in a system call that was not recorded".to_owned(),
+                (_, true, false) => "╌ blocked (reason not recorded)".to_owned(),
+                (_, false, _) => "╌ blocked in another system call".to_owned(),
+                (_, true, true) => {
+                    "╌ blocked in another system call, or reason not recorded".to_owned()
+                }
             });
         }
         if self.idle {
@@ -420,6 +451,13 @@ impl Marks<'_> {
                 "{letter} {what} {}",
                 wording::object(&model.sync, *object, page.width)
             );
+            page.line(&Line::new().with(Ink::Plain, text))?;
+        }
+        let calls = self.calls.iter();
+        for (call, letter) in
+            calls.filter_map(|(call, sign)| Some((model.schedule.call(*call)?, sign)))
+        {
+            let text = format!("{letter} blocked in {}", wording::blocking_call(call));
             page.line(&Line::new().with(Ink::Plain, text))?;
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! Waits: contention first, then waits for other threads, then waits for work.
+//! Waits: contention first, then waits for other threads, then waits for work, then system calls.
 
 use std::io::{self, Write};
 
 use super::frames::Sources;
 use super::line::{Ink, Line, Page};
 use super::objects::place;
-use super::{findings, notes, tree};
+use super::{findings, notes, system_calls, tree};
 use crate::model::sync::{Contention, Sync, Waiting};
 use crate::model::{Model, Topic};
 use crate::views::same_identity::{self, GroupUse, ObjectGroup};
@@ -81,6 +81,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             }
         }
     }
+    system_calls::write(page, model)?;
     notes::last(page, model, TOPICS)
 }
 
@@ -158,7 +159,7 @@ fn contention(
     Ok(())
 }
 
-fn figures(count: u64, total_ns: u64) -> String {
+pub(super) fn figures(count: u64, total_ns: u64) -> String {
     format!(
         "{:>8} {:<12}",
         wording::duration(total_ns),
@@ -202,9 +203,14 @@ pub(super) fn summary(model: &Model) -> String {
     }
     let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / alive.max(1) as f64);
     // If waits are missing, the remaining time is not all spent running.
-    let unseen = match model.recording.misses_calls() {
-        false => "in system calls that are not recorded",
-        true => "in system calls and waits that were not recorded",
+    let unseen = match (
+        model.schedule.calls.is_empty(),
+        model.recording.misses_calls(),
+    ) {
+        (false, false) => "blocked in system calls",
+        (false, true) => "blocked in system calls, or in waits that were not recorded",
+        (true, false) => "in system calls that are not recorded",
+        (true, true) => "in system calls and waits that were not recorded",
     };
     let rest = alive.saturating_sub(held + others + idle);
     let turns = sync.concurrency.turns.zip(sync.turns());

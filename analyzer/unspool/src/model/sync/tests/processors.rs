@@ -116,7 +116,7 @@ fn a_column_shows_what_took_most_of_it() {
     assert_eq!(cell(7, 6, 0), Cell::Partly);
     assert_eq!(cell(7, 12, 0), Cell::Runnable);
     assert_eq!(cell(3, 9, 0), Cell::Runnable);
-    assert_eq!(cell(2, 3, 0), Cell::Away);
+    assert_eq!(cell(2, 3, 0), Cell::Away(None));
     assert!(matches!(cell(6, 2, 9), Cell::Waits(_)));
     assert_eq!(cell(9, 2, 6), Cell::Partly);
 }

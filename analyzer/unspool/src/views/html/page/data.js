@@ -89,6 +89,7 @@ export function readRecording(bytes) {
     ['use', Int32Array, -1],
     ['holder', Int32Array, -1],
     ['waker', Int32Array, -1],
+    ['call', Int32Array, -1],
   ]);
   let holds = null;
   Object.defineProperty(rec, 'holds', {

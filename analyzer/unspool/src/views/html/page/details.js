@@ -65,6 +65,7 @@ export function spanWords(rec, span) {
     words.push(
       `${use.used.operation} of ${rec.objects[use.object].kind} ${objectName(rec.objects[use.object])}`,
     );
+  if (spans.call[span] >= 0) words.push(`in ${rec.calls[spans.call[span]]}`);
   if (spans.holder[span] >= 0) words.push(`held by ${threadName(rec, spans.holder[span])}`);
   if (spans.waker[span] >= 0) words.push(`woken by ${threadName(rec, spans.waker[span])}`);
   return words;
@@ -96,6 +97,7 @@ function spanDetails(rec, thread, span) {
         momentLink(rec, spans.from[span], spans.to[span], {}, moment(spans.from[span], 1e5)),
       ],
       ['To', moment(spans.to[span], 1e5)],
+      spans.call[span] >= 0 && ['System call', rec.calls[spans.call[span]]],
       use && ['Object', objectLink(rec, use.object)],
       use && ['Operation', use.used.operation],
       spans.kind[span] === 2 && [
@@ -117,6 +119,27 @@ function spanDetails(rec, thread, span) {
     ]),
     path && h('h4', {}, 'Waits at'),
     path && stackList(rec, rec.stackOf(path.frames), path.truncated),
+  ];
+}
+
+/** The system calls in which a thread was blocked longest. */
+function systemCalls(thread) {
+  const calls = thread.schedule?.system_calls ?? [];
+  if (calls.length === 0) return [];
+  const name = ({call, file}) => (file ? `${call}() of ${file}` : `${call}()`);
+  return [
+    h('h4', {}, 'Blocked in system calls'),
+    shortList(
+      calls,
+      8,
+      (time) =>
+        h(
+          'li',
+          {},
+          `${duration(time.blocked_ns)} in ${name(time)}, ${counted(time.count, 'time')}, at most ${duration(time.longest_ns)}`,
+        ),
+      (items) => h('ul', {}, items),
+    ),
   ];
 }
 
@@ -205,6 +228,7 @@ function threadDetails(rec, at) {
     creation.length > 0
       ? stackList(rec, creation, thread.creation_truncated)
       : h('p', {class: 'quiet'}, `${ORIGINS[thread.origin]}.`),
+    ...systemCalls(thread),
     waits.length > 0 && h('h4', {}, `Longest of ${counted(waits.length, 'wait')}`),
     waits.length > 0 &&
       shortList(

@@ -346,7 +346,11 @@ export class Timeline {
     const alive = life && ns >= life[0] && ns <= life[1];
     return [
       `${threadName(rec, lane.thread)} ${rec.threads[lane.thread].tid ?? ''}`,
-      alive ? 'Running, or in a system call that was not recorded' : 'not alive',
+      !alive
+        ? 'not alive'
+        : rec.recording.schedule
+          ? 'Running'
+          : 'Running, or in a system call that was not recorded',
     ];
   }
 
