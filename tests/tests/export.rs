@@ -1,6 +1,7 @@
 //! Tests the files that `unspool export` writes for other programs: an independent reader opens
 //! each, and its totals per thread equal the JSON report's.
 
+mod calls;
 mod gdb;
 mod profiles;
 
@@ -28,6 +29,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("firefox", profiles::firefox),
         ("pprof", profiles::pprof),
         ("gdb", gdb::names),
+        ("calls", calls::recorded),
+        ("pvtrace", calls::pvtrace),
+        ("traced", calls::traced),
         ("findings", findings),
         ("options", options),
         ("at_the_end", at_the_end),

@@ -7,6 +7,7 @@
 //! `identity` compares threads across runs. The model prints nothing; [`crate::views`] does.
 
 mod backtrace;
+pub mod call_graph;
 pub mod calls;
 pub mod critical_path;
 mod cxx;
@@ -34,6 +35,7 @@ mod window;
 
 pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
+pub use call_graph::CallGraph;
 pub use critical_path::CriticalPath;
 use critical_path::Functions;
 pub use finding::{
@@ -75,6 +77,8 @@ pub struct Model {
     pub sync: sync::Sync,
     /// The chain of intervals that determines the wall time, if it is known.
     pub critical_path: Option<CriticalPath>,
+    /// Which functions called which, if asked for.
+    pub call_graph: Option<CallGraph>,
     /// The threads' states in an inspection; empty for a recording.
     pub inspection: Inspection,
     /// The findings, the gravest first.
@@ -91,6 +95,8 @@ pub struct Detail {
     pub span: Option<(u64, u64)>,
     /// True to keep each single wait and hold, for drawings: [`sync::Journal`].
     pub journal: bool,
+    /// True to compute the [`CallGraph`].
+    pub call_graph: bool,
 }
 
 impl Detail {
@@ -98,6 +104,7 @@ impl Detail {
     pub const JOURNAL: Detail = Detail {
         span: None,
         journal: true,
+        call_graph: false,
     };
 }
 
@@ -302,6 +309,9 @@ impl Model {
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
         model.find_critical_path(capture, detail);
+        if detail.call_graph {
+            model.call_graph = Some(CallGraph::of(capture, &model, frames));
+        }
         if let Some(stolen_ns) = model.schedule.stolen_ns
             && stolen_ns >= (model.recording.duration_ns / NOTED_STEAL_DIVISOR).max(MIN_STEAL_NS)
         {

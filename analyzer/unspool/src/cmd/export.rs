@@ -1,18 +1,21 @@
 //! `unspool export`: a recording in the formats of other programs, which `views::export` lists.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context, anyhow, ensure};
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use unspool_image::Image;
 
 use super::recording::{Reading, Recording};
 use super::{page, record, terminal};
-use crate::model::{Detail, Model};
+use crate::model::call_graph::pvtrace;
+use crate::model::{Detail, Model, Target};
+use crate::views::call_sums::{self, Cut};
 use crate::views::export::{self, Choice, Error, Exporter, Options, Stacks};
 use crate::views::graph::Graph;
 
@@ -26,13 +29,34 @@ pub(super) struct Cmd {
     #[arg(value_name = "FILE", default_value = record::DEFAULT_FILE)]
     file: PathBuf,
 
-    /// Output format
-    #[arg(long, value_parser = formats())]
-    format: &'static dyn Exporter,
+    /// Output format [default with --from: dot]
+    #[arg(long, value_parser = formats(), required_unless_present = "from")]
+    format: Option<&'static dyn Exporter>,
 
     /// Graph to draw, with dot and svg [default: threads]
     #[arg(long, value_enum)]
     graph: Option<Graph>,
+
+    /// With `--graph calls`, only threads with this function or identity
+    #[arg(long, value_name = "NAME")]
+    identity: Option<String>,
+
+    /// With `--graph calls`, leave out functions and edges with a smaller share of the time and of
+    /// the calls [default: 0.5, and 0 for at most 50 functions]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    min_share: Option<f64>,
+
+    /// Read a trace of another program instead of a recording, for `--graph calls`
+    #[arg(long, value_enum, value_name = "KIND", requires = "exec")]
+    from: Option<Foreign>,
+
+    /// The program that wrote the trace, with its symbols
+    #[arg(long, value_name = "PROG", requires = "from")]
+    exec: Option<PathBuf>,
+
+    /// The address at which a position-independent PROG was mapped, such as 0x555555554000
+    #[arg(long, value_name = "ADDR", requires = "from", value_parser = address, default_value = "0")]
+    base: u64,
 
     /// Stacks to count, with folded [default: waits]
     #[arg(long, value_enum)]
@@ -46,10 +70,30 @@ pub(super) struct Cmd {
     reading: Reading,
 }
 
+/// A trace that another program wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Foreign {
+    /// pvtrace's trace.txt: E0x401136 where a function begins, X0x401136 where it ends
+    Pvtrace,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').parse().ok();
+    let number = number.filter(|percent| (0.0..=100.0).contains(percent));
+    number.ok_or_else(|| "expected a percentage from 0 to 100".to_owned())
+}
+
+fn address(text: &str) -> Result<u64, String> {
+    let digits = text.trim_start_matches("0x");
+    u64::from_str_radix(digits, 16).map_err(|_| "expected an address in hexadecimal".to_owned())
+}
+
 const EXAMPLES: &str = "\
 Examples:
   unspool export --format svg -o threads.svg
   unspool export --graph sync --format svg -o sync.svg
+  unspool export --graph calls --format svg --min-share 2 -o calls.svg
+  unspool export --from pvtrace trace.txt --exec ./prog --graph calls --format svg -o calls.svg
   unspool export --format dot server.unspool | dot -Tpng -o threads.png
   unspool export --format folded | flamegraph.pl > waits.svg
   unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev
@@ -67,29 +111,59 @@ fn formats() -> impl TypedValueParser<Value = &'static dyn Exporter> {
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let takes = |choice| self.format.choices().contains(&choice);
+        let format = self.format.or_else(|| export::format("dot"));
+        let format = format.context("no format")?;
+        let takes = |choice| format.choices().contains(&choice);
         for (given, choice, option) in [
             (self.graph.is_some(), Choice::Graph, "--graph"),
             (self.stacks.is_some(), Choice::Stacks, "--stacks"),
+            (self.from.is_some(), Choice::Graph, "--from"),
         ] {
-            let format = self.format.name();
+            let format = format.name();
             ensure!(
                 !given || takes(choice),
                 "{option} cannot be used with --format {format}"
             );
         }
+        let graph = match (self.graph, self.from) {
+            (None, Some(_)) => Graph::Calls,
+            (graph, _) => graph.unwrap_or_default(),
+        };
         ensure!(
-            self.output.is_some() || !self.format.is_binary() || !io::stdout().is_terminal(),
+            graph == Graph::Calls || (self.identity.is_none() && self.min_share.is_none()),
+            "--identity and --min-share need --graph calls"
+        );
+        ensure!(
+            self.output.is_some() || !format.is_binary() || !io::stdout().is_terminal(),
             "--format {} is not for a terminal; name a file with -o",
-            self.format.name()
+            format.name()
         );
         let options = Options {
-            graph: self.graph.unwrap_or_default(),
+            graph,
+            cut: Cut {
+                identity: self.identity.clone(),
+                min_share: self.min_share,
+            },
             stacks: self.stacks.unwrap_or_default(),
         };
-        let recording = Recording::open(&self.file, &self.reading, self.format.detail())?;
         let output = self.output.as_deref();
-        write(self.format, &recording.model, &options, output)?;
+        if self.from.is_some() {
+            ensure!(
+                graph == Graph::Calls,
+                "a trace has calls only: --graph calls"
+            );
+            write(format, &self.foreign()?, &options, output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let detail = Detail {
+            call_graph: graph == Graph::Calls,
+            ..format.detail()
+        };
+        let recording = Recording::open(&self.file, &self.reading, detail)?;
+        if graph == Graph::Calls {
+            has_calls(&recording.model, self.identity.as_deref())?;
+        }
+        write(format, &recording.model, &options, output)?;
         let shows = match takes(Choice::Graph) {
             true => "graph",
             false => "file",
@@ -97,6 +171,57 @@ impl Cmd {
         recording.is_whole(shows)?;
         Ok(ExitCode::SUCCESS)
     }
+
+    /// The calls of a trace that another program wrote.
+    fn foreign(&self) -> anyhow::Result<Model> {
+        ensure!(
+            self.identity.is_none(),
+            "a trace of pvtrace has no threads, so --identity selects nothing"
+        );
+        let exec = self.exec.as_deref().context("--from needs --exec PROG")?;
+        let image = Image::open(exec)?;
+        let path = match self.file == Path::new(record::DEFAULT_FILE) {
+            true => Path::new(PVTRACE_FILE),
+            false => &self.file,
+        };
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let graph = pvtrace::read(BufReader::new(file), &image, self.base)
+            .with_context(|| path.display().to_string())?;
+        ensure!(
+            !graph.is_empty(),
+            "{}: no function begins in this trace",
+            path.display()
+        );
+        let name = exec.file_name().unwrap_or(exec.as_os_str());
+        Ok(Model {
+            target: Target {
+                name: name.to_string_lossy().into_owned(),
+                ..Target::default()
+            },
+            call_graph: Some(graph),
+            ..Model::default()
+        })
+    }
+}
+
+/// The file that pvtrace writes.
+const PVTRACE_FILE: &str = "trace.txt";
+
+/// Fails if the recording has no calls of the wanted threads.
+fn has_calls(model: &Model, identity: Option<&str>) -> anyhow::Result<()> {
+    let graph = model.call_graph.as_ref();
+    ensure!(
+        graph.is_some_and(|graph| !graph.is_empty()),
+        "the recording has no calls of functions; record them with --calls or --trace"
+    );
+    if let Some(name) = identity {
+        ensure!(
+            !call_sums::identities(model, name).is_empty(),
+            "no thread has the function or the identity {name}; \
+             `unspool report` shows the threads"
+        );
+    }
+    Ok(())
 }
 
 /// A file to write when a recording ends, given as `FORMAT:FILE`.
@@ -140,8 +265,12 @@ impl Request {
     }
 
     /// Writes the file.
-    pub(super) fn write(&self, model: &Model) -> anyhow::Result<()> {
-        write(self.format, model, &Options::default(), Some(&self.path))
+    pub(super) fn write(&self, model: &Model, graph: Graph) -> anyhow::Result<()> {
+        let options = Options {
+            graph,
+            ..Options::default()
+        };
+        write(self.format, model, &options, Some(&self.path))
             .with_context(|| format!("cannot export {}", self.format.name()))
     }
 }

@@ -489,7 +489,8 @@ impl<'a> History<'a> {
             | ProbeKind::Leave
             | ProbeKind::FutexWait
             | ProbeKind::FutexReturn
-            | ProbeKind::FutexWake => {}
+            | ProbeKind::FutexWake
+            | ProbeKind::Hook => {}
         }
     }
 
@@ -541,6 +542,7 @@ impl<'a> History<'a> {
             schedule: Default::default(),
             sync: Default::default(),
             critical_path: None,
+            call_graph: None,
             inspection: Default::default(),
             findings: Vec::new(),
             notes: self.notes,

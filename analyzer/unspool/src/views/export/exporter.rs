@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use thiserror::Error;
 
 use crate::model::{Detail, Model};
+use crate::views::call_sums::Cut;
 use crate::views::graph::Graph;
 
 /// A format of other programs.
@@ -42,10 +43,12 @@ pub trait Exporter: Debug + Sync {
 }
 
 /// The options of all formats. A format looks at those it takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// The graph to draw.
     pub graph: Graph,
+    /// What of a graph of calls is drawn.
+    pub cut: Cut,
     /// The stacks to count.
     pub stacks: Stacks,
 }
