@@ -17,6 +17,7 @@ mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod history;
+pub mod hits;
 mod identity;
 mod inspection;
 mod listing;
@@ -42,6 +43,7 @@ pub use finding::{
     Act, Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait,
     KernelWait, ObjectName, OrderRisk, OrderStep, Shows,
 };
+pub use hits::Hits;
 pub use identity::Key;
 pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
@@ -79,6 +81,8 @@ pub struct Model {
     pub critical_path: Option<CriticalPath>,
     /// Which functions called which, if asked for.
     pub call_graph: Option<CallGraph>,
+    /// Registers and stacks as they were recorded, if asked for.
+    pub hits: Option<Hits>,
     /// The threads' states in an inspection; empty for a recording.
     pub inspection: Inspection,
     /// The findings, the gravest first.
@@ -97,6 +101,8 @@ pub struct Detail {
     pub journal: bool,
     /// True to compute the [`CallGraph`].
     pub call_graph: bool,
+    /// True to keep the recorded registers and stacks: [`Hits`].
+    pub hits: bool,
 }
 
 impl Detail {
@@ -105,6 +111,7 @@ impl Detail {
         span: None,
         journal: true,
         call_graph: false,
+        hits: false,
     };
 }
 
@@ -309,6 +316,7 @@ impl Model {
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
         model.find_critical_path(capture, detail);
+        model.hits = detail.hits.then(|| Hits::of(capture));
         if detail.call_graph {
             model.call_graph = Some(CallGraph::of(capture, &model, frames));
         }

@@ -1,6 +1,6 @@
 //! `unspool export`: a recording in the formats of other programs, which `views::export` lists.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,7 +62,7 @@ pub(super) struct Cmd {
     #[arg(long, value_enum)]
     stacks: Option<Stacks>,
 
-    /// File to write [default: standard output]
+    /// File to write [default: standard output]; a directory with ctf
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -99,7 +99,9 @@ Examples:
   unspool export --format perfetto -o trace.pftrace     # open it at ui.perfetto.dev
   unspool export --format firefox -o profile.json       # open it at profiler.firefox.com
   unspool export --format pprof -o waits.pb.gz && go tool pprof -top waits.pb.gz
-  unspool export --format gdb -o threads.gdb && gdb -p PID -x threads.gdb";
+  unspool export --format gdb -o threads.gdb && gdb -p PID -x threads.gdb
+  unspool export --format tfile -o hits.tf              # prints the gdb command that opens it
+  unspool export --format ctf -o trace && babeltrace2 trace";
 
 fn formats() -> impl TypedValueParser<Value = &'static dyn Exporter> {
     let names = export::FORMATS
@@ -132,6 +134,11 @@ impl Cmd {
         ensure!(
             graph == Graph::Calls || (self.identity.is_none() && self.min_share.is_none()),
             "--identity and --min-share need --graph calls"
+        );
+        ensure!(
+            self.output.is_some() || !format.is_directory(),
+            "--format {} writes a directory; name it with -o",
+            format.name()
         );
         ensure!(
             self.output.is_some() || !format.is_binary() || !io::stdout().is_terminal(),
@@ -261,7 +268,10 @@ impl Request {
             "--export would overwrite the recording {}",
             recording.display()
         );
-        page::prepare(&self.path)
+        match self.format.is_directory() {
+            true => prepare_directory(&self.path),
+            false => page::prepare(&self.path),
+        }
     }
 
     /// Writes the file.
@@ -282,21 +292,85 @@ fn write(
     options: &Options,
     output: Option<&Path>,
 ) -> anyhow::Result<()> {
+    let Some(path) = output else {
+        return complete(
+            &mut |out| format.write(model, options, out),
+            &mut |export| terminal::to_stdout(export),
+        );
+    };
+    if !format.is_directory() {
+        create(path, &mut |out| format.write(model, options, out))?;
+        if let Some(hint) = format.hint(model, path) {
+            terminal::say(&format!("To open it: {hint}"));
+        }
+        return Ok(());
+    }
+    prepare_directory(path)?;
+    fs::create_dir_all(path).with_context(|| format!("cannot write {}", path.display()))?;
+    format.parts(model).iter().try_for_each(|part| {
+        create(&path.join(part), &mut |out| {
+            format.write_part(part, model, out)
+        })
+    })
+}
+
+/// Writes one file.
+fn create(
+    path: &Path,
+    write: &mut dyn FnMut(&mut dyn Write) -> Result<(), Error>,
+) -> anyhow::Result<()> {
+    complete(write, &mut |export| {
+        export(&mut BufWriter::new(Created { path, file: None }))
+            .with_context(|| format!("cannot write {}", path.display()))
+    })
+}
+
+type Export<'e> = &'e mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
+
+/// Writes to an output, and returns the error of a format that lacks something.
+fn complete(
+    write: &mut dyn FnMut(&mut dyn Write) -> Result<(), Error>,
+    to: &mut dyn FnMut(Export<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut missing = None;
-    let mut export = |out: &mut dyn Write| match format.write(model, options, out) {
+    to(&mut |out: &mut dyn Write| match write(out) {
         Ok(()) => out.flush(),
         Err(Error::Write(error)) => Err(error),
         Err(error) => {
             missing = Some(anyhow!("{error}"));
             Ok(())
         }
-    };
-    match output {
-        Some(path) => export(&mut BufWriter::new(Created { path, file: None }))
-            .with_context(|| format!("cannot write {}", path.display()))?,
-        None => terminal::to_stdout(export)?,
-    }
+    })?;
     missing.map_or(Ok(()), Err)
+}
+
+/// Fails if a directory has files already, or cannot be made.
+fn prepare_directory(path: &Path) -> anyhow::Result<()> {
+    let mut entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new("."));
+            ensure!(
+                parent.is_dir(),
+                "cannot write {}: there is no directory {}",
+                path.display(),
+                parent.display()
+            );
+            return Ok(());
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot write {}", path.display()));
+        }
+    };
+    ensure!(
+        entries.next().is_none(),
+        "{} is not empty; name a new directory",
+        path.display()
+    );
+    Ok(())
 }
 
 /// A file that is created when the first bytes are written, so that an export that fails before

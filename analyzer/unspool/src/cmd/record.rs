@@ -266,12 +266,16 @@ impl Cmd {
         let file: &Path = &self.output;
         let capture = Capture::read(file)?;
         let mut symbolizer = Symbolizer::new(store).preferring(self.prefer.ways());
-        let detail = Detail {
-            journal: self.html.is_some()
-                || (self.export.iter()).any(|request| request.detail().journal),
+        let details = self.export.iter().map(export::Request::detail);
+        let mut detail = Detail {
+            journal: self.html.is_some(),
             call_graph: self.calls,
             ..Detail::default()
         };
+        for needed in details {
+            detail.journal |= needed.journal;
+            detail.hits |= needed.hits;
+        }
         let mut model = Model::build_for(&capture, &mut symbolizer, detail);
         model.recording.file = named(file);
         // Store the names found in files with the recording, because the files may be gone later.

@@ -543,6 +543,7 @@ impl<'a> History<'a> {
             sync: Default::default(),
             critical_path: None,
             call_graph: None,
+            hits: None,
             inspection: Default::default(),
             findings: Vec::new(),
             notes: self.notes,

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::io::{self, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
 use thiserror::Error;
@@ -33,6 +34,29 @@ pub trait Exporter: Debug + Sync {
     /// True if the format is not text, so that a terminal cannot show it.
     fn is_binary(&self) -> bool {
         false
+    }
+
+    /// True if the format is a directory of several files.
+    fn is_directory(&self) -> bool {
+        false
+    }
+
+    /// The names of the files of a directory.
+    fn parts(&self, _: &Model) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Writes one file of a directory.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    fn write_part(&self, _: &str, model: &Model, out: &mut dyn Write) -> Result<(), Error> {
+        self.write(model, &Options::default(), out)
+    }
+
+    /// The command that opens the written file, if it is not obvious.
+    fn hint(&self, _: &Model, _: &Path) -> Option<String> {
+        None
     }
 
     /// Writes the model.
