@@ -1,3 +1,5 @@
+//! Tests of call graphs: hooks of a program on stage, and wrong traces.
+
 use unspool_capture::{Event, Probe, ProbeKind};
 
 use super::*;
