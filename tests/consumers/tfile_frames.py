@@ -1,5 +1,5 @@
 """Run by gdb: prints the thread and the program counters of each frame of the trace file, as JSON.
-Inlined functions have no frame of their own on the stack, so they are left out."""
+Inlined functions and tail callers have no frame on the stack, so they are left out."""
 
 import json
 
@@ -10,7 +10,7 @@ def stack():
     pcs, frame = [], gdb.newest_frame()
     while frame:
         try:
-            if frame.type() != gdb.INLINE_FRAME:
+            if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
                 pcs.append(frame.pc())
         except gdb.error:
             # The outermost frame of a thread has no caller.

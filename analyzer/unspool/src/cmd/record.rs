@@ -109,7 +109,7 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "GLOB")]
     trace: Vec<collect::Pattern>,
 
-    /// Also record the calls of all functions compiled with -finstrument-functions, for a call graph
+    /// Also record all calls of functions compiled with -finstrument-functions
     ///
     /// `unspool export --graph calls` draws the graph. Where no function was compiled so, the graph
     /// has the functions that --trace names.
@@ -123,10 +123,10 @@ pub(super) struct Cmd {
     /// Share of one processor that recording may use, or `none` to lose no event
     ///
     /// The default is 5%. For a program on this machine it is 20% with `--sync` alone, and `none`
-    /// with `--calls`. When the limit is reached, the most expensive probes pause, and the report says how many calls they
-    /// missed. Creations, ends and names of threads are always recorded. With `none` the program
-    /// waits for the recorder, and can become many times slower. An unspool-stub that was started
-    /// with a smaller --budget refuses a larger one.
+    /// with `--calls`. When the limit is reached, the most expensive probes pause, and the report
+    /// says how many calls they missed. Creations, ends and names of threads are always recorded.
+    /// With `none` the program waits for the recorder, and can become many times slower. An
+    /// unspool-stub that was started with a smaller --budget refuses a larger one.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     budget: Option<String>,
 

@@ -135,11 +135,10 @@ impl Sums {
     /// The function at a place, which is the function's start.
     fn function(&mut self, place: Place) -> usize {
         let start = place.function_svma().or(place.svma);
-        let key = (
-            place.function.clone(),
-            place.module.clone(),
-            start.unwrap_or(place.avma),
-        );
+        let key = match start {
+            Some(start) => (None, place.module.clone(), start),
+            None => (place.function.clone(), None, place.avma),
+        };
         let functions = &mut self.graph.functions;
         *self.interned.entry(key).or_insert_with(|| {
             functions.push(place);
@@ -315,10 +314,12 @@ fn of_traced(capture: &Capture, model: &Model, frames: &mut dyn Frames) -> CallG
     let begin = |sums: &mut Sums, stack: &mut Stack, calls: &Calls, call: &Call| {
         let mut path = calls.path(call.path).physical();
         let mut next = || Some(start_of(&path.next()?.place));
-        let own = next().unwrap_or_else(|| Place {
-            function: Some(unspool_image::demangle(&calls.function(call.function).name).into()),
-            ..Place::default()
-        });
+        // By the traced name: debug information may have another one.
+        let name = unspool_image::function_name(&calls.function(call.function).name);
+        let own = Place {
+            function: Some(name.into()),
+            ..next().unwrap_or_default()
+        };
         let caller = next().filter(|place| place.function.is_some());
         let open = Open {
             function: sums.function(own),

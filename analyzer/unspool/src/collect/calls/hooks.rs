@@ -62,14 +62,17 @@ impl HookCalls {
 }
 
 /// Whether the instruction before a return address calls the exit hook; `None` if it calls neither
-/// hook by name.
+/// hook by name. A call without the procedure linkage table, as in a static program, has no name.
 fn called(abi: &Abi, mapped: &Mapped, return_svma: u64, thumb: bool) -> Option<bool> {
     let image = mapped.image.as_ref()?;
     let before = (1..=MAX_CALL)
         .rev()
         .find_map(|size| image.bytes_at(return_svma.checked_sub(size)?, size as usize))?;
     let name = match (abi.platform.call_target)(before, return_svma, thumb) {
-        Some(target) => image.symbols().containing(target)?.name.to_owned(),
+        Some(target) => {
+            let symbol = image.symbols().containing(target)?;
+            symbol.name.strip_suffix("@plt")?.to_owned()
+        }
         None => called_by_slot(image, before, return_svma)?,
     };
     match name.split('@').next() {
