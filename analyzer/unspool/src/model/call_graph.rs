@@ -128,7 +128,8 @@ struct Sums {
     graph: CallGraph,
     nodes: HashMap<(usize, usize), usize>,
     edges: HashMap<(Option<usize>, usize, usize), usize>,
-    interned: HashMap<(Option<Arc<str>>, Option<Arc<str>>, u64), usize>,
+    /// By module and address there, or by name and address.
+    interned: HashMap<(Option<Arc<str>>, u64), usize>,
 }
 
 impl Sums {
@@ -136,8 +137,8 @@ impl Sums {
     fn function(&mut self, place: Place) -> usize {
         let start = place.function_svma().or(place.svma);
         let key = match start {
-            Some(start) => (None, place.module.clone(), start),
-            None => (place.function.clone(), None, place.avma),
+            Some(start) => (place.module.clone(), start),
+            None => (place.function.clone(), place.avma),
         };
         let functions = &mut self.graph.functions;
         *self.interned.entry(key).or_insert_with(|| {
