@@ -20,6 +20,9 @@ const VARIABLES: [(u32, &str); 2] = [(1, "unspool_tid"), (2, "unspool_time_ns")]
 /// Largest part of memory in one block, in bytes.
 const MAX_BLOCK: usize = 0xf000;
 
+/// Longest part of a description in a line, in bytes. gdb refuses lines of a thousand.
+const MAX_LINE: usize = 900;
+
 #[derive(Debug)]
 pub(super) struct Tfile;
 
@@ -64,7 +67,7 @@ impl Exporter for Tfile {
         for (probe, address, _) in hits.probes.iter().filter(|probe| used.contains(&probe.0)) {
             writeln!(out, "tp T{:x}:{address:x}:E:0:0", tracepoint(*probe))?;
         }
-        for line in hits.description.lines() {
+        for line in description(&hits.description) {
             writeln!(out, "tdesc {line}")?;
         }
         writeln!(out)?;
@@ -112,6 +115,23 @@ impl Exporter for Tfile {
     }
 }
 
+/// A target description in lines that gdb accepts, broken where XML allows it.
+fn description(xml: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in xml.replace("><", ">\n<").lines() {
+        let mut broken = String::new();
+        for word in line.split_whitespace() {
+            if broken.len() + word.len() >= MAX_LINE {
+                lines.push(std::mem::take(&mut broken));
+            }
+            broken.push_str(word);
+            broken.push(' ');
+        }
+        lines.push(broken.trim_end().to_owned());
+    }
+    lines
+}
+
 /// gdb's numbers begin with 1, and those of probes with 0.
 fn tracepoint(probe: u32) -> u16 {
     (probe + 1).min(u16::MAX.into()) as u16
@@ -132,4 +152,26 @@ fn blocks(snapshot: &Snapshot) -> impl Iterator<Item = (u64, &[u8])> {
         let parts = chunk.bytes.chunks(MAX_BLOCK).enumerate();
         parts.map(|(at, bytes)| (chunk.address + (at * MAX_BLOCK) as u64, bytes))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_LINE, description};
+
+    #[test]
+    fn no_line_of_a_description_is_too_long_for_gdb() {
+        let register = "<reg name=\"r0\" bitsize=\"32\"/>";
+        let xml = format!("<target>\n{}</target>\n", register.repeat(100));
+        let lines = description(&xml);
+        assert_eq!(lines.len(), 102);
+        assert_eq!(lines[1], register);
+        let comment = format!("<!-- {} -->", "word ".repeat(1000));
+        let lines = description(&comment);
+        assert!(lines.len() > 5 && lines.iter().all(|line| line.len() <= MAX_LINE));
+        let words = |text: &str| text.split_whitespace().count();
+        assert_eq!(
+            lines.iter().map(|line| words(line)).sum::<usize>(),
+            words(&comment)
+        );
+    }
 }
