@@ -1,8 +1,10 @@
 //! Tests the files that `unspool export` writes for other programs: an independent reader opens
 //! each, and its totals per thread equal the JSON report's.
 
+mod calls;
 mod gdb;
 mod profiles;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("firefox", profiles::firefox),
         ("pprof", profiles::pprof),
         ("gdb", gdb::names),
+        ("tfile", traces::tfile),
+        ("ctf", traces::ctf),
+        ("calls", calls::recorded),
+        ("pvtrace", calls::pvtrace),
+        ("traced", calls::traced),
         ("findings", findings),
         ("options", options),
         ("at_the_end", at_the_end),
@@ -253,7 +260,7 @@ fn at_the_end() -> Result<()> {
     let program = program.to_str().context("a path in UTF-8")?;
     let capture = folder.path().join("capture");
     let file = |name: &str| folder.path().join(name);
-    let formats = ["chrome", "folded", "perfetto", "pprof", "gdb"];
+    let formats = ["chrome", "folded", "perfetto", "pprof", "gdb", "tfile"];
     let requests = formats.map(|name| format!("--export={name}:{}", file(name).display()));
     let mut options = vec!["-q", "--sync=all"];
     options.extend(requests.iter().map(String::as_str));

@@ -7,6 +7,7 @@
 //! `identity` compares threads across runs. The model prints nothing; [`crate::views`] does.
 
 mod backtrace;
+pub mod call_graph;
 pub mod calls;
 pub mod critical_path;
 mod cxx;
@@ -16,6 +17,7 @@ mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod history;
+pub mod hits;
 mod identity;
 mod inspection;
 mod listing;
@@ -35,12 +37,14 @@ mod window;
 
 pub use backtrace::base_name;
 pub use backtrace::{Backtrace, NamedFrame, Place};
+pub use call_graph::CallGraph;
 pub use critical_path::CriticalPath;
 use critical_path::Functions;
 pub use finding::{
     Act, Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait,
     KernelWait, ObjectName, OrderRisk, OrderStep, Shows,
 };
+pub use hits::Hits;
 pub use identity::Key;
 pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
@@ -79,6 +83,10 @@ pub struct Model {
     pub sync: sync::Sync,
     /// The chain of intervals that determines the wall time, if it is known.
     pub critical_path: Option<CriticalPath>,
+    /// Which functions called which, if asked for.
+    pub call_graph: Option<CallGraph>,
+    /// Registers and stacks as they were recorded, if asked for.
+    pub hits: Option<Hits>,
     /// The threads' states in an inspection; empty for a recording.
     pub inspection: Inspection,
     /// The findings, the gravest first.
@@ -95,6 +103,10 @@ pub struct Detail {
     pub span: Option<(u64, u64)>,
     /// True to keep each single wait and hold, for drawings: [`sync::Journal`].
     pub journal: bool,
+    /// True to compute the [`CallGraph`].
+    pub call_graph: bool,
+    /// True to keep the recorded registers and stacks: [`Hits`].
+    pub hits: bool,
 }
 
 impl Detail {
@@ -102,6 +114,8 @@ impl Detail {
     pub const JOURNAL: Detail = Detail {
         span: None,
         journal: true,
+        call_graph: false,
+        hits: false,
     };
 }
 
@@ -308,6 +322,10 @@ impl Model {
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
         model.find_critical_path(capture, detail);
+        model.hits = detail.hits.then(|| Hits::of(capture));
+        if detail.call_graph {
+            model.call_graph = Some(CallGraph::of(capture, &model, frames));
+        }
         if let Some(stolen_ns) = model.schedule.stolen_ns
             && stolen_ns >= (model.recording.duration_ns / NOTED_STEAL_DIVISOR).max(MIN_STEAL_NS)
         {

@@ -5,6 +5,7 @@
 //! knows the terminal: the caller chooses the [`Style`]. [`top`] draws a program that still runs.
 
 pub mod agreement;
+pub mod call_sums;
 pub mod disassembly;
 pub mod export;
 pub mod graph;

@@ -36,6 +36,10 @@ pub enum ProbeKind {
     FutexReturn = 10,
     /// A futex system call that wakes, or the instruction before it; args = those of the call.
     FutexWake = 11,
+    /// Entry of `__cyg_profile_func_enter` or `__cyg_profile_func_exit`, which programs built with
+    /// `-finstrument-functions` call; args = the function, its call site, the return address, and 0
+    /// where the function begins or 1 where it ends.
+    Hook = 12,
 }
 
 impl ProbeKind {
@@ -48,6 +52,7 @@ impl ProbeKind {
                 | ProbeKind::FutexWait
                 | ProbeKind::FutexReturn
                 | ProbeKind::FutexWake
+                | ProbeKind::Hook
         )
     }
 }

@@ -69,7 +69,7 @@ impl Cmd {
                 architecture: None,
                 calls: collect::Instrumented {
                     sync: self.html.is_some().then_some(collect::Sync::All),
-                    functions: Vec::new(),
+                    ..collect::Instrumented::default()
                 },
                 probes: collect::ProbeKinds::default(),
                 cpu: None,
@@ -85,8 +85,8 @@ impl Cmd {
         }
         let capture = Capture::read(&file)?;
         let detail = Detail {
-            span: None,
             journal: self.html.is_some(),
+            ..Detail::default()
         };
         let mut model = Model::build_for(&capture, &mut Symbolizer::new(store), detail);
         if let Some(path) = &self.html {

@@ -23,6 +23,7 @@ use crate::collect::{self, Ended, Outcome};
 use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
+use crate::views::graph::Graph;
 
 /// Default file that `record` writes and `report` reads.
 pub(super) const DEFAULT_FILE: &str = "capture.unspool";
@@ -64,7 +65,8 @@ pub(super) struct Cmd {
 
     /// Also export the recording when it ends (repeatable)
     ///
-    /// `unspool export --help` lists the formats. Graphs show threads, and folded stacks waits.
+    /// `unspool export --help` lists the formats. Graphs show threads, or calls with --calls.
+    /// Folded stacks show waits.
     #[arg(long, value_name = "FORMAT:FILE")]
     export: Vec<export::Request>,
 
@@ -133,17 +135,24 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "GLOB")]
     trace: Vec<collect::Pattern>,
 
+    /// Also record all calls of functions compiled with -finstrument-functions
+    ///
+    /// `unspool export --graph calls` draws the graph. Where no function was compiled so, the graph
+    /// has the functions that --trace names.
+    #[arg(long)]
+    calls: bool,
+
     /// How calls are recorded
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     probes: collect::ProbeKinds,
 
     /// Share of one processor that recording may use, or `none` to lose no event
     ///
-    /// The default is 5%, or 20% for `--sync` alone with a program on this machine. When the
-    /// limit is reached, the most expensive probes pause, and the report says how many calls they
-    /// missed. Creations, ends and names of threads are always recorded. With `none` the program
-    /// waits for the recorder, and can become many times slower. An unspool-stub that was started
-    /// with a smaller --budget refuses a larger one.
+    /// The default is 5%. For a program on this machine it is 20% with `--sync` alone, and `none`
+    /// with `--calls`. When the limit is reached, the most expensive probes pause, and the report
+    /// says how many calls they missed. Creations, ends and names of threads are always recorded.
+    /// With `none` the program waits for the recorder, and can become many times slower. An
+    /// unspool-stub that was started with a smaller --budget refuses a larger one.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     budget: Option<String>,
 
@@ -178,6 +187,7 @@ Examples:
   unspool record -o server.unspool --attach 1234
   unspool record --sync -- ./server
   unspool record --sync --export perfetto:trace.pftrace -- ./server
+  unspool record --calls --export svg:calls.svg -- ./instrumented
   unspool record --trace 'parse_*' --trace 'libz.so*:deflate' -- ./server
   qemu-arm -g 1234 -L ~/rootfs ~/rootfs/usr/bin/pigz -k big.tar &
   unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz
@@ -208,6 +218,8 @@ impl Cmd {
         let waits_only = self.sync == Some(collect::Sync::Contended) && self.trace.is_empty();
         match &self.budget {
             Some(budget) => Some(budget.clone()),
+            // A call graph with missing calls has wrong edges.
+            None if is_local && self.calls => Some("none".to_owned()),
             None if is_local && waits_only => Some(WAITS_BUDGET.to_owned()),
             None => None,
         }
@@ -234,6 +246,7 @@ impl Cmd {
             calls: collect::Instrumented {
                 sync: self.sync,
                 functions: self.trace.clone(),
+                hooks: self.calls,
             },
             cpu: self.cpu.map(|hz| collect::CpuSamples {
                 hz,
@@ -283,11 +296,16 @@ impl Cmd {
         let file: &Path = &self.output;
         let capture = Capture::read(file)?;
         let mut symbolizer = Symbolizer::new(store).preferring(self.prefer.ways());
-        let detail = Detail {
-            span: None,
-            journal: self.html.is_some()
-                || (self.export.iter()).any(|request| request.detail().journal),
+        let details = self.export.iter().map(export::Request::detail);
+        let mut detail = Detail {
+            journal: self.html.is_some(),
+            call_graph: self.calls,
+            ..Detail::default()
         };
+        for needed in details {
+            detail.journal |= needed.journal;
+            detail.hits |= needed.hits;
+        }
         let mut model = Model::build_for(&capture, &mut symbolizer, detail);
         model.recording.file = named(file);
         // Store the names found in files with the recording, because the files may be gone later.
@@ -300,8 +318,12 @@ impl Cmd {
         if let Some(path) = &self.html {
             page::write_file(&model, page::sources(&model), path)?;
         }
+        let graph = match self.calls {
+            true => Graph::Calls,
+            false => Graph::default(),
+        };
         // A file that cannot be written costs neither the report nor the answer of --fail-on.
-        let exported = (self.export.iter()).try_for_each(|request| request.write(&model));
+        let exported = (self.export.iter()).try_for_each(|request| request.write(&model, graph));
         let kept = kept.and(exported);
         if self.no_report {
             kept?;

@@ -169,6 +169,7 @@ impl Cmd {
         let detail = Detail {
             span: self.span(),
             journal: self.format == ReportFormat::Html,
+            ..Detail::default()
         };
         let recording = Recording::open(file, &self.reading, detail)?;
         let model = &recording.model;

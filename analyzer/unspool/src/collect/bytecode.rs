@@ -6,6 +6,7 @@ pub(super) const BIT_AND: u8 = 0x0f;
 pub(super) const BIT_OR: u8 = 0x10;
 pub(super) const EQUAL: u8 = 0x13;
 pub(super) const LESS_UNSIGNED: u8 = 0x15;
+pub(super) const REF64: u8 = 0x1a;
 pub(super) const IF_GOTO: u8 = 0x20;
 pub(super) const GOTO: u8 = 0x21;
 pub(super) const CONST8: u8 = 0x22;

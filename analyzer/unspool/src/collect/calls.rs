@@ -27,6 +27,7 @@ use selection::Instrumented;
 use site::Site;
 
 pub(super) mod call_hits;
+mod hooks;
 pub(super) mod pattern;
 mod plan;
 mod resolvers;
@@ -167,6 +168,7 @@ impl Calls {
         let functions = plan::Named {
             patterns: &self.wanted.functions,
             chosen: &chosen,
+            hooks: self.wanted.hooks,
         };
         let mut plan = plan::make(
             program.modules.store(),
@@ -201,6 +203,23 @@ impl Calls {
         self.resolvers
             .watch(probes, session, sink, mapped, &plan.undecided)?;
         self.carry_out(probes, session, sink, mapped, plan)
+    }
+
+    /// What `--calls` did not record.
+    fn missing_hooks(&self, (hits, unclear): (u64, u64)) -> Option<String> {
+        match self.wanted.hooks {
+            true if hits == 0 && self.wanted.functions.is_empty() => Some(
+                "--calls recorded nothing, because no function called __cyg_profile_func_enter; \
+                 build the program with -finstrument-functions, or name functions with --trace"
+                    .to_owned(),
+            ),
+            true if unclear > 0 => Some(format!(
+                "{unclear} of {hits} calls of hooks are missing, because the code before their \
+                 return addresses does not show whether a function began or ended; link the \
+                 program dynamically, or define both hooks in it"
+            )),
+            _ => None,
+        }
     }
 
     /// The kinds of hits that the server may record by jumps.
@@ -269,8 +288,11 @@ impl Calls {
     }
 
     /// Notes which of the selected calls are not recorded.
-    pub(super) fn note(&self, session: &Session, sink: &mut Sink) {
+    pub(super) fn note(&self, session: &Session, sink: &mut Sink, hook_hits: (u64, u64)) {
         self.resolvers.note(sink);
+        if let Some(text) = self.missing_hooks(hook_hits) {
+            sink.note(Severity::Warning, text);
+        }
         let calls = self;
         let mut notes = Vec::new();
         for (pattern, count) in calls.wanted.functions.iter().zip(&calls.named) {

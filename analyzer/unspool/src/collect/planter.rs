@@ -337,8 +337,8 @@ impl Planter {
     }
 
     /// Notes which selected calls are not recorded, and which calls the probes slow down.
-    pub(super) fn note(&self, session: &Session, sink: &mut Sink) {
-        self.calls.note(session, sink);
+    pub(super) fn note(&self, session: &Session, sink: &mut Sink, hook_hits: (u64, u64)) {
+        self.calls.note(session, sink, hook_hits);
         self.note_places(session, sink);
     }
 

@@ -592,7 +592,8 @@ impl Recorder {
             self.schedule.close(&mut self.session, &mut self.sink);
         }
         self.notices.record_short_stops(&mut self.sink);
-        self.planter.note(&self.session, &mut self.sink);
+        let hook_hits = self.hits.calls.hook_hits();
+        self.planter.note(&self.session, &mut self.sink, hook_hits);
         self.hits.walker.note_unusable(&mut self.sink)
     }
 }

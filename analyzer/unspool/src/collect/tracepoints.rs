@@ -18,9 +18,9 @@ const MAX_COLLECTED_STACK: u16 = 0x4000;
 const NAME: u8 = 16;
 
 /// Trace variables in the order of their numbers. The stub sets those that begin with `trace_`
-/// (docs/reference/protocol.md, "Tracepoints"). The others hold data collected at the end of a
-/// call.
-pub(super) const VARIABLES: [&str; 9] = [
+/// (docs/reference/protocol.md, "Tracepoints"). The others hold data collected where no
+/// stack is: at the end of a call, and at hooks.
+pub(super) const VARIABLES: [&str; 12] = [
     "trace_time",
     "trace_thread",
     "trace_stack_left",
@@ -30,6 +30,9 @@ pub(super) const VARIABLES: [&str; 9] = [
     "flags",
     "trace_needed",
     "trace_stack_key",
+    "function",
+    "call_site",
+    "return_address",
 ];
 pub(super) const TIME: usize = 0;
 pub(super) const THREAD: usize = 1;
@@ -40,6 +43,9 @@ pub(super) const SP: usize = 5;
 pub(super) const FLAGS: usize = 6;
 const NEEDED: usize = 7;
 pub(super) const STACK_KEY: usize = 8;
+pub(super) const FUNCTION: usize = 9;
+pub(super) const CALL_SITE: usize = 10;
+pub(super) const RETURN_ADDRESS: usize = 11;
 
 /// The data that the server collects at a hit in `function`.
 pub(super) fn actions(abi: &Abi, purpose: Purpose, function: &str) -> Vec<TraceAction> {

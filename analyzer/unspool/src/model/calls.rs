@@ -18,7 +18,7 @@ use super::backtrace::{Backtrace, Frames};
 use super::{Model, Symbolizer, ThreadIndex};
 
 pub(super) mod futex;
-mod lives;
+pub(super) mod lives;
 mod under_way;
 
 use lives::Lives;

@@ -433,7 +433,7 @@ impl Stage {
         }
     }
 
-    fn address(&mut self, function: Function) -> u64 {
+    pub(crate) fn address(&mut self, function: Function) -> u64 {
         let number = match self.functions.iter().position(|known| *known == function) {
             Some(number) => number,
             None => {

@@ -490,7 +490,8 @@ impl<'a> History<'a> {
             | ProbeKind::Leave
             | ProbeKind::FutexWait
             | ProbeKind::FutexReturn
-            | ProbeKind::FutexWake => {}
+            | ProbeKind::FutexWake
+            | ProbeKind::Hook => {}
         }
     }
 
@@ -543,6 +544,8 @@ impl<'a> History<'a> {
             profile: Default::default(),
             sync: Default::default(),
             critical_path: None,
+            call_graph: None,
+            hits: None,
             inspection: Default::default(),
             findings: Vec::new(),
             notes: self.notes,

@@ -5,6 +5,7 @@
 //! [`FORMATS`].
 
 mod chrome;
+mod ctf;
 mod dot;
 mod exporter;
 mod firefox;
@@ -14,6 +15,8 @@ mod perfetto;
 mod pprof;
 mod protobuf;
 mod svg;
+mod switches;
+mod tfile;
 mod tracks;
 
 pub use exporter::{Choice, Error, Exporter, Options, Stacks};
@@ -28,6 +31,8 @@ pub static FORMATS: &[&dyn Exporter] = &[
     &firefox::Firefox,
     &pprof::Pprof,
     &gdb::Gdb,
+    &tfile::Tfile,
+    &ctf::Ctf,
 ];
 
 /// The format with a name.

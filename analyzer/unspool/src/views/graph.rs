@@ -2,6 +2,7 @@
 //!
 //! All text from the target is cleaned and escaped. Labels are cut; JSON has everything.
 
+pub mod calls;
 pub mod sync;
 pub mod threads;
 pub mod waits;
@@ -10,6 +11,7 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 
+use super::call_sums::Cut;
 use super::names::shorten;
 use super::text::line::{clean, width};
 use crate::model::Model;
@@ -24,15 +26,18 @@ pub enum Graph {
     Sync,
     /// Which threads blocked which others, and deadlocks
     Waits,
+    /// Which functions called which (`record --calls`), with counts and times
+    Calls,
 }
 
 impl Graph {
-    /// Writes it as DOT.
-    pub fn write(self, model: &Model, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes it as DOT. `cut` is for calls.
+    pub fn write(self, model: &Model, cut: &Cut, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Graph::Threads => threads::write(model, out),
             Graph::Sync => sync::write(model, out),
             Graph::Waits => waits::write(model, out),
+            Graph::Calls => calls::write(model, cut, out),
         }
     }
 }

@@ -13,7 +13,10 @@ use super::super::session::Session;
 use super::super::sink::Sink;
 use super::super::stack::LiveStack;
 use super::super::stack_walk::StackWalker;
-use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_KEY};
+use super::super::tracepoints::{
+    CALL_SITE, FLAGS, FUNCTION, RESULT, RETURN_ADDRESS, SP, STACK_KEY,
+};
+use super::hooks::HookCalls;
 use super::site::{OBJECT, Site, variable};
 use crate::platform::abi::Abi;
 use crate::platform::condition;
@@ -50,6 +53,7 @@ pub(in crate::collect) struct CallReader {
     paths: HashMap<Box<[u64]>, u64>,
     /// The same by the keys that the server gives stacks. It sends each stack once.
     sent: HashMap<u64, u64>,
+    hooks: HookCalls,
 }
 
 impl CallReader {
@@ -57,6 +61,29 @@ impl CallReader {
     /// meaning.
     pub(in crate::collect) fn forget_paths(&mut self) {
         self.paths.clear();
+        self.hooks.forget();
+    }
+
+    /// Number of hits of hooks, and of those for which it is unknown which hook was called.
+    pub(in crate::collect) fn hook_hits(&self) -> (u64, u64) {
+        (self.hooks.hits, self.hooks.unclear)
+    }
+
+    /// Records a hit of a hook, unless it is unknown which hook was called.
+    fn on_hook(
+        &mut self,
+        abi: &Abi,
+        sink: &mut Sink,
+        modules: &Modules,
+        mut event: Event,
+        ends: Option<bool>,
+        [function, call_site, return_address]: [u64; 3],
+    ) {
+        let hooks = &mut self.hooks;
+        if let Some(ends) = hooks.ends(ends, abi, modules, call_site, return_address) {
+            event.args = vec![function, call_site, return_address, ends.into()];
+            sink.record_event(event);
+        }
     }
 
     /// Records a hit that the server recorded without a stop.
@@ -71,6 +98,15 @@ impl CallReader {
     ) {
         let site = hit.site;
         let mut event = hit.event();
+        if let Site::Hook { ends } = site {
+            let values = [FUNCTION, CALL_SITE, RETURN_ADDRESS].map(|of| variable(&frame, of));
+            event.frame = variable(&frame, SP);
+            if let [Some(function), Some(call_site), Some(back)] = values {
+                let args = [function, call_site, back];
+                self.on_hook(abi, sink, modules, event, ends, args);
+            }
+            return;
+        }
         if !site.begins() {
             let sp = variable(&frame, SP);
             event.args.extend(variable(&frame, RESULT));
@@ -130,6 +166,23 @@ impl CallReader {
         let sp = abi.sp(&registers);
         let mut event = hit.event();
         event.frame = sp.map(|sp| site.entry_sp(abi, sp));
+        if let Site::Hook { ends } = site {
+            let file = abi.register_file(&registers);
+            let back = match abi.platform.return_register {
+                Some(register) => file.get(register),
+                None => sp.and_then(|sp| {
+                    let bytes = client.read_memory(sp, abi.pointer).ok()?;
+                    abi.pointer_at(&bytes, 0)
+                }),
+            };
+            if let (Some([function, call_site]), Some(back)) =
+                (abi.args(&registers, 2).as_deref(), back)
+            {
+                let args = [*function, *call_site, back];
+                self.on_hook(abi, sink, modules, event, ends, args);
+            }
+            return Ok(());
+        }
         if !site.begins() {
             event.args.extend(site.result(abi, &registers));
             sink.record_event(event);

@@ -8,6 +8,7 @@ use unspool_unwind::code::exits::{Given, Return, SystemCall};
 
 use super::super::modules::Mapped;
 use super::super::movable::Movable;
+use super::hooks;
 use super::pattern::Pattern;
 use super::selection::Sync;
 use super::site::{self, Does, Site};
@@ -84,12 +85,14 @@ struct Wanted {
     ends: bool,
 }
 
-/// Functions selected by name.
+/// Functions selected by name, and the hooks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) patterns: &'a [Pattern],
     /// Functions chosen by resolvers, by the address of the resolver.
     pub(super) chosen: &'a BTreeMap<u64, Start>,
+    /// True to instrument the hooks.
+    pub(super) hooks: bool,
 }
 
 /// Where the server may record hits by jumps, without a stop.
@@ -152,7 +155,11 @@ pub(super) fn make(
         &mut choosing,
         named,
     );
-    if wanted.is_empty() && choosing.is_empty() && sync.is_none() {
+    let hooks = match functions.hooks {
+        true => hook_starts(image),
+        false => BTreeMap::new(),
+    };
+    if wanted.is_empty() && choosing.is_empty() && sync.is_none() && hooks.is_empty() {
         return plan;
     }
     let Some(mut passages) = store.passages(image) else {
@@ -163,6 +170,21 @@ pub(super) fn make(
             svma,
             name,
             returns: passages.follow(svma, thumb).returns,
+        });
+    }
+    for (svma, (ends, thumb)) in hooks {
+        let function = if ends == Some(true) {
+            hooks::EXIT
+        } else {
+            hooks::ENTER
+        };
+        plan.begins.push(Begin {
+            svma,
+            thumb,
+            function: function.to_owned(),
+            kind: ProbeKind::Hook,
+            site: Site::Hook { ends },
+            movable: passages.follow(svma, thumb).movable,
         });
     }
     let mut calls = Vec::new();
@@ -254,12 +276,28 @@ fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wa
     }
 }
 
+/// The hooks of an image by address: whether functions end there, unless one function stands for
+/// both hooks, and whether it is Thumb code.
+fn hook_starts(image: &Image) -> BTreeMap<u64, (Option<bool>, bool)> {
+    let mut starts: BTreeMap<u64, (Option<bool>, bool)> = BTreeMap::new();
+    for (name, ends) in [(hooks::ENTER, false), (hooks::EXIT, true)] {
+        let symbols = image.symbols().named(name).into_iter();
+        for symbol in symbols.filter(|symbol| symbol.kind == SymbolKind::Function) {
+            let here = (Some(ends), symbol.thumb);
+            let start = starts.entry(symbol.svma).or_insert(here);
+            start.0 = start.0.filter(|known| *known == ends);
+        }
+    }
+    starts
+}
+
 /// Counts the functions that each pattern names in a file.
 pub(super) fn count_named(image: &Image, paths: &[&str], patterns: &[Pattern]) -> Vec<usize> {
     let mut named = vec![0; patterns.len()];
     let functions = Named {
         patterns,
         chosen: &BTreeMap::new(),
+        hooks: false,
     };
     let (mut wanted, mut choosing) = (BTreeMap::new(), BTreeMap::new());
     add_named(

@@ -18,10 +18,12 @@ pub struct Instrumented {
     pub sync: Option<Sync>,
     /// Functions by name.
     pub functions: Vec<Pattern>,
+    /// Calls of all functions that were compiled with `-finstrument-functions`.
+    pub hooks: bool,
 }
 
 impl Instrumented {
     pub(super) fn is_empty(&self) -> bool {
-        self.sync.is_none() && self.functions.is_empty()
+        self.sync.is_none() && self.functions.is_empty() && !self.hooks
     }
 }

@@ -6,7 +6,10 @@ use unspool_unwind::RegisterFile;
 use unspool_unwind::code::exits::{Early, Given, Return, SystemCall};
 
 use super::super::bytecode::*;
-use super::super::tracepoints::{FLAGS, RESULT, SP, STACK_KEY, STACK_LEFT, THREAD, TIME, number};
+use super::super::tracepoints::{
+    CALL_SITE, FLAGS, FUNCTION, RESULT, RETURN_ADDRESS, SP, STACK_KEY, STACK_LEFT, THREAD, TIME,
+    number,
+};
 use crate::platform::abi::Abi;
 use crate::platform::condition;
 
@@ -81,6 +84,11 @@ pub(in crate::collect) enum Site {
     },
     /// The return of a futex system call that waits.
     Returned,
+    /// A hook that a function calls where it begins or ends.
+    Hook {
+        /// Whether it ends; `None` if one hook stands for both.
+        ends: Option<bool>,
+    },
 }
 
 impl Site {
@@ -125,7 +133,7 @@ impl Site {
     /// True if the hit belongs to a recorded call, judged by registers already read.
     pub(super) fn counts(self, abi: &Abi, registers: &Registers) -> bool {
         match self {
-            Site::Enter { .. } => true,
+            Site::Enter { .. } | Site::Hook { .. } => true,
             Site::Leave { condition, .. } => abi
                 .flags(registers)
                 .is_none_or(|flags| condition::holds(flags, condition)),
@@ -186,7 +194,7 @@ impl Site {
     pub(in crate::collect) fn trace_condition(self, abi: &Abi) -> Option<Vec<u8>> {
         let own = abi.call_argument_number(1);
         let (does, any, sets) = match self {
-            Site::Enter { .. } | Site::Leave { .. } => return None,
+            Site::Enter { .. } | Site::Leave { .. } | Site::Hook { .. } => return None,
             Site::Futex { does, any, sets } => (does, any, sets),
             Site::Returned => (Does::Wait, false, [None; 4]),
         };
@@ -241,7 +249,9 @@ impl Site {
     pub(in crate::collect) fn trace_actions(self, abi: &Abi) -> Vec<TraceAction> {
         let mut code = vec![TRACEV, 0, number(TIME), TRACEV, 0, number(THREAD)];
         let mut actions = Vec::new();
-        if self.begins() {
+        if let Site::Hook { .. } = self {
+            add_hook(&mut code, abi);
+        } else if self.begins() {
             actions.push(TraceAction::Registers(abi.trace_registers()));
             // The server sends the stack of each call path once.
             code.extend([CONST8, 1, SETV, 0, number(STACK_KEY), POP]);
@@ -344,6 +354,27 @@ fn add_stack(code: &mut Vec<u8>, sp: u16) {
     code.extend(left);
     code.push(TRACE);
     code[end] = code.len() as u8;
+}
+
+/// Adds code that collects the arguments of a hook, its return address and the stack pointer.
+fn add_hook(code: &mut Vec<u8>, abi: &Abi) {
+    let return_register = abi.platform.return_register;
+    let return_register = return_register.and_then(|number| abi.dwarf_number(number));
+    for (variable, register) in [
+        (FUNCTION, abi.argument_number(0)),
+        (CALL_SITE, abi.argument_number(1)),
+        (SP, abi.sp_number()),
+        (RETURN_ADDRESS, return_register.unwrap_or(abi.sp_number())),
+    ] {
+        let [high, low] = register.to_be_bytes();
+        code.extend([REG, high, low]);
+        // x86-64 keeps the return address on the stack.
+        if variable == RETURN_ADDRESS && return_register.is_none() {
+            code.push(REF64);
+        }
+        let variable = number(variable);
+        code.extend([SETV, 0, variable, POP, TRACEV, 0, variable]);
+    }
 }
 
 /// The value of one trace variable in a frame. Ends of calls carry variables instead of registers.

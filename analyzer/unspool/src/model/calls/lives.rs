@@ -6,12 +6,12 @@ use crate::model::{Thread, ThreadIndex};
 
 /// For each TID its threads, in the order in which they began.
 #[derive(Debug)]
-pub(super) struct Lives {
+pub(in crate::model) struct Lives {
     of: HashMap<u64, Vec<(u64, ThreadIndex)>>,
 }
 
 impl Lives {
-    pub(super) fn new(threads: &[Thread]) -> Lives {
+    pub(in crate::model) fn new(threads: &[Thread]) -> Lives {
         let mut of: HashMap<u64, Vec<(u64, ThreadIndex)>> = HashMap::new();
         for (index, thread) in threads.iter().enumerate() {
             if let Some(tid) = thread.tid {
@@ -27,7 +27,7 @@ impl Lives {
 
     /// The thread that had this TID at `time_ns`. Records of a thread may begin shortly before
     /// its start.
-    pub(super) fn at(&self, tid: u64, time_ns: u64) -> Option<ThreadIndex> {
+    pub(in crate::model) fn at(&self, tid: u64, time_ns: u64) -> Option<ThreadIndex> {
         let lives = self.of.get(&tid)?;
         let after = lives.partition_point(|(began, _)| *began <= time_ns);
         lives.get(after.saturating_sub(1)).map(|(_, index)| *index)

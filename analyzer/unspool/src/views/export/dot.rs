@@ -22,6 +22,6 @@ impl Exporter for Dot {
     }
 
     fn write(&self, model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-        Ok(options.graph.write(model, out)?)
+        Ok(options.graph.write(model, &options.cut, out)?)
     }
 }

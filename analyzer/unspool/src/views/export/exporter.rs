@@ -4,11 +4,13 @@
 
 use std::fmt::Debug;
 use std::io::{self, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
 use thiserror::Error;
 
 use crate::model::{Detail, Model};
+use crate::views::call_sums::Cut;
 use crate::views::graph::Graph;
 
 /// A format of other programs.
@@ -34,6 +36,29 @@ pub trait Exporter: Debug + Sync {
         false
     }
 
+    /// True if the format is a directory of several files.
+    fn is_directory(&self) -> bool {
+        false
+    }
+
+    /// The names of the files of a directory.
+    fn parts(&self, _: &Model) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Writes one file of a directory.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    fn write_part(&self, _: &str, model: &Model, out: &mut dyn Write) -> Result<(), Error> {
+        self.write(model, &Options::default(), out)
+    }
+
+    /// The command that opens the written file, if it is not obvious.
+    fn hint(&self, _: &Model, _: &Path) -> Option<String> {
+        None
+    }
+
     /// Writes the model.
     ///
     /// # Errors
@@ -42,10 +67,12 @@ pub trait Exporter: Debug + Sync {
 }
 
 /// The options of all formats. A format looks at those it takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// The graph to draw.
     pub graph: Graph,
+    /// What of a graph of calls is drawn.
+    pub cut: Cut,
     /// The stacks to count.
     pub stacks: Stacks,
 }

@@ -6,22 +6,18 @@
 
 mod field;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::exporter::{Error, Exporter, Options};
 use super::protobuf::Message;
+use super::switches::{self, OTHER, Switch};
 use super::tracks::{self, Texts, Tracks};
-use crate::model::schedule::{Interval, RunState};
 use crate::model::sync::WaitSpan;
 use crate::model::{Detail, Model, ThreadIndex};
 use crate::views::finding_text;
 
 /// Maximum number of a processor's events in one packet.
 const BUNDLE: usize = 256;
-
-/// The name of everything on the processors that is not the program.
-const OTHER: &str = "other programs or idle";
 
 /// Our tracks. Those of threads follow.
 const PROCESS: u64 = 1;
@@ -34,11 +30,6 @@ const BEGIN: u64 = 1;
 const END: u64 = 2;
 const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
-
-/// States of a thread that leaves a processor, as `sched_switch` has them (include/linux/sched.h).
-const STILL_RUNNABLE: u64 = 0;
-const BLOCKED: u64 = 1;
-const ENDED: u64 = 16;
 
 #[derive(Debug)]
 pub(super) struct Perfetto;
@@ -244,73 +235,27 @@ impl Trace<'_> {
     }
 
     fn schedule(&mut self) -> Result<(), Error> {
-        let mut turns: BTreeMap<u32, Vec<Turn>> = BTreeMap::new();
-        let mut wakes = Vec::new();
-        for (index, intervals) in self.model.schedule.threads.iter().enumerate() {
-            let id = self.tracks.threads.get(index).map_or(0, |track| track.id);
-            let has_ended = self.model.threads[index].ended_ns.is_some();
-            for (at, interval) in intervals.iter().enumerate() {
-                let next = intervals.get(at + 1);
-                match interval.state {
-                    RunState::Running { cpu } => turns.entry(cpu).or_default().push(Turn {
-                        from_ns: interval.from_ns,
-                        to_ns: interval.to_ns,
-                        id,
-                        leaves: leaves(interval, next, has_ended),
-                    }),
-                    RunState::Woken { waker } => {
-                        let waker = waker.map_or(0, |tid| self.tracks.id_at(tid, interval.from_ns));
-                        wakes.push((interval.from_ns, waker, id));
-                    }
-                    _ => {}
-                }
-            }
-        }
+        let (processors, wakes) = switches::of(self.model, &self.tracks);
         for wakes in wakes.chunks(BUNDLE) {
             self.bundle(0, |bundle| {
-                for &(ns, waker, id) in wakes {
+                for wake in wakes {
                     bundle.message(field::FTRACE_EVENT, |event| {
-                        event.number(field::FTRACE_TIMESTAMP, ns);
-                        event.number(field::FTRACE_PID, waker);
+                        event.number(field::FTRACE_TIMESTAMP, wake.ns);
+                        event.number(field::FTRACE_PID, wake.waker);
                         event.message(field::SCHED_WAKING, |waking| {
-                            waking.number(field::WAKING_PID, id);
+                            waking.number(field::WAKING_PID, wake.id);
                             waking.number(field::WAKING_SUCCESS, 1);
                         });
                     });
                 }
             })?;
         }
-        for (cpu, mut turns) in turns {
-            turns.sort_unstable_by_key(|turn| turn.from_ns);
-            self.processor(cpu, &turns)?;
+        for (cpu, switches) in processors {
+            for switches in switches.chunks(BUNDLE) {
+                self.switches(cpu, switches)?;
+            }
         }
         Ok(())
-    }
-
-    /// What one processor ran, as switches from thread to thread.
-    fn processor(&mut self, cpu: u32, turns: &[Turn]) -> Result<(), Error> {
-        let other = self.tracks.other;
-        let mut switches: Vec<Switch> = Vec::new();
-        for (at, turn) in turns.iter().enumerate() {
-            let before = at.checked_sub(1).and_then(|before| turns.get(before));
-            if before.is_none_or(|before| before.to_ns < turn.from_ns) {
-                switches.push(Switch {
-                    ns: turn.from_ns,
-                    from: (other, BLOCKED),
-                    to: turn.id,
-                });
-            }
-            let next = turns.get(at + 1).filter(|next| next.from_ns <= turn.to_ns);
-            switches.push(Switch {
-                ns: turn.to_ns,
-                from: (turn.id, turn.leaves),
-                to: next.map_or(other, |next| next.id),
-            });
-            if switches.len() >= BUNDLE {
-                self.switches(cpu, &std::mem::take(&mut switches))?;
-            }
-        }
-        self.switches(cpu, &switches)
     }
 
     fn switches(&mut self, cpu: u32, switches: &[Switch]) -> Result<(), Error> {
@@ -363,35 +308,6 @@ impl Trace<'_> {
             })?;
         }
         Ok(())
-    }
-}
-
-/// A thread's time on a processor.
-struct Turn {
-    from_ns: u64,
-    to_ns: u64,
-    id: u64,
-    /// Its state afterwards.
-    leaves: u64,
-}
-
-struct Switch {
-    ns: u64,
-    /// The thread that leaves the processor, and its state.
-    from: (u64, u64),
-    to: u64,
-}
-
-/// The state in which a thread leaves its processor.
-fn leaves(turn: &Interval, next: Option<&Interval>, has_ended: bool) -> u64 {
-    match next
-        .filter(|next| next.from_ns == turn.to_ns)
-        .map(|next| next.state)
-    {
-        Some(RunState::Preempted) => STILL_RUNNABLE,
-        Some(_) => BLOCKED,
-        None if has_ended => ENDED,
-        None => STILL_RUNNABLE,
     }
 }
 

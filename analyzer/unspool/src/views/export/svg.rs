@@ -24,7 +24,7 @@ impl Exporter for Svg {
 
     fn write(&self, model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
         let mut graph = Vec::new();
-        options.graph.write(model, &mut graph)?;
+        options.graph.write(model, &options.cut, &mut graph)?;
         out.write_all(&draw(&graph)?)?;
         Ok(())
     }

@@ -1,0 +1,380 @@
+//! Which functions called which, how often, and how long the calls took.
+//!
+//! A program built with `-finstrument-functions` shows each beginning and end of a function by a
+//! hook. Without hooks the graph has the calls of traced functions. The calls of a recording are
+//! not kept: each thread has a stack of the calls that are under way, and the rest are sums.
+//!
+//! Times: a function called by itself counts only once, in the outermost call, so that no time is
+//! greater than the thread's life. The same holds for an edge within itself.
+
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
+use unspool_capture::{Capture, Event, ProbeKind, Record};
+
+use super::Model;
+use super::backtrace::{Frames, Place};
+use super::calls::lives::Lives;
+use super::calls::{Call, Calls, Moment};
+use crate::platform::Architecture;
+
+pub mod pvtrace;
+#[cfg(test)]
+mod tests;
+
+/// Bound on the distance between two addresses on one stack, in bytes: the usual size of a stack.
+/// Further away is another stack, of a signal handler or a coroutine.
+const SAME_STACK: u64 = 8 << 20;
+
+/// Calls by caller and callee, and by the identity of the thread.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallGraph {
+    /// The functions; [`Edge`] and [`Node`] have indices.
+    pub functions: Vec<Place>,
+    /// Sums per function.
+    pub nodes: Vec<Node>,
+    /// Sums per caller and callee.
+    pub edges: Vec<Edge>,
+    /// True if the times of the calls are known.
+    pub has_times: bool,
+    /// Number of calls that ended without a recorded end: by an exception, `longjmp`, or the end
+    /// of their thread.
+    pub left: u64,
+    /// Number of ends of calls that began before the recording.
+    pub begun_before: u64,
+}
+
+/// The calls of one function by threads of one identity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// The function.
+    pub function: usize,
+    /// Index in [`Sync::identities`](super::sync::Sync::identities).
+    pub identity: usize,
+    /// Number of calls.
+    pub calls: u64,
+    /// Time in the function and in functions that it called, nanoseconds.
+    pub total_ns: u64,
+    /// Time in the function itself, nanoseconds.
+    pub self_ns: u64,
+}
+
+/// The calls of one function by another, by threads of one identity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// The calling function; `None` if it is not recorded.
+    pub caller: Option<usize>,
+    /// The called function.
+    pub callee: usize,
+    /// Index in [`Sync::identities`](super::sync::Sync::identities).
+    pub identity: usize,
+    /// Number of calls.
+    pub calls: u64,
+    /// Time from the beginning to the end of the calls, nanoseconds.
+    pub total_ns: u64,
+}
+
+impl CallGraph {
+    /// True if no call was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+    }
+
+    /// Reads the calls of a capture: those that hooks show, otherwise those of traced functions.
+    pub(super) fn of(capture: &Capture, model: &Model, frames: &mut dyn Frames) -> CallGraph {
+        let hooks = capture.records.iter().filter_map(|record| match record {
+            Record::Probe(probe) if probe.kind() == ProbeKind::Hook => Some(probe.id),
+            _ => None,
+        });
+        let hooks: Vec<u32> = hooks.collect();
+        let counted = |id: &u32| capture.calls.hits.contains_key(id);
+        let in_memory = || capture.events().any(|event| hooks.contains(&event.probe));
+        let mut graph = match hooks.iter().any(counted) || in_memory() {
+            true => of_hooks(capture, model, frames, &hooks),
+            false => of_traced(capture, model, frames),
+        };
+        graph.has_times = true;
+        graph
+    }
+}
+
+/// A call that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    function: usize,
+    caller: Option<usize>,
+    /// Distinguishes the calls of a thread: the stack pointer at the hook, or the number of a
+    /// traced call.
+    place: u64,
+    call_site: u64,
+    return_address: u64,
+    began_ns: u64,
+    inner_ns: u64,
+}
+
+/// The calls of one thread that are under way, the outermost first.
+#[derive(Debug, Default)]
+struct Stack {
+    identity: usize,
+    open: Vec<Open>,
+    /// Number of open calls by function, and by caller and function.
+    functions: HashMap<usize, u32>,
+    edges: HashMap<(Option<usize>, usize), u32>,
+}
+
+/// Sums up calls.
+#[derive(Debug, Default)]
+struct Sums {
+    graph: CallGraph,
+    nodes: HashMap<(usize, usize), usize>,
+    edges: HashMap<(Option<usize>, usize, usize), usize>,
+    /// By module and address there, or by name and address.
+    interned: HashMap<(Option<Arc<str>>, u64), usize>,
+}
+
+impl Sums {
+    /// The function at a place, which is the function's start.
+    fn function(&mut self, place: Place) -> usize {
+        let start = place.function_svma().or(place.svma);
+        let key = match start {
+            Some(start) => (place.module.clone(), start),
+            None => (place.function.clone(), place.avma),
+        };
+        let functions = &mut self.graph.functions;
+        *self.interned.entry(key).or_insert_with(|| {
+            functions.push(place);
+            functions.len() - 1
+        })
+    }
+
+    fn node(&mut self, function: usize, identity: usize) -> &mut Node {
+        let nodes = &mut self.graph.nodes;
+        let at = self.nodes.entry((function, identity)).or_insert_with(|| {
+            nodes.push(Node {
+                function,
+                identity,
+                ..Node::default()
+            });
+            nodes.len() - 1
+        });
+        &mut self.graph.nodes[*at]
+    }
+
+    fn edge(&mut self, caller: Option<usize>, callee: usize, identity: usize) -> &mut Edge {
+        let edges = &mut self.graph.edges;
+        let key = (caller, callee, identity);
+        let at = self.edges.entry(key).or_insert_with(|| {
+            edges.push(Edge {
+                caller,
+                callee,
+                identity,
+                ..Edge::default()
+            });
+            edges.len() - 1
+        });
+        &mut self.graph.edges[*at]
+    }
+
+    fn begin(&mut self, stack: &mut Stack, call: Open) {
+        self.node(call.function, stack.identity).calls += 1;
+        self.edge(call.caller, call.function, stack.identity).calls += 1;
+        *stack.functions.entry(call.function).or_default() += 1;
+        let edge = (call.caller, call.function);
+        *stack.edges.entry(edge).or_default() += 1;
+        stack.open.push(call);
+    }
+
+    /// Ends the open call with this index.
+    fn end(&mut self, stack: &mut Stack, at: usize, now_ns: u64) {
+        let call = stack.open.remove(at);
+        let total_ns = now_ns.saturating_sub(call.began_ns);
+        if let Some(outer) = at.checked_sub(1) {
+            stack.open[outer].inner_ns += total_ns;
+        }
+        let is_last = |count: Option<&mut u32>| {
+            count.is_some_and(|count| {
+                *count -= 1;
+                *count == 0
+            })
+        };
+        let outermost = is_last(stack.functions.get_mut(&call.function));
+        let node = self.node(call.function, stack.identity);
+        node.self_ns += total_ns.saturating_sub(call.inner_ns);
+        node.total_ns += if outermost { total_ns } else { 0 };
+        let edge = (call.caller, call.function);
+        if is_last(stack.edges.get_mut(&edge)) {
+            let edge = self.edge(call.caller, call.function, stack.identity);
+            edge.total_ns += total_ns;
+        }
+    }
+
+    /// Ends the calls from this index on, whose ends were not recorded.
+    fn leave(&mut self, stack: &mut Stack, from: usize, now_ns: u64) {
+        while stack.open.len() > from {
+            self.graph.left += 1;
+            self.end(stack, stack.open.len() - 1, now_ns);
+        }
+    }
+
+    /// A function begins.
+    fn enter(&mut self, stack: &mut Stack, mut call: Open) {
+        // A call whose frame lies where the new one is, or below, has been left.
+        let is_over = |open: &Open| {
+            let again = open.place == call.place
+                && (open.call_site != call.call_site || open.return_address == call.return_address);
+            let below = call.place.wrapping_sub(open.place);
+            again || (1..SAME_STACK).contains(&below)
+        };
+        let live = stack.open.iter().rposition(|open| !is_over(open));
+        self.leave(stack, live.map_or(0, |at| at + 1), call.began_ns);
+        call.caller = stack.open.last().map(|open| open.function);
+        self.begin(stack, call);
+    }
+
+    /// A function ends. Calls within it have been left.
+    fn exit(&mut self, stack: &mut Stack, function: usize, call_site: u64, now_ns: u64) {
+        let own = |open: &Open| open.function == function && open.call_site == call_site;
+        match stack.open.iter().rposition(own) {
+            Some(at) => {
+                self.leave(stack, at + 1, now_ns);
+                self.end(stack, at, now_ns);
+            }
+            None => self.graph.begun_before += 1,
+        }
+    }
+
+    fn finish(mut self) -> CallGraph {
+        let by_function = |node: &Node| (node.function, node.identity);
+        self.graph.nodes.sort_by_key(by_function);
+        let by_ends = |edge: &Edge| (edge.caller, edge.callee, edge.identity);
+        self.graph.edges.sort_by_key(by_ends);
+        self.graph
+    }
+}
+
+/// The calls that hooks show.
+fn of_hooks(capture: &Capture, model: &Model, frames: &mut dyn Frames, hooks: &[u32]) -> CallGraph {
+    let platform = Architecture::by_gdb_name(&capture.target.arch);
+    let lives = Lives::new(&model.threads);
+    let mut sums = Sums::default();
+    let mut stacks: HashMap<u64, Stack> = HashMap::new();
+    let mut known: HashMap<u64, usize> = HashMap::new();
+    // A failure to read is noted for all calls.
+    let _ = capture.each(&mut |at, record| match record {
+        Record::ModuleLoaded(_) | Record::ModuleUnloaded(_) => known.clear(),
+        Record::ThreadExited(exited) => {
+            if let Some(mut stack) = stacks.remove(&exited.tid) {
+                sums.leave(&mut stack, 0, exited.time_ns);
+            }
+        }
+        Record::Event(event) if hooks.contains(&event.probe) => {
+            let [pointer, call_site, return_address, ends] = event.args[..] else {
+                return;
+            };
+            let function = *known.entry(pointer).or_insert_with(|| {
+                let address = platform.map_or(pointer, |one| one.split_code_pointer(pointer).0);
+                sums.function(frames.place(at, address))
+            });
+            let stack = stacks.entry(event.tid).or_insert_with(|| Stack {
+                identity: identity(model, &lives, event),
+                ..Stack::default()
+            });
+            if ends == 1 {
+                sums.exit(stack, function, call_site, event.time_ns);
+                return;
+            }
+            let call = Open {
+                function,
+                caller: None,
+                place: event.frame.unwrap_or(0),
+                call_site,
+                return_address,
+                began_ns: event.time_ns,
+                inner_ns: 0,
+            };
+            sums.enter(stack, call);
+        }
+        _ => {}
+    });
+    for stack in stacks.values_mut() {
+        sums.leave(stack, 0, model.recording.duration_ns);
+    }
+    sums.finish()
+}
+
+fn identity(model: &Model, lives: &Lives, event: &Event) -> usize {
+    let thread = lives.at(event.tid, event.time_ns);
+    let identity = thread.and_then(|thread| model.sync.identity_of.get(thread.0));
+    identity.copied().unwrap_or(0)
+}
+
+/// The calls of traced functions. The caller comes from the stack, so it need not be traced.
+fn of_traced(capture: &Capture, model: &Model, frames: &mut dyn Frames) -> CallGraph {
+    let mut sums = Sums::default();
+    let mut stacks: HashMap<usize, Stack> = HashMap::new();
+    let begin = |sums: &mut Sums, stack: &mut Stack, calls: &Calls, call: &Call| {
+        let mut path = calls.path(call.path).physical();
+        let mut next = || Some(start_of(&path.next()?.place));
+        // By the traced name: debug information may have another one.
+        let name = unspool_image::function_name(&calls.function(call.function).name);
+        let own = Place {
+            function: Some(name.into()),
+            ..next().unwrap_or_default()
+        };
+        let caller = next().filter(|place| place.function.is_some());
+        let open = Open {
+            function: sums.function(own),
+            caller: caller.map(|place| sums.function(place)),
+            place: call.number,
+            call_site: 0,
+            return_address: 0,
+            began_ns: call.entered_ns,
+            inner_ns: 0,
+        };
+        sums.begin(stack, open);
+        if !calls.function(call.function).has_end {
+            sums.end(stack, stack.open.len() - 1, call.entered_ns);
+        }
+    };
+    Calls::interpret(capture, model, frames, &mut |calls, moment| {
+        let (call, ended_ns) = match moment {
+            Moment::Entered(call) => (call, None),
+            Moment::Left(call) => (call, call.left_ns),
+            Moment::Lost(call) | Moment::CutShort { call, .. } => (call, Some(call.entered_ns)),
+            Moment::Unfinished { call, .. } => (call, Some(model.recording.duration_ns)),
+            Moment::Missing { .. } => return,
+        };
+        if calls.function(call.function).futex {
+            return;
+        }
+        let stack = stacks.entry(call.thread.0).or_insert_with(|| Stack {
+            identity: (model.sync.identity_of.get(call.thread.0).copied()).unwrap_or(0),
+            ..Stack::default()
+        });
+        match ended_ns {
+            None => begin(&mut sums, stack, calls, call),
+            Some(now_ns) => {
+                let own = |open: &Open| open.place == call.number;
+                if let Some(at) = stack.open.iter().rposition(own) {
+                    sums.graph.left += u64::from(!matches!(moment, Moment::Left(_)));
+                    sums.end(stack, at, now_ns);
+                }
+            }
+        }
+    });
+    sums.finish()
+}
+
+/// The start of a place's function.
+fn start_of(place: &Place) -> Place {
+    match place.function {
+        Some(_) => Place {
+            svma: place.function_svma(),
+            avma: place.avma.wrapping_sub(place.offset),
+            offset: 0,
+            line: None,
+            ..place.clone()
+        },
+        None => place.clone(),
+    }
+}

@@ -1,0 +1,149 @@
+//! The calls of a recording, summed over the wanted threads, and what of them is worth showing.
+//!
+//! Apart from the graph and the table, which show the same functions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::wording;
+use crate::model::Model;
+use crate::model::call_graph::{CallGraph, Edge, Node};
+
+/// Maximum number of functions shown, however small the wanted share is.
+const MAX_FUNCTIONS: usize = 120;
+
+/// What of a call graph is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cut {
+    /// Only threads with this function, or with an identity that begins so.
+    pub identity: Option<String>,
+    /// The least share of all time or of all calls, in percent, of a function or an edge. `None`
+    /// stands for 0.5 in a large graph, and for all functions of a small one.
+    pub min_share: Option<f64>,
+}
+
+/// Number of functions of a graph that is small enough to be shown as a whole.
+const SMALL: usize = 50;
+/// The share, in percent, below which functions of larger graphs are left out.
+const MIN_SHARE: f64 = 0.5;
+
+/// The sums of the wanted threads.
+#[derive(Debug, Default)]
+pub(super) struct CallSums {
+    /// By function.
+    pub(super) nodes: BTreeMap<usize, Node>,
+    /// By caller and callee.
+    pub(super) edges: BTreeMap<(Option<usize>, usize), Edge>,
+    /// Time of the calls that no recorded function made, nanoseconds.
+    pub(super) total_ns: u64,
+    /// Number of calls.
+    pub(super) calls: u64,
+    /// The least share, in percent, of what is worth showing.
+    pub(super) min_share: f64,
+    /// The functions worth showing.
+    pub(super) shown: BTreeSet<usize>,
+    /// The edges worth showing.
+    pub(super) shown_edges: BTreeSet<(Option<usize>, usize)>,
+}
+
+/// The identities that a name means: that of a thread's function, or the beginning of a key.
+pub fn identities(model: &Model, name: &str) -> Vec<usize> {
+    let all = model.sync.identities.iter().enumerate();
+    let meant = all.filter(|(_, (key, first, _))| {
+        let title = |thread| wording::title(model, thread, usize::MAX) == name;
+        let is_key = name.len() >= 4 && key.to_string().starts_with(name);
+        is_key || model.thread(*first).is_some_and(title)
+    });
+    meant.map(|(at, _)| at).collect()
+}
+
+impl CallSums {
+    pub(super) fn of(model: &Model, graph: &CallGraph, cut: &Cut) -> CallSums {
+        let identities = cut.identity.as_deref().map(|name| identities(model, name));
+        let wanted = |identity| {
+            identities
+                .as_ref()
+                .is_none_or(|all| all.contains(&identity))
+        };
+        let mut sums = CallSums::default();
+        for node in graph.nodes.iter().filter(|node| wanted(node.identity)) {
+            let sum = sums.nodes.entry(node.function).or_insert(Node {
+                function: node.function,
+                ..Node::default()
+            });
+            sum.calls += node.calls;
+            sum.total_ns += node.total_ns;
+            sum.self_ns += node.self_ns;
+            sums.calls += node.calls;
+            sums.total_ns += node.self_ns;
+        }
+        for edge in graph.edges.iter().filter(|edge| wanted(edge.identity)) {
+            let key = (edge.caller, edge.callee);
+            let sum = sums.edges.entry(key).or_insert(Edge {
+                caller: edge.caller,
+                callee: edge.callee,
+                ..Edge::default()
+            });
+            sum.calls += edge.calls;
+            sum.total_ns += edge.total_ns;
+        }
+        sums.min_share = cut.min_share.unwrap_or(match sums.nodes.len() {
+            ..=SMALL => 0.0,
+            _ => MIN_SHARE,
+        });
+        sums.choose(graph.has_times);
+        sums
+    }
+
+    /// The share of all time, or of all calls where times are unknown, from 0 to 1.
+    pub(super) fn share(&self, calls: u64, total_ns: u64, has_times: bool) -> f64 {
+        match has_times {
+            true => total_ns as f64 / self.total_ns.max(1) as f64,
+            false => calls as f64 / self.calls.max(1) as f64,
+        }
+    }
+
+    fn choose(&mut self, has_times: bool) {
+        let min_share = self.min_share;
+        let share = |calls, total_ns| {
+            let of_calls = self.share(calls, total_ns, false);
+            let of_time = self.share(calls, total_ns, true);
+            if has_times {
+                of_time.max(of_calls)
+            } else {
+                of_calls
+            }
+        };
+        let is_enough = |share: f64| share * 100.0 >= min_share;
+        let nodes = self.nodes.values();
+        let mut nodes: Vec<(f64, usize)> = nodes
+            .map(|node| (share(node.calls, node.total_ns), node.function))
+            .filter(|(share, _)| is_enough(*share))
+            .collect();
+        nodes.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.cmp(other)));
+        nodes.truncate(MAX_FUNCTIONS);
+        let shown: BTreeSet<usize> = nodes.into_iter().map(|(_, function)| function).collect();
+        let is_shown = |function: &usize| shown.contains(function);
+        let mut heaviest: BTreeMap<usize, (f64, Option<usize>)> = BTreeMap::new();
+        let mut shown_edges = BTreeSet::new();
+        // A caller without calls of its own is one whose function is not recorded.
+        let is_drawn = |caller: &usize| is_shown(caller) || !self.nodes.contains_key(caller);
+        for (key, edge) in &self.edges {
+            if !is_shown(&edge.callee) || !edge.caller.as_ref().is_none_or(is_drawn) {
+                continue;
+            }
+            let share = share(edge.calls, edge.total_ns);
+            if is_enough(share) {
+                shown_edges.insert(*key);
+            }
+            let best = heaviest.entry(edge.callee).or_insert((-1.0, None));
+            if share > best.0 && edge.caller != Some(edge.callee) {
+                *best = (share, edge.caller);
+            }
+        }
+        // No function stands without a caller.
+        let callers = heaviest.into_iter().filter(|(_, (share, _))| *share >= 0.0);
+        shown_edges.extend(callers.map(|(callee, (_, caller))| (caller, callee)));
+        self.shown = shown;
+        self.shown_edges = shown_edges;
+    }
+}
