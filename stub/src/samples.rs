@@ -23,7 +23,9 @@ use record::{HEADER, Record, parse, size_of_record};
 use wire::Encoder;
 
 /// Maximum size of all rings together, in bytes.
-const MAX_RING_BYTES: u64 = 8 << 20;
+const MAX_RING_BYTES: u64 = 32 << 20;
+/// Maximum size of a ring, in bytes.
+const MAX_RING: u64 = 16 << 20;
 /// Minimum number of samples that a ring must hold.
 const MIN_RING_SAMPLES: u64 = 8;
 /// Minimum size of a ring, in bytes.
@@ -81,6 +83,7 @@ impl Samples {
         let record = u64::from(rate.stack) + 512;
         let limits = RingLimits {
             total: MAX_RING_BYTES,
+            most: MAX_RING,
             least: (record * MIN_RING_SAMPLES)
                 .next_power_of_two()
                 .max(MIN_RING),
