@@ -3,6 +3,8 @@
 //! Each sample stands for one interval of its thread's processor time. The model keeps all samples;
 //! [`Breakdown`] sums them by function.
 
+mod annotation;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
