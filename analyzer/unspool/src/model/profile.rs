@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use unspool_capture::{Record, SamplesEdge};
 
+pub use annotation::{AddressHits, LineHits};
+
 use super::backtrace::{Backtrace, Frames, NamedFrame};
 use super::{Model, Note, ThreadIndex, Topic};
 
