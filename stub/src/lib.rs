@@ -5,8 +5,8 @@
 //! [`session`] talks to one client. [`tracee`] is the program: it composes [`subscription`] (what
 //! clients have requested), [`ptrace`] (the process and its threads), and [`tracepoint`] and
 //! [`breakpoint`] (what is planted in it). [`schedule`] records when its threads run, and
-//! [`samples`] where; both use [`thread_events`]. Below them are [`bytecode`], [`arch`] (the machine)
-//! and [`sys`] (the kernel). Each module uses only modules below it
+//! [`samples`] where; both use [`thread_events`]. Below them are [`bytecode`], [`arch`] (the
+//! machine) and [`sys`] (the kernel). Each module uses only modules below it
 //! (docs/decisions/0006-the-stub-by-subject.md).
 
 /// Prints a line on standard error. Unlike `eprintln!`, does not panic if the reader is gone.

@@ -23,7 +23,12 @@ use record::{HEADER, Record, parse, size_of_record};
 use wire::Encoder;
 
 /// Maximum size of all rings together, in bytes.
-const MAX_RING_BYTES: u64 = 8 << 20;
+const MAX_RING_BYTES: u64 = 32 << 20;
+/// Maximum size of all rings of an unprivileged stub, which may lock little memory and needs some
+/// for the schedule.
+const MAX_UNPRIVILEGED_BYTES: u64 = 4 << 20;
+/// Maximum size of a ring, in bytes.
+const MAX_RING: u64 = 16 << 20;
 /// Minimum number of samples that a ring must hold.
 const MIN_RING_SAMPLES: u64 = 8;
 /// Minimum size of a ring, in bytes.
@@ -79,18 +84,21 @@ impl Samples {
     pub(crate) fn open(process: Tid, rate: Rate) -> Result<Samples, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
         let record = u64::from(rate.stack) + 512;
-        let limits = RingLimits {
-            total: MAX_RING_BYTES,
-            least: (record * MIN_RING_SAMPLES)
-                .next_power_of_two()
-                .max(MIN_RING),
-        };
+        let least = (record * MIN_RING_SAMPLES).next_power_of_two();
         let open = |in_kernel: bool| {
             let sampled = SampledStack {
                 period_ns: 1_000_000_000 / rate.hz,
                 registers: arch::SAMPLED,
                 stack: rate.stack,
                 in_kernel,
+            };
+            let limits = RingLimits {
+                total: match in_kernel {
+                    true => MAX_RING_BYTES,
+                    false => MAX_UNPRIVILEGED_BYTES,
+                },
+                most: MAX_RING,
+                least: least.max(MIN_RING),
             };
             ThreadEvents::open(
                 process,

@@ -25,6 +25,7 @@ use record::{Event, HEADER, Parsed, Place, Record, WakingFormat, parse, size_of_
 /// The rings' sizes, in bytes.
 const RINGS: RingLimits = RingLimits {
     total: 8 << 20,
+    most: 4 << 20,
     least: 16 << 10,
 };
 /// Maximum time between two batches of records.

@@ -18,8 +18,6 @@ pub(crate) use refusal::Refusal;
 
 /// The rings take at most the fraction `1 / MEMORY_PART` of the system's memory.
 const MEMORY_PART: u64 = 64;
-/// Maximum size of one ring, in bytes.
-const MAX_RING: u64 = 4 << 20;
 /// Maximum number of times that the thread list is read to find new threads.
 const MAX_LISTINGS: usize = 16;
 
@@ -28,6 +26,8 @@ const MAX_LISTINGS: usize = 16;
 pub(crate) struct RingLimits {
     /// Maximum size of all rings together.
     pub(crate) total: u64,
+    /// Maximum size of one ring.
+    pub(crate) most: u64,
     /// Minimum size of one ring.
     pub(crate) least: u64,
 }
@@ -199,7 +199,7 @@ impl ThreadEvents {
 fn ring_size(rings: u64, limits: RingLimits) -> u64 {
     let total = limits.total.min(perf::memory_size() / MEMORY_PART);
     let least = limits.least.max(perf::page_size() as u64);
-    let size = (total / rings.max(1)).clamp(least, MAX_RING.max(least));
+    let size = (total / rings.max(1)).clamp(least, limits.most.max(least));
     match size.is_power_of_two() {
         true => size,
         false => size.next_power_of_two() / 2,
@@ -224,6 +224,7 @@ mod tests {
     fn rings_fit_into_the_limit() {
         let limits = RingLimits {
             total: 8 << 20,
+            most: 4 << 20,
             least: 16 << 10,
         };
         for rings in [1, 2, 3, 4, 64, 1000] {

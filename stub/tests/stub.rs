@@ -33,6 +33,7 @@ mod stub {
     mod packets;
     mod registers;
     mod replay;
+    mod samples;
     mod schedule;
     mod signals;
     mod stalls;

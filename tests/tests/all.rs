@@ -21,6 +21,7 @@ mod html;
 mod identity;
 mod inspect;
 mod looks;
+mod profile;
 mod prose;
 mod real;
 mod record;
@@ -49,6 +50,7 @@ fn main() {
         callables::trials(),
         record::trials(),
         saved::trials(),
+        profile::trials(),
         schedule::trials(),
         top::trials(),
         identity::trials(),

@@ -5,12 +5,14 @@
 //! change. All times are monotonic nanoseconds since the start of the recording; all thread ids are
 //! the kernel's.
 
+mod cpu_times;
 mod event;
 mod header;
 mod resolution;
 mod samples;
 mod schedule;
 
+pub use cpu_times::{CpuTime, CpuTimes};
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
 pub use header::{Document, Header, RegisterLayout, Source, Target};
 pub use resolution::{
@@ -476,32 +478,6 @@ pub struct Inspection {
     /// For a signal: its Linux number.
     #[prost(uint32, optional, tag = "4")]
     pub signal: Option<u32>,
-}
-
-/// The processor times of threads when the recorder read them from the kernel. A thread that is
-/// missing here, was present before, and has not ended has unchanged times: it was blocked.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct CpuTimes {
-    /// Time of the read.
-    #[prost(uint64, tag = "1")]
-    pub time_ns: u64,
-    /// Threads whose times have changed.
-    #[prost(message, repeated, tag = "2")]
-    pub threads: Vec<CpuTime>,
-}
-
-/// A thread's processor times since it started.
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct CpuTime {
-    /// The thread.
-    #[prost(uint64, tag = "1")]
-    pub tid: u64,
-    /// Time on a processor in nanoseconds.
-    #[prost(uint64, tag = "2")]
-    pub on_cpu_ns: u64,
-    /// Time spent waiting for a processor in nanoseconds.
-    #[prost(uint64, tag = "3")]
-    pub runnable_ns: u64,
 }
 
 /// A thread's activity in the kernel, read from `/proc` while the program ran. The thread had not

@@ -15,6 +15,7 @@ mod interrupt;
 mod output;
 mod page;
 mod prefer;
+mod profile;
 mod record;
 mod recording;
 mod report;

@@ -1,5 +1,5 @@
-//! Encodes samples for the notification `UnspoolSamples` (docs/reference/protocol.md). Of a stack it
-//! sends only the words that have changed since the thread's previous sample, because most of a
+//! Encodes samples for the notification `UnspoolSamples` (docs/reference/protocol.md). Of a stack,
+//! only the words that have changed since the thread's previous sample are sent, because most of a
 //! stack stays as it is.
 
 use std::collections::HashMap;

@@ -144,7 +144,9 @@ const STUB_MODULES: &[(&str, &[&str])] = &[
     ("bytecode", &["sys"]),
     ("arch", &["sys", "bytecode"]),
     ("output", &["sys"]),
-    ("schedule", &["sys"]),
+    ("thread_events", &["sys"]),
+    ("samples", &["sys", "arch", "thread_events"]),
+    ("schedule", &["sys", "thread_events"]),
     ("breakpoint", &["sys", "arch", "bytecode"]),
     ("tracepoint", &["sys", "arch", "bytecode", "breakpoint"]),
     ("ptrace", &["sys", "arch"]),
@@ -168,6 +170,7 @@ const STUB_MODULES: &[(&str, &[&str])] = &[
         &[
             "sys",
             "arch",
+            "samples",
             "schedule",
             "breakpoint",
             "tracepoint",

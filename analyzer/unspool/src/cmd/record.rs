@@ -120,7 +120,7 @@ pub(super) struct Cmd {
     #[arg(
         long,
         value_name = "BYTES",
-        default_value_t = 8192,
+        default_value_t = 61_440,
         requires = "cpu",
         value_parser = clap::value_parser!(u32).range(512..=61_440)
     )]

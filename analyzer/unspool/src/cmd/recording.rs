@@ -11,6 +11,7 @@ use super::prefer::Prefer;
 use super::record::named;
 use super::symbols::Symbols;
 use crate::model::{Detail, Model, Symbolizer};
+use crate::store::Store;
 
 /// How stacks are unwound and named.
 #[derive(Debug, Args)]
@@ -27,6 +28,7 @@ pub(super) struct Reading {
 pub(super) struct Recording {
     path: PathBuf,
     capture: Capture,
+    symbols: Symbols,
     pub(super) model: Model,
 }
 
@@ -61,8 +63,14 @@ impl Recording {
         Ok(Recording {
             path: path.to_owned(),
             capture,
+            symbols,
             model,
         })
+    }
+
+    /// The program's files, and whether the program ran on this machine.
+    pub(super) fn files(&self) -> anyhow::Result<(Store, bool)> {
+        Ok((self.symbols.store()?, self.capture.target.local))
     }
 
     /// Returns an error if the recording is cut, so that scripts notice as well. `shows` names the

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::fail_on::FailOn;
 use super::recording::{Reading, Recording};
-use super::{page, record, terminal};
+use super::{page, profile, record, terminal};
 use crate::model::{Detail, Listing, Model};
 use crate::views::text::profile::Selection;
 use crate::views::text::source::Excerpt;
@@ -62,6 +62,14 @@ pub(super) struct Cmd {
     /// Callers and callees of a function in the profile: its name, or a part of it
     #[arg(long, value_name = "FUNC", conflicts_with = "by")]
     focus: Option<String>,
+
+    /// Source lines of a function in the profile, with the time on each
+    #[arg(long, value_name = "FUNC", conflicts_with_all = ["focus", "by", "disasm"])]
+    source: Option<String>,
+
+    /// Instructions of a function in the profile, with the time at each
+    #[arg(long, value_name = "FUNC", conflicts_with_all = ["focus", "by"])]
+    disasm: Option<String>,
 
     /// Divide the profile
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -160,8 +168,8 @@ impl Cmd {
             ensure!(from < to, "--to must be later than --from");
         }
         ensure!(
-            self.view == View::Profile || (self.focus.is_none() && self.by.is_none()),
-            "--focus and --by are options of --view profile"
+            self.view == View::Profile || !self.divides_profile(),
+            "--focus, --by, --source and --disasm are options of --view profile"
         );
         if self.format == ReportFormat::Html && self.output.is_none() {
             terminal::ensure_page_is_wanted("name a file with -o, or use `unspool view`")?;
@@ -236,6 +244,15 @@ impl Cmd {
                     views::text::timeline::write(model, zoom, out, &style)
                 })?;
             }
+            (ReportFormat::Text, View::Profile) if self.source.is_some() => {
+                let function = self.source.as_deref().unwrap_or_default();
+                profile::source(model, function, output, &style)?;
+            }
+            (ReportFormat::Text, View::Profile) if self.disasm.is_some() => {
+                let function = self.disasm.as_deref().unwrap_or_default();
+                let (store, local) = recording.files()?;
+                profile::disassembly(model, &store, local, function, output, &style)?;
+            }
             (ReportFormat::Text, View::Profile) => {
                 let selection = Selection {
                     focus: self.focus.as_deref(),
@@ -255,6 +272,12 @@ impl Cmd {
         }
         recording.is_whole("report")?;
         Ok(self.fail_on.exit_code(model).unwrap_or(ExitCode::SUCCESS))
+    }
+
+    /// True if an option selects a part of the CPU profile.
+    fn divides_profile(&self) -> bool {
+        let functions = [&self.focus, &self.source, &self.disasm];
+        self.by.is_some() || functions.iter().any(|function| function.is_some())
     }
 
     /// The part of the recording that `--from` and `--to` select, in nanoseconds.

@@ -1,4 +1,4 @@
-//! Writes the CPU samples that the server sends to the capture. Stacks that were recorded before are
+//! Writes the CPU samples that the server sends to the capture. A stack that was recorded before is
 //! not recorded again.
 
 use std::collections::HashMap;

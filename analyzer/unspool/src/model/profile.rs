@@ -3,10 +3,14 @@
 //! Each sample stands for one interval of its thread's processor time. The model keeps all samples;
 //! [`Breakdown`] sums them by function.
 
+mod annotation;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use unspool_capture::{Record, SamplesEdge};
+
+pub use annotation::{AddressHits, LineHits};
 
 use super::backtrace::{Backtrace, Frames, NamedFrame};
 use super::{Model, Note, ThreadIndex, Topic};
@@ -190,7 +194,7 @@ impl Lives {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionIndex(pub usize);
 
-/// A function of a profile. All code of a module without symbols is one function.
+/// A function of a profile. All code of a module that no symbol names is one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProfileFunction {
     /// Its name, or its module's name in brackets if its file names no function there.
@@ -202,8 +206,9 @@ pub struct ProfileFunction {
 impl ProfileFunction {
     fn of(frame: &NamedFrame) -> ProfileFunction {
         let module = frame.place.shown_module();
-        let known = frame.place.function.as_ref().or(frame.called.as_ref());
-        let name = known.cloned().unwrap_or_else(|| match module {
+        // The name in the call does not count: the called function may have jumped to another one.
+        let name = frame.place.function.clone();
+        let name = name.unwrap_or_else(|| match module {
             Some(module) if module.starts_with('[') => module.into(),
             Some(module) => format!("[{module}]").into(),
             None => "[unknown]".into(),

@@ -10,6 +10,7 @@ pub mod diff;
 mod encode;
 mod page;
 mod path;
+mod samples;
 mod states;
 
 use std::collections::BTreeSet;
@@ -42,7 +43,8 @@ pub fn source_paths(model: &Model) -> Vec<String> {
     let paths = model.sync.paths.iter().map(|path| &**path);
     let evidence = (model.findings.iter().flat_map(|finding| &finding.evidence))
         .filter_map(|evidence| evidence.stack.as_deref());
-    let stacks = creations.chain(paths).chain(evidence);
+    let sampled = model.profile.stacks.iter().map(|stack| &**stack);
+    let stacks = creations.chain(paths).chain(evidence).chain(sampled);
     let frames = stacks.flat_map(|stack: &Backtrace| &stack.frames);
     let places = frames.map(|frame| &frame.place);
     let functions = model.threads.iter().filter_map(|t| t.function.as_ref());

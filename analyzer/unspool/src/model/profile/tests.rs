@@ -20,7 +20,7 @@ fn profile(samples: &[(usize, &[&str])]) -> Profile {
             },
             inlined: false,
             provenance: unspool_unwind::Provenance::Cfi,
-            called: None,
+            called: Some("other".into()),
         });
         profile.stacks.push(Arc::new(Backtrace {
             frames: frames.collect(),

@@ -1,8 +1,8 @@
 //! Profiles for the Firefox Profiler: its "processed profile format", written by samply's crate.
 //!
 //! Waits, creations and findings are markers. A sample stands where the kernel's schedule changes,
-//! with the processor time since the one before, from which the page draws each thread's activity. If
-//! the kernel sampled stacks, its samples take their place.
+//! with the processor time since the one before, from which the page draws each thread's activity.
+//! CPU samples take the place of these samples, if the kernel took any.
 //! The crate needs the whole profile in memory, because each thread's tables come before the next.
 
 mod markers;

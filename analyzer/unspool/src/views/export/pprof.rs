@@ -1,7 +1,8 @@
 //! Profiles for pprof: the gzipped messages of profile.proto (github.com/google/pprof).
 //!
 //! One sample for the waits of a thread in one call path, one for each creation, and one for the
-//! time that a thread had a processor: in each stack, if the kernel sampled stacks. Its labels say which thread and object it belongs to.
+//! time that a thread had a processor: in each stack, if the kernel sampled stacks. Its labels say
+//! which thread and object it belongs to.
 
 mod field;
 mod tables;

@@ -4,7 +4,8 @@
 //! All of it is compressed. The index is the document of `report --format json`
 //! (docs/reference/report-json.md) with these changes:
 //! - a stack is an index into `stacks`, and each stack there lists indices into `frames`;
-//! - `threads[].times.waits` is left out, because the columns contain each thread's waits;
+//! - `threads[].times.waits` and `profile.samples` are left out, because the columns contain each
+//!   thread's waits, and the samples;
 //! - `uses` maps the numbers in a column to objects and their uses;
 //! - `calls` has the texts of system calls, for the numbers in a column;
 //! - `columns` has the size of each column in bytes; `sources` has the texts of source files.
@@ -15,7 +16,7 @@ use std::io;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{SourceFile, encode, path, states};
+use super::{SourceFile, encode, path, samples, states};
 use crate::model::Model;
 use crate::views::{json, wording};
 
@@ -27,6 +28,7 @@ pub(super) fn compressed(model: &Model, sources: &[SourceFile]) -> io::Result<Ve
     let mut columns = states::columns(model);
     columns.extend(states::hold_columns(model));
     columns.extend(path::columns(model));
+    columns.extend(samples::columns(model));
     let index = index(model, sources, &columns)?;
     let index = serde_json::to_vec(&index)?;
     let length = u32::try_from(index.len())

@@ -1,6 +1,8 @@
 //! The CPU profile: the functions in which threads spent processor time, in the columns of
 //! gperftools' `pprof --text`.
 
+pub mod annotated;
+
 use std::collections::HashSet;
 use std::io::{self, Write};
 

@@ -97,6 +97,14 @@ export function readRecording(bytes) {
   });
   const segments = new ColumnReader(columns.get('path.count')).next();
   rec.path = readPath(rec, (name) => new ColumnReader(columns.get(`path.${name}`)), segments);
+  const samples = new ColumnReader(columns.get('sample.count')).next();
+  const step = new ColumnReader(columns.get('sample.step'));
+  const sampled = new ColumnReader(columns.get('sample.stack'));
+  let time = 0;
+  rec.samples = Array.from({length: samples}, () => {
+    time += step.next();
+    return {time, stack: sampled.next()};
+  });
   rec.stackOf = (stack) =>
     typeof stack === 'number' ? rec.stacks[stack].map((frame) => rec.frames[frame]) : [];
   rec.useOf = (use) => {

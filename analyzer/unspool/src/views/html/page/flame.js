@@ -1,4 +1,5 @@
-// Flame graphs: which call paths created threads, waited, or took time in recorded functions.
+// Flame graphs: which call paths created threads, waited, spent processor time, or took time in
+// recorded functions.
 import {counted, duration, percent, shortFunction} from './format.js';
 import {h, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
@@ -10,6 +11,7 @@ const MAX_BOXES = 4000;
 
 /** What can be drawn: each gives weighted stacks, innermost frame first. */
 const SOURCES = {
+  cpu: {name: 'CPU time', unit: duration, of: cpuStacks},
   waits: {name: 'Lock waits', unit: duration, of: (rec, at) => waitStacks(rec, at, ['held'])},
   others: {
     name: 'Waits for threads',
@@ -20,6 +22,14 @@ const SOURCES = {
   creations: {name: 'Creations', unit: (number) => counted(number, 'thread'), of: creationStacks},
   calls: {name: 'Recorded calls', unit: duration, of: callStacks},
 };
+
+function cpuStacks(rec, at) {
+  const sums = new Map();
+  for (const {time, stack} of rec.samples)
+    if (!at.range || (time >= at.range[0] && time <= at.range[1]))
+      sums.set(stack, (sums.get(stack) ?? 0) + rec.profile.period_ns);
+  return [...sums].map(([stack, ns]) => [rec.stackOf(rec.profile.stacks[stack].frames), ns]);
+}
 
 function waitStacks(rec, at, kinds) {
   const stacks = [];

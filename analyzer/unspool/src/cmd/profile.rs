@@ -1,0 +1,105 @@
+//! The source and the instructions of functions in a CPU profile: finds the files that
+//! `views::text::profile` shows.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use unspool_image::{BuildId, Wanted};
+
+use super::terminal;
+use crate::model::profile::{Breakdown, FunctionIndex};
+use crate::model::{Model, disassembly};
+use crate::store::Store;
+use crate::views::Style;
+use crate::views::text::profile::annotated;
+
+/// The functions with samples that a name selects.
+fn named(model: &Model, breakdown: &Breakdown, wanted: &str) -> anyhow::Result<Vec<FunctionIndex>> {
+    ensure!(
+        !model.profile.samples.is_empty(),
+        "the recording has no CPU samples; `unspool record --cpu` takes them"
+    );
+    match breakdown.named(wanted) {
+        none if none.is_empty() => bail!("no CPU sample has a function {wanted}"),
+        functions => Ok(functions),
+    }
+}
+
+/// A build-id from its digits.
+fn build_id(digits: &str) -> Option<BuildId> {
+    let pairs = (0..digits.len()).step_by(2);
+    let bytes = pairs.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok());
+    BuildId::new(&bytes.collect::<Option<Vec<u8>>>()?)
+}
+
+/// Shows the source of a function, with the samples on each line.
+pub(super) fn source(
+    model: &Model,
+    wanted: &str,
+    output: Option<&Path>,
+    style: &Style,
+) -> anyhow::Result<()> {
+    let breakdown = Breakdown::of(&model.profile);
+    let functions = named(model, &breakdown, wanted)?;
+    let files = breakdown.lines(&model.profile, &functions);
+    ensure!(
+        !files.is_empty(),
+        "{wanted} has no source lines, because no debug information was found; try --disasm"
+    );
+    terminal::to_output(output, |out: &mut dyn Write| {
+        for (file, lines) in &files {
+            let text = fs::read(&**file).ok();
+            let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            annotated::source(&model.profile, file, lines, text.as_deref(), out, style)?;
+        }
+        Ok(())
+    })
+}
+
+/// Shows the instructions of a function, with the samples at each.
+pub(super) fn disassembly(
+    model: &Model,
+    store: &Store,
+    local: bool,
+    wanted: &str,
+    output: Option<&Path>,
+    style: &Style,
+) -> anyhow::Result<()> {
+    let breakdown = Breakdown::of(&model.profile);
+    let functions = named(model, &breakdown, wanted)?;
+    let modules = breakdown.addresses(&model.profile, &functions);
+    let mut shown = Vec::new();
+    for (path, addresses) in &modules {
+        let hottest = addresses.iter().max_by_key(|(_, hits)| hits.cum);
+        let Some((address, _)) = hottest else {
+            continue;
+        };
+        let module = model.modules.iter().find(|module| module.path == **path);
+        let id = module.and_then(|module| module.build_id.as_deref());
+        let id = id.and_then(build_id);
+        let file = Wanted {
+            path,
+            build_id: id.as_ref(),
+            local,
+        };
+        let opened = store
+            .find(&file, None)
+            .with_context(|| format!("the file of {path} could not be used"))?;
+        let code = disassembly::disassemble(&opened.image, &format!("{address:x}"), true)?;
+        let name = code.name.as_deref().map(unspool_image::demangle);
+        let name = name.map_or(wanted.to_owned(), |name| name.to_string());
+        shown.push((name, code, addresses));
+    }
+    ensure!(
+        !shown.is_empty(),
+        "{wanted} is inlined everywhere, so it has no instructions of its own; try --source"
+    );
+    terminal::to_output(output, |out: &mut dyn Write| {
+        for (name, code, addresses) in &shown {
+            annotated::disassembly(&model.profile, name, code, addresses, out, style)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,199 @@
+//! The kernel's CPU samples, compared with the counters and the maps in `/proc`.
+
+use std::collections::HashMap;
+
+use super::client::{Client, stopped, unescape};
+use super::programs::{address, build};
+use super::server::Server;
+use super::target::{PC, POINTER, SP};
+
+/// One sample, with the thread's whole stack.
+#[derive(Debug)]
+struct Sample {
+    tid: u64,
+    flags: u64,
+    registers: Vec<u8>,
+    sp: u64,
+    stack: Vec<u8>,
+}
+
+/// Takes a number from the front.
+fn number(bytes: &mut &[u8]) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let (byte, rest) = bytes.split_first().expect("a whole number");
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if *byte < 0x80 {
+            return value;
+        }
+    }
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: u64) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(length as usize);
+    *bytes = rest;
+    taken
+}
+
+/// All samples received so far. None may be lost.
+fn samples(client: &Client) -> Vec<Sample> {
+    let bodies = client.notified.iter();
+    let bodies = bodies.filter_map(|body| body.strip_prefix(b"UnspoolSamples:"));
+    let mut former: HashMap<u64, (u64, Vec<u8>)> = HashMap::new();
+    let mut all = Vec::new();
+    for body in bodies {
+        let start = body.iter().position(|byte| *byte == b';').unwrap() + 1;
+        let bytes = unescape(&body[start..]);
+        let mut rest = &bytes[..];
+        while let Some((kind, after)) = rest.split_first() {
+            rest = after;
+            if *kind == 2 {
+                former.clear();
+                continue;
+            }
+            assert_eq!(*kind, 0, "no sample is lost");
+            let [_time, tid, _cpu, flags] = [(); 4].map(|()| number(&mut rest));
+            let length = number(&mut rest);
+            let registers = take(&mut rest, length).to_vec();
+            let (sp, length) = (number(&mut rest), number(&mut rest));
+            let (before, bytes) = former.remove(&tid).unwrap_or_default();
+            let mut stack = Vec::new();
+            while (stack.len() as u64) < length {
+                let (same, other) = (number(&mut rest), number(&mut rest));
+                if same > 0 {
+                    let from = (sp + stack.len() as u64 - before) as usize;
+                    stack.extend(&bytes[from..from + same as usize]);
+                }
+                stack.extend(take(&mut rest, other));
+            }
+            former.insert(tid, (sp, stack.clone()));
+            all.push(Sample {
+                tid,
+                flags,
+                registers,
+                sp,
+                stack,
+            });
+        }
+    }
+    all
+}
+
+/// The address ranges of a process that can be executed, or read and written.
+fn ranges(pid: u32, rights: &str) -> Vec<std::ops::Range<u64>> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let lines = maps.lines().filter(|line| line.contains(rights));
+    let range = |line: &str| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        let address = |digits| u64::from_str_radix(digits, 16).ok();
+        Some(address(start)?..address(end)?)
+    };
+    lines.filter_map(range).collect()
+}
+
+/// The program's second thread runs for 200 ms.
+fn follow(mut server: Server, mut client: Client, program: &std::path::Path, modes: &str) {
+    let (pid, _) = stopped(&client.ask("?"));
+    let reply = client.ask("QUnspoolSamples:3e8,2000");
+    let (seen, size) = reply.split_once(';').expect(&reply);
+    assert_eq!(seen, modes);
+    let size = u64::from_str_radix(size, 16).unwrap();
+    assert!((1..=32 << 20).contains(&size), "{size}");
+    client.plant(address(program, "ready"));
+    assert!(client.go().contains("swbreak:;"));
+    let all = samples(&client);
+    let worker = all.iter().map(|one| one.tid).find(|tid| *tid != pid.into());
+    let worker = worker.expect("samples of a new thread");
+    let file = format!("/proc/{pid}/task/{worker}/schedstat");
+    let counted = std::fs::read_to_string(file).unwrap();
+    let counted: u64 = counted.split(' ').next().unwrap().parse().unwrap();
+    let theirs = all.iter().filter(|one| one.tid == worker);
+    let sampled_ns = theirs.clone().count() as u64 * 1_000_000;
+    // The thread reads the clock most of the time, in the kernel.
+    let least = if modes == "kernel" { 85 } else { 1 };
+    assert!(
+        sampled_ns * 100 >= counted * least && sampled_ns * 100 <= counted * 115,
+        "{sampled_ns} {counted}"
+    );
+    let (code, data) = (ranges(pid, " r-xp "), ranges(pid, " rw-p "));
+    for sample in theirs {
+        // In the `g` packet, all registers up to the program counter have this size.
+        let register = |number: u32| {
+            let at = number as usize * POINTER;
+            let mut value = [0; 8];
+            value[..POINTER].copy_from_slice(&sample.registers[at..at + POINTER]);
+            u64::from_le_bytes(value)
+        };
+        let within = |ranges: &[std::ops::Range<u64>], at: u64| {
+            ranges.iter().any(|range| range.contains(&at))
+        };
+        assert_eq!(register(SP), sample.sp);
+        assert!(within(&code, register(PC)), "{sample:?}");
+        let last = sample.sp + sample.stack.len() as u64 - 1;
+        assert!(within(&data, sample.sp) && within(&data, last));
+        assert_eq!(sample.flags & 2 != 0, sample.stack.len() == 0x2000);
+    }
+    assert_eq!(client.ask("QUnspoolSamples:0"), "OK");
+    let count = samples(&client).len();
+    assert!(client.go().starts_with("W00"));
+    assert_eq!(samples(&client).len(), count);
+    drop(client);
+    server.wait();
+    assert_eq!(server.output(), "joined\n");
+}
+
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().any(|line| line.starts_with("Uid:\t0\t0"))
+}
+
+#[test]
+fn samples_of_running_threads() {
+    let program = build("schedule", &["-no-pie"]);
+    let server = Server::start(&["--once", ":0", program.to_str().unwrap()]);
+    let client = Client::connect(server.port);
+    let modes = if is_root() { "kernel" } else { "user" };
+    follow(server, client, &program, modes);
+}
+
+#[test]
+fn samples_without_privilege() {
+    let program = build("schedule", &["-no-pie"]);
+    let confined = build("confined", &[]);
+    let arguments = ["--once", ":0", program.to_str().unwrap()];
+    let server = Server::start_through(&confined, &["unprivileged"], &arguments);
+    let client = Client::connect(server.port);
+    follow(server, client, &program, "user");
+}
+
+#[test]
+fn refused_samples() {
+    let program = build("schedule", &["-no-pie"]);
+    let confined = build("confined", &[]);
+    let arguments = ["--once", ":0", program.to_str().unwrap()];
+    let mut server = Server::start_through(&confined, &["refused"], &arguments);
+    let mut client = Client::connect(server.port);
+    let reply = client.ask("QUnspoolSamples:c7,2000");
+    assert!(
+        reply.starts_with("E.") && reply.contains("perf_event_open"),
+        "{reply}"
+    );
+    for request in [
+        "",
+        "1",
+        "0,2000",
+        "2711,2000",
+        "c7,7",
+        "c7,10000",
+        "c7,2000,1",
+    ] {
+        assert_eq!(client.ask(&format!("QUnspoolSamples:{request}")), "E16");
+    }
+    assert_eq!(client.ask("QUnspoolSamples:0"), "OK");
+    assert!(client.go().starts_with("W00"));
+    assert!(samples(&client).is_empty());
+    drop(client);
+    server.wait();
+}

@@ -1,0 +1,50 @@
+/* Two threads that spend three quarters of their processor time in `three` and one quarter in
+ * `one`. Prints the processor time of the process in nanoseconds. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+
+#define PART 400000
+#define ROUNDS 150
+
+static __thread volatile uint64_t sink;
+
+__attribute__((noinline)) static void burn(uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		sink += i * i;
+}
+
+__attribute__((noinline)) static void three(void)
+{
+	burn(3 * PART);
+	sink++;
+}
+
+__attribute__((noinline)) static void one(void)
+{
+	burn(PART);
+	sink++;
+}
+
+__attribute__((noinline)) static void *work(void *arg)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		three();
+		one();
+	}
+	return arg;
+}
+
+int main(void)
+{
+	pthread_t thread;
+	struct timespec used;
+	pthread_create(&thread, 0, work, 0);
+	work(0);
+	pthread_join(thread, 0);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	printf("%lld\n", used.tv_sec * 1000000000LL + used.tv_nsec);
+	return 0;
+}

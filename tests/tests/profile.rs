@@ -1,0 +1,121 @@
+//! Tests CPU profiles with a program whose functions have known shares, and where the kernel
+//! refuses samples.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use unspool_tests::{process, report, waiting, workspace};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [
+        ("known_shares", known_shares as fn() -> Result<()>),
+        ("refused", refused),
+    ]
+    .into_iter()
+    .map(|(name, check)| crate::trial(format!("profile::{name}"), check))
+    .collect()
+}
+
+const C: &[&str] = &["gcc", "-g", "-O1", "-fomit-frame-pointer", "-pthread"];
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Number of samples in a function.
+fn samples(profile: &Value, function: &str, what: &str) -> Result<u64> {
+    let functions = profile["functions"].as_array().context("functions")?;
+    let found = functions.iter().find(|one| one["name"] == function);
+    let found = found.with_context(|| format!("no {function} in {functions:#?}"))?;
+    found[what].as_u64().context("a number")
+}
+
+/// `three` burns three times the processor time of `one`, in both threads. The whole is the time
+/// that the kernel counts, and all stacks reach the start of their thread.
+fn known_shares() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "burn.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "--cpu=997", "-q", "-o"]);
+    record.arg(&capture).arg("--").arg(&program);
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let counted_ns: f64 = run.text().trim().parse().context("nanoseconds")?;
+    let json = report::json(&capture, &[])?;
+    let profile = &json["profile"];
+    ensure!(profile["hz"] == 997, "{profile:#}");
+    ensure!(profile["lost"] == 0, "{profile:#}");
+    let all = profile["samples"].as_array().context("samples")?;
+    let total = all.len() as u64;
+    let sampled_ns = total as f64 * profile["period_ns"].as_f64().context("period")?;
+    let ratio = sampled_ns / counted_ns;
+    ensure!(
+        (0.9..1.1).contains(&ratio),
+        "{sampled_ns} sampled, {counted_ns} counted"
+    );
+
+    let share = |part: u64| part as f64 / total as f64;
+    ensure!(share(samples(profile, "burn", "flat")?) > 0.95);
+    let (three, one) = (
+        samples(profile, "three", "cum")?,
+        samples(profile, "one", "cum")?,
+    );
+    let of_three = three as f64 / (three + one) as f64;
+    ensure!((0.69..0.81).contains(&of_three), "{three} to {one}");
+
+    let stacks = profile["stacks"].as_array().context("stacks")?;
+    let mut complete = 0;
+    let mut busy = std::collections::BTreeSet::new();
+    for stack in stacks {
+        for share in stack["shares"].as_array().context("shares")? {
+            let count = share["samples"].as_u64().context("samples")?;
+            complete += if stack["truncated"].is_null() {
+                count
+            } else {
+                0
+            };
+            busy.insert(share["thread"].as_u64().context("a known thread")?);
+        }
+    }
+    ensure!(share(complete) >= 0.99, "{complete} of {total}");
+    ensure!(busy.len() == 2, "{busy:?}");
+
+    let mut export = report::unspool()?;
+    export.args(["export", "--format", "folded", "--stacks", "cpu"]);
+    let folded = process::run(export.arg(&capture), LIMIT)?.success()?.text();
+    let numbers = folded.lines().filter_map(|line| line.rsplit_once(' '));
+    let numbers: Result<Vec<f64>, _> = numbers.map(|(_, number)| number.parse()).collect();
+    let sum: f64 = numbers?.iter().sum();
+    ensure!((sum - sampled_ns).abs() < 1.0, "{sum} in {folded}");
+
+    let mut view = report::unspool()?;
+    view.arg("report").arg(&capture);
+    view.args(["--view", "profile", "--focus", "burn"]);
+    let text = process::run(&mut view, LIMIT)?.success()?.text();
+    let at = |name: &str| text.find(name).with_context(|| format!("{name}: {text}"));
+    ensure!(at("three")? < at("one")?, "{text}");
+    Ok(())
+}
+
+/// If the kernel refuses perf events, the profile says which setting to change.
+fn refused() -> Result<()> {
+    let (folder, program) = waiting::compile_in("findings", "turns.c", C)?;
+    let confined = folder.path().join("confined");
+    let mut compiler = Command::new("gcc");
+    compiler.arg(workspace::root().join("stub/tests/programs/confined.c"));
+    process::run(compiler.arg("-o").arg(&confined), LIMIT)?.success()?;
+    let capture = folder.path().join("capture");
+    let mut record = Command::new(&confined);
+    record.arg("refused").arg(workspace::unspool()?);
+    record.args(["record", "-q", "--cpu", "-o"]);
+    process::run(record.arg(&capture).arg("--").arg(program), LIMIT)?.success()?;
+    let mut view = report::unspool()?;
+    view.arg("report").arg(&capture);
+    view.args(["--view", "profile", "--width", "1000"]);
+    let text = process::run(&mut view, LIMIT)?.success()?.text();
+    ensure!(
+        text.contains("There are no CPU samples: ") && text.contains("perf_event_open"),
+        "{text}"
+    );
+    Ok(())
+}
