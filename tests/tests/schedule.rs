@@ -113,7 +113,10 @@ fn system_calls() -> Result<()> {
     let threads = json["threads"].as_array().context("threads")?;
     let text = run.text();
     let mut compared = 0;
-    for line in text.lines().filter_map(|line| line.strip_prefix("blocked ")) {
+    for line in text
+        .lines()
+        .filter_map(|line| line.strip_prefix("blocked "))
+    {
         let words: Vec<&str> = line.split(' ').collect();
         let &[tid, call, file] = &words[..] else {
             anyhow::bail!("{line}");

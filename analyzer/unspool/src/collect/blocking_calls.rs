@@ -17,6 +17,12 @@ use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
 /// Maximum number of different calls in a recording. Further ones have no name.
 const MAX_CALLS: usize = 1 << 16;
 
+/// Calls that work on sockets only.
+const ON_SOCKETS: &[&str] = &[
+    "accept", "accept4", "connect", "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendto",
+    "sendmsg", "sendmmsg",
+];
+
 /// The calls that the recording has so far.
 #[derive(Debug, Default)]
 pub(super) struct BlockingCalls {
@@ -87,6 +93,7 @@ impl Batch<'_> {
         let mut args = [0; 6];
         args[..2].copy_from_slice(&place.args);
         let call = number.map(|number| Call { number, args });
+        let name = call.and_then(|call| call.name(program.arch));
         let descriptor = call.and_then(|call| call.descriptor(program.arch));
         let is_futex = call.is_some_and(|call| call.futex(program.arch).is_some());
         let args = match (descriptor, is_futex) {
@@ -106,7 +113,11 @@ impl Batch<'_> {
             };
             file.or_insert_with(read).clone()
         });
-        let key = (number, args, file.unwrap_or_default());
+        // Otherwise the descriptor was closed and opened again meanwhile.
+        let fits = |file: &String| {
+            !name.is_some_and(|name| ON_SOCKETS.contains(&name)) || file.starts_with("socket:")
+        };
+        let key = (number, args, file.filter(fits).unwrap_or_default());
         let ids = &mut self.calls.ids;
         if let Some(id) = ids.get(&key) {
             return *id;

@@ -47,6 +47,9 @@ pub struct Architecture {
     pub(crate) call_target: fn(before: &[u8], return_address: u64, bit: bool) -> Option<u64>,
 }
 
+/// Finds the number of a system call in the code before it.
+pub(crate) type NumberInCode = fn(before: &[u8]) -> Option<u64>;
+
 /// How a thread asks the kernel, and the numbers of the calls that matter here (syscall(2)).
 #[derive(Debug)]
 pub(crate) struct SystemCalls {
@@ -67,7 +70,7 @@ pub(crate) struct SystemCalls {
     /// The instruction that asks, without and with the code bit.
     pub(crate) instruction: [&'static [u8]; 2],
     /// The number of the call that follows this code, where no register keeps it.
-    pub(crate) number_in_code: Option<fn(before: &[u8]) -> Option<u64>>,
+    pub(crate) number_in_code: Option<NumberInCode>,
     /// How a stop inside a call looks.
     pub(crate) stop: Stop,
 }
