@@ -34,7 +34,7 @@ const MIN_RING_SAMPLES: u64 = 8;
 /// Minimum size of a ring, in bytes.
 const MIN_RING: u64 = 64 << 10;
 /// Maximum time between two notifications.
-const INTERVAL: Duration = Duration::from_millis(250);
+const INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of samples per second of a thread's processor time.
 const MAX_HZ: u64 = 10_000;
 /// Maximum size of a stack, in bytes. The kernel's records have at most 64 KiB.
