@@ -146,7 +146,7 @@ const STUB_MODULES: &[(&str, &[&str])] = &[
     ("output", &["sys"]),
     ("thread_events", &["sys"]),
     ("samples", &["sys", "arch", "thread_events"]),
-    ("schedule", &["sys", "thread_events"]),
+    ("schedule", &["sys", "arch", "thread_events"]),
     ("breakpoint", &["sys", "arch", "bytecode"]),
     ("tracepoint", &["sys", "arch", "bytecode", "breakpoint"]),
     ("ptrace", &["sys", "arch"]),

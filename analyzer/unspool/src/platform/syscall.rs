@@ -138,8 +138,8 @@ pub fn likely_futex(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Optio
 /// Number of bytes before a program counter that [`number_before`] needs at most.
 pub const CODE_BEFORE: usize = 48;
 
-/// The number of the system call that a thread with this program counter has asked for, if the code
-/// before it ends in the instruction that asks. `register` is the register for the number. The inner
+/// The number of the system call that a thread has asked for, if the code before its program
+/// counter ends in the instruction that asks. `register` is the register for the number. The inner
 /// value is `None` if the number cannot be known.
 pub fn number_before(arch: Arch, register: Option<u64>, before: &[u8]) -> Option<Option<u64>> {
     let convention = convention(arch)?;
