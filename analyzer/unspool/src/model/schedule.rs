@@ -1,15 +1,18 @@
 //! The state of each thread at every moment, from the kernel's scheduler: running, runnable or
 //! blocked. Recorded calls are separate: they give the object that a thread waited for.
 
-use std::collections::{BTreeMap, HashMap};
+mod calls;
+
+use std::collections::HashMap;
 
 use unspool_capture::{
-    BlockingCall, Capture, Record, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss,
+    Capture, Record, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, StallCause,
 };
 use unspool_image::Arch;
 
 use super::{Model, ThreadIndex};
-use crate::platform::syscall::Call;
+use calls::forget_calls;
+pub use calls::{BlockedCall, CallIndex, CallTime};
 
 /// Maximum time by which a wake-up can be recorded before its thread's block, if the waker's
 /// processor was faster.
@@ -44,34 +47,6 @@ pub struct Interval {
     pub state: RunState,
     /// The system call in which it was blocked; none in other states, or if it is not known.
     pub call: Option<CallIndex>,
-}
-
-/// Position of a call in [`Schedule::calls`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CallIndex(pub u32);
-
-/// A system call in which threads were blocked.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct BlockedCall {
-    /// Its name in the kernel's tables.
-    pub name: &'static str,
-    /// The file that it works on, as `/proc` names it; empty if it is none or not known.
-    pub file: String,
-    /// It waits at a futex, so that recorded calls may name the object.
-    pub is_futex: bool,
-}
-
-/// Time that a thread was blocked in one system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallTime {
-    /// The call.
-    pub call: CallIndex,
-    /// How often it was blocked.
-    pub count: u64,
-    /// The sum, in nanoseconds.
-    pub blocked_ns: u64,
-    /// The longest time, in nanoseconds.
-    pub longest_ns: u64,
 }
 
 /// The state of a thread.
@@ -144,9 +119,17 @@ impl Schedule {
         let mut losses: Vec<ScheduleLoss> = Vec::new();
         let mut stolen_before_ns = None;
         let arch = Arch::from_gdb_name(&capture.target.arch);
+        let mut halts: Vec<(u64, u64)> = Vec::new();
         for record in &capture.records {
-            let Record::Schedule(part) = record else {
-                continue;
+            let part = match record {
+                Record::Schedule(part) => part,
+                Record::Stood(stood) => {
+                    if stood.cause() == StallCause::Halted {
+                        halts.push((stood.from_ns, stood.to_ns));
+                    }
+                    continue;
+                }
+                _ => continue,
             };
             let begun_ns = schedule.span_ns.map_or(part.time_ns, |(from, _)| from);
             let mut last_ns = part.time_ns;
@@ -177,6 +160,7 @@ impl Schedule {
             return schedule;
         };
         losses.sort_unstable_by_key(|loss| loss.from_ns);
+        halts.sort_unstable();
         schedule.lost = losses.iter().map(|loss| loss.count).sum();
         let launched = model.recording.source == Some(unspool_capture::Source::Launched);
         schedule.threads = vec![Vec::new(); model.threads.len()];
@@ -195,6 +179,7 @@ impl Schedule {
                     thread.ended_ns = Some(life.to_ns);
                 }
                 let mut intervals = with_losses(life.intervals, &losses);
+                forget_calls(&mut intervals, &halts);
                 // A thread that existed before was stopped, if the recorder started the program.
                 let before = thread.started_ns.unwrap_or(0);
                 if !life.is_born && before < begun_ns {
@@ -224,79 +209,6 @@ impl Schedule {
             }
         }
         schedule
-    }
-
-    /// Adds a system call, unless it looks like an earlier one in reports.
-    fn add(
-        &mut self,
-        call: &BlockingCall,
-        arch: Option<Arch>,
-        known: &mut HashMap<BlockedCall, CallIndex>,
-    ) -> Option<CallIndex> {
-        let mut args = [0; 6];
-        for (arg, value) in args.iter_mut().zip(&call.args) {
-            *arg = *value;
-        }
-        let (number, arch) = call.number.zip(arch)?;
-        let asked = Call { number, args };
-        let blocked = BlockedCall {
-            name: asked.name(arch)?,
-            file: call.file.clone(),
-            is_futex: asked.futex(arch).is_some(),
-        };
-        if let Some(index) = known.get(&blocked) {
-            return Some(*index);
-        }
-        let index = CallIndex(u32::try_from(self.calls.len()).ok()?);
-        known.insert(blocked.clone(), index);
-        self.calls.push(blocked);
-        Some(index)
-    }
-
-    /// A system call.
-    pub fn call(&self, call: CallIndex) -> Option<&BlockedCall> {
-        self.calls.get(call.0 as usize)
-    }
-
-    /// The system calls in which a thread was blocked, the longest sum first.
-    pub fn call_times(&self, thread: ThreadIndex) -> Vec<CallTime> {
-        let mut times: BTreeMap<CallIndex, CallTime> = BTreeMap::new();
-        for interval in self.of_thread(thread) {
-            let Some(call) = interval.call else { continue };
-            let time = times.entry(call).or_insert(CallTime {
-                call,
-                count: 0,
-                blocked_ns: 0,
-                longest_ns: 0,
-            });
-            time.count += 1;
-            time.blocked_ns += interval.length_ns();
-            time.longest_ns = time.longest_ns.max(interval.length_ns());
-        }
-        let mut times: Vec<CallTime> = times.into_values().collect();
-        times.sort_by_key(|time| std::cmp::Reverse(time.blocked_ns));
-        times
-    }
-
-    /// The system call in which a thread was blocked for most of a span, if it was for at least
-    /// half of it.
-    pub fn call_within(&self, thread: ThreadIndex, from_ns: u64, to_ns: u64) -> Option<CallIndex> {
-        let intervals = self.of_thread(thread);
-        let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
-        let mut times: Vec<(CallIndex, u64)> = Vec::new();
-        for interval in &intervals[first..] {
-            if interval.from_ns >= to_ns {
-                break;
-            }
-            let Some(call) = interval.call else { continue };
-            let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
-            match times.iter_mut().find(|(known, _)| *known == call) {
-                Some((_, sum)) => *sum += ns,
-                None => times.push((call, ns)),
-            }
-        }
-        let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
-        (ns * 2 >= to_ns - from_ns).then_some(call)
     }
 
     /// True if a schedule was recorded.

@@ -1,6 +1,9 @@
 //! Tests of schedules by the kernel's records, and of the time in each state.
 
-use unspool_capture::{Schedule as Part, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss};
+use unspool_capture::{
+    BlockingCall, Schedule as Part, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss,
+    StallCause, Stood,
+};
 
 use super::*;
 use crate::model::fixture::{PID, Stage};
@@ -275,8 +278,10 @@ fn blocked_threads_have_their_system_calls() {
             // The same call to reports, by another id.
             (10_000, ScheduleKind::Blocks, PID, 0, 3),
             (14_000, ScheduleKind::Runs, PID, 0, 0),
+            (14_500, ScheduleKind::Blocks, PID, 0, 4),
+            (14_800, ScheduleKind::Runs, PID, 0, 0),
             // A call that the capture does not have.
-            (15_000, ScheduleKind::Blocks, PID, 0, 4),
+            (15_000, ScheduleKind::Blocks, PID, 0, 5),
         ],
         &[],
     );
@@ -294,7 +299,15 @@ fn blocked_threads_have_their_system_calls() {
         call(1, 0, "pipe:[7]"),
         call(2, 7, ""),
         call(3, 0, "pipe:[7]"),
+        call(4, 9, ""),
     ];
+    // The recorder halts the program.
+    let halted = Stood {
+        from_ns: 14_400_000,
+        to_ns: 14_900_000,
+        cause: StallCause::Halted.into(),
+    };
+    records.push(halted.into());
     let model = model(&mut stage, records, 20);
     let thread = index(&model, PID);
     let seen = model.schedule.call_times(thread).into_iter().map(|time| {

@@ -1,0 +1,138 @@
+//! The system calls in which threads were blocked.
+
+use std::collections::{BTreeMap, HashMap};
+
+use unspool_capture::BlockingCall;
+use unspool_image::Arch;
+
+use super::{Interval, Schedule};
+use crate::model::ThreadIndex;
+use crate::platform::syscall::Call;
+
+/// Position of a call in [`Schedule::calls`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallIndex(pub u32);
+
+/// A system call in which threads were blocked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BlockedCall {
+    /// Its name in the kernel's tables.
+    pub name: &'static str,
+    /// The file that it works on, as `/proc` names it; empty if it is none or not known.
+    pub file: String,
+    /// It waits at a futex, so that recorded calls may name the object.
+    pub is_futex: bool,
+}
+
+/// Time that a thread was blocked in one system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallTime {
+    /// The call.
+    pub call: CallIndex,
+    /// How often it was blocked.
+    pub count: u64,
+    /// The sum, in nanoseconds.
+    pub blocked_ns: u64,
+    /// The longest time, in nanoseconds.
+    pub longest_ns: u64,
+}
+
+impl Schedule {
+    /// Adds a system call, unless it looks like an earlier one in reports.
+    pub(super) fn add(
+        &mut self,
+        call: &BlockingCall,
+        arch: Option<Arch>,
+        known: &mut HashMap<BlockedCall, CallIndex>,
+    ) -> Option<CallIndex> {
+        let mut args = [0; 6];
+        for (arg, value) in args.iter_mut().zip(&call.args) {
+            *arg = *value;
+        }
+        let (number, arch) = call.number.zip(arch)?;
+        let asked = Call { number, args };
+        let blocked = BlockedCall {
+            name: asked.name(arch)?,
+            file: call.file.clone(),
+            is_futex: asked.futex(arch).is_some(),
+        };
+        if let Some(index) = known.get(&blocked) {
+            return Some(*index);
+        }
+        let index = CallIndex(u32::try_from(self.calls.len()).ok()?);
+        known.insert(blocked.clone(), index);
+        self.calls.push(blocked);
+        Some(index)
+    }
+
+    /// A system call.
+    pub fn call(&self, call: CallIndex) -> Option<&BlockedCall> {
+        self.calls.get(call.0 as usize)
+    }
+
+    /// The system calls in which a thread was blocked, the longest sum first.
+    pub fn call_times(&self, thread: ThreadIndex) -> Vec<CallTime> {
+        let mut times: BTreeMap<CallIndex, CallTime> = BTreeMap::new();
+        for interval in self.of_thread(thread) {
+            let Some(call) = interval.call else { continue };
+            let time = times.entry(call).or_insert(CallTime {
+                call,
+                count: 0,
+                blocked_ns: 0,
+                longest_ns: 0,
+            });
+            time.count += 1;
+            time.blocked_ns += interval.length_ns();
+            time.longest_ns = time.longest_ns.max(interval.length_ns());
+        }
+        let mut times: Vec<CallTime> = times.into_values().collect();
+        times.sort_by_key(|time| std::cmp::Reverse(time.blocked_ns));
+        times
+    }
+
+    /// The system call in which a thread was blocked for most of a span, if it was for at least
+    /// half of it.
+    pub fn call_within(&self, thread: ThreadIndex, from_ns: u64, to_ns: u64) -> Option<CallIndex> {
+        let intervals = self.of_thread(thread);
+        let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+        let mut times: Vec<(CallIndex, u64)> = Vec::new();
+        for interval in &intervals[first..] {
+            if interval.from_ns >= to_ns {
+                break;
+            }
+            let Some(call) = interval.call else { continue };
+            let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
+            match times.iter_mut().find(|(known, _)| *known == call) {
+                Some((_, sum)) => *sum += ns,
+                None => times.push((call, ns)),
+            }
+        }
+        let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
+        (ns * 2 >= to_ns - from_ns).then_some(call)
+    }
+}
+
+/// Forgets the calls of threads that were blocked because the recorder had halted the program. The
+/// recorder itself makes system calls in such a program.
+pub(super) fn forget_calls(intervals: &mut [Interval], halts: &[(u64, u64)]) {
+    let mut past = 0;
+    for interval in intervals {
+        while halts
+            .get(past)
+            .is_some_and(|(_, to_ns)| *to_ns <= interval.from_ns)
+        {
+            past += 1;
+        }
+        let later = halts[past..].iter();
+        let halted_ns: u64 = later
+            .take_while(|(from_ns, _)| *from_ns < interval.to_ns)
+            .map(|(from_ns, to_ns)| {
+                let to_ns = interval.to_ns.min(*to_ns);
+                to_ns.saturating_sub(interval.from_ns.max(*from_ns))
+            })
+            .sum();
+        if halted_ns * 2 > interval.length_ns() {
+            interval.call = None;
+        }
+    }
+}
