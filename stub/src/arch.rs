@@ -60,8 +60,8 @@ pub(crate) use machine::{
 };
 pub(crate) use table::{Place, Register, layout};
 
-/// The registers that tell in which system call a thread is blocked: their bits in the kernel's
-/// mask for samples.
+/// The registers that show the system call of a blocked thread, as bits in the kernel's mask for
+/// samples.
 pub(crate) struct BlockedRegisters {
     /// All of them, ascending.
     pub(crate) bits: &'static [u32],

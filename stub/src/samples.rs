@@ -80,7 +80,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Begins to sample.
+    /// Begins to sample all threads of a process.
     pub(crate) fn open(process: Tid, rate: Rate) -> Result<Samples, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
         let record = u64::from(rate.stack) + 512;
@@ -211,7 +211,7 @@ impl Drop for Samples {
         let rings = std::mem::take(&mut self.rings);
         let events = std::mem::take(&mut self.events);
         let close = || drop((rings, events));
-        // Where no thread can be created, the closure is dropped here, and closes them.
+        // If no thread can be created, `spawn` drops the closure, which closes the events.
         let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
         drop(thread.spawn(close));
     }

@@ -68,7 +68,7 @@ pub fn prepare() {
 }
 
 impl Schedule {
-    /// Begins to record. With `places`, also where threads block, if this process may see that.
+    /// Begins to record. With `places`, also records where threads block, if the kernel permits it.
     pub(crate) fn open(process: Tid, places: bool) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
         let mut opened = ThreadEvents::open(process, RINGS, &perf::open_schedule)?;
@@ -244,7 +244,7 @@ struct Source {
     /// End of the data that has been parsed.
     position: u64,
     next: Option<Record>,
-    /// The thread that stops running, and where. Its record of that follows.
+    /// The thread that is about to stop running, and its place. The record of the switch follows.
     stopping: Option<(u32, Place)>,
     /// The time of the last parsed record.
     last_ns: u64,

@@ -42,7 +42,7 @@ pub(crate) struct ThreadEvents {
     pub(crate) rings: Vec<Ring>,
     /// Events that write into the ring of another event.
     pub(crate) events: Vec<OwnedFd>,
-    /// The threads that existed.
+    /// The threads that existed when the events were opened.
     pub(crate) threads: Vec<Tid>,
     /// Processor of each ring.
     processors: Vec<u32>,
@@ -143,7 +143,7 @@ impl ThreadEvents {
         Ok(())
     }
 
-    /// Opens another event of each thread. Threads that were created since the first event was
+    /// Opens another event for each thread. Threads that were created since the first event was
     /// opened may have none.
     pub(crate) fn add_for_threads(&mut self, open: &Open<'_>) -> Result<(), Errno> {
         let _more = MoreDescriptors::allow();
@@ -165,8 +165,8 @@ impl ThreadEvents {
         Ok(())
     }
 
-    /// Opens an event on each processor that belongs to no thread. `open` gets the processor and
-    /// the watermark.
+    /// Opens an event for all threads of the system on each processor. `open` gets the processor
+    /// and the watermark.
     pub(crate) fn add_for_processors(
         &mut self,
         open: &dyn Fn(u32, u32) -> Result<OwnedFd, Errno>,

@@ -31,8 +31,8 @@ fn samples(profile: &Value, function: &str, what: &str) -> Result<u64> {
     found[what].as_u64().context("a number")
 }
 
-/// `three` burns three times the processor time of `one`, in both threads. The whole is the time
-/// that the kernel counts, and all stacks reach the start of their thread.
+/// `three` burns three times the processor time of `one`, in both threads. All samples together are
+/// the processor time that the kernel counts. All stacks reach the start of their thread.
 fn known_shares() -> Result<()> {
     let (folder, program) = waiting::compile_in(".", "burn.c", C)?;
     let capture = folder.path().join("capture");

@@ -101,7 +101,8 @@ fn counters() -> Result<()> {
     Ok(())
 }
 
-/// Each thread prints in which call it is blocked, and on which file. Short waits count, too.
+/// The report names the call and the file that each thread of the program prints before it blocks.
+/// Short waits count, too.
 fn system_calls() -> Result<()> {
     let (folder, file) = waiting::compile("blocked_calls.c", C)?;
     let capture = folder.path().join("capture");
@@ -130,7 +131,7 @@ fn system_calls() -> Result<()> {
         ensure!(name.contains(call), "{line}\n{times:#}");
         let expected = Some(file).filter(|file| !file.is_empty());
         ensure!(longest["file"].as_str() == expected, "{line}\n{times:#}");
-        // A wait whose wake-up came early is none.
+        // A thread does not block if its wake-up comes early.
         let count = longest["count"].as_u64().context("count")?;
         ensure!((40..=60).contains(&count), "{line}\n{times:#}");
         let ns = |value: &Value| value.as_u64().context("a time");

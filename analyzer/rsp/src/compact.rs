@@ -4,8 +4,8 @@
 use crate::hex;
 use crate::packet;
 
-/// Splits a notification's body after its name, `NOW;RECORDS`, into its time on the server's
-/// monotonic clock and the records without escapes.
+/// Splits `NOW;RECORDS`, the body of a notification after its name, into the time on the server's
+/// monotonic clock and the unescaped records.
 pub(crate) fn body(body: &[u8]) -> Option<(u64, Vec<u8>)> {
     let end = body.iter().position(|byte| *byte == b';')?;
     let (now, escaped) = body.split_at(end);
@@ -42,7 +42,8 @@ impl<'a> Compact<'a> {
         None
     }
 
-    /// A number for a length in memory.
+    /// Reads a number as a length in memory." and "Seven bits in each byte, the lowest first." ->
+    /// "Reads a number: seven bits in each byte, the lowest first.
     pub(crate) fn length(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()
     }

@@ -19,7 +19,7 @@ pub struct Sample {
     pub cpu: u32,
     /// Whether the thread ran in the kernel. Registers and stack are those of user mode.
     pub in_kernel: bool,
-    /// Whether the stack has more bytes than the server was to copy.
+    /// True if the stack continues beyond the copied bytes.
     pub is_cut: bool,
     /// The general registers, as the start of a `g` packet. Registers that the kernel does not
     /// sample are zero or missing.
@@ -105,7 +105,8 @@ impl SampleDecoder {
     }
 }
 
-/// Decodes pairs of runs: a number of bytes that are as in the former stack, then other bytes.
+/// Decodes pairs of runs: bytes that equal those of the thread's previous stack, then changed
+/// bytes.
 fn stack(
     bytes: &mut Compact<'_>,
     sp: u64,
@@ -163,7 +164,8 @@ mod tests {
         assert_eq!(second.stack, expected);
     }
 
-    /// A body cut or changed at any place makes no panic, and refers to no missing stack.
+    /// The decoder does not panic if a body is cut or changed at any place. It rejects a sample
+    /// that refers to a forgotten stack.
     #[test]
     fn damage() {
         let body = body();

@@ -24,7 +24,7 @@ pub enum ScheduleEvent {
     Runs,
     /// The thread is blocked from now on.
     Blocks {
-        /// Where; none if the server does not record it.
+        /// The place at which it is blocked; `None` if the server does not record places.
         place: Option<BlockPlace>,
     },
     /// Another thread takes the processor; this one can still run.

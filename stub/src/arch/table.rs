@@ -53,7 +53,7 @@ pub(crate) struct Feature {
     pub(crate) needs: Option<&'static str>,
 }
 
-/// The first numbers, each as the bit of a mask and as the number of a register.
+/// The pairs (0, 0) to (COUNT - 1, COUNT - 1), for registers whose bit in the mask is their number.
 pub(crate) const fn numbers<const COUNT: usize>() -> [(u32, usize); COUNT] {
     let mut all = [(0, 0); COUNT];
     let mut number = 0;

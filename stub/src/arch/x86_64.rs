@@ -68,8 +68,8 @@ pub(crate) const SAMPLED: &[(u32, usize)] = &[
     (22, 14),
     (23, 15),
 ];
-/// The registers of a blocked thread that tell its system call. The kernel keeps the number of
-/// the call elsewhere: rsi, rdi, rip.
+/// The registers of a blocked thread that show its system call: rsi, rdi, rip. Samples have no
+/// register with the number of the call.
 pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
     bits: &[4, 5, 8],
     pc: 2,

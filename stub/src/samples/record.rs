@@ -45,7 +45,7 @@ pub(super) struct Sample<'a> {
     pub(super) registers: Vec<u64>,
     /// The stack from the stack pointer upward.
     pub(super) stack: &'a [u8],
-    /// The stack filled all the room that it had, so it may be longer.
+    /// The copied bytes fill the reserved space, so the stack may be longer.
     pub(super) is_cut: bool,
 }
 

@@ -84,8 +84,8 @@ pub(super) enum Parsed {
 }
 
 /// Values of REGS_USER's first word: the thread has no registers, or those of a 32-bit or of a
-/// 64-bit program (`enum perf_sample_regs_abi`). In other samples the size of RAW is there, which
-/// is larger.
+/// 64-bit program (`enum perf_sample_regs_abi`). In samples of wake-ups, this word is the size of
+/// RAW, which is larger.
 const NO_REGISTERS: u32 = 0;
 const LAST_ABI: u32 = 2;
 

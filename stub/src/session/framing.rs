@@ -108,7 +108,7 @@ impl Framing {
         self.notify_with(|out| out.extend_from_slice(body));
     }
 
-    /// Queues a notification with a body of text and bytes to escape.
+    /// Queues a notification whose body is `text`, and then `bytes`, which it escapes.
     pub(crate) fn notify_binary(&mut self, text: &[u8], bytes: &[u8]) {
         self.notify_with(|out| {
             out.extend_from_slice(text);

@@ -99,8 +99,8 @@ pub(crate) fn open_schedule(
     open(attributes, thread.0, cpu, watermark)
 }
 
-/// Opens an event for a thread on one processor that samples registers of user mode whenever the
-/// thread stops running, and for all threads that it creates from now on. `registers` are bits of
+/// Opens an event for a thread on one processor. It samples user-mode registers whenever the thread
+/// stops running. Threads that the thread creates later inherit the event. `registers` are bits of
 /// the kernel's mask. Needs the permission to see the kernel's events.
 pub(crate) fn open_blocked(
     thread: Tid,
@@ -124,7 +124,7 @@ pub(crate) fn open_blocked(
     open(attributes, thread.0, cpu, watermark)
 }
 
-/// What each sample contains, and how often there is one.
+/// The contents and the interval of CPU samples.
 #[derive(Clone, Copy)]
 pub(crate) struct SampledStack {
     /// Interval of the samples, in nanoseconds of a thread's processor time.

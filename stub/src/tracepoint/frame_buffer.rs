@@ -74,8 +74,8 @@ impl Frame {
         Frame::with_room(tracepoint, pc, Instant::now(), 0)
     }
 
-    /// An empty frame of a hit at `time`, which needs no more memory until its
-    /// [`size`](Self::size) exceeds this one.
+    /// An empty frame of a hit at `time`, with memory reserved for a [`size`](Self::size) of `size`
+    /// bytes.
     pub(crate) fn with_room(tracepoint: u32, pc: u64, time: Instant, size: usize) -> Frame {
         Frame {
             tracepoint,

@@ -39,7 +39,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const REST_FACTOR: u32 = 100;
 /// Maximum number of keys kept.
 const MAX_KEYS: usize = 4096;
-/// Mappings consist of whole pages of this size or a multiple of it.
+/// Minimum size of a page, in bytes. Mappings consist of whole pages.
 const PAGE: u64 = 4096;
 /// Number of pages whose answers are kept. A power of two.
 const KEPT_PAGES: usize = 1024;
@@ -63,7 +63,8 @@ impl Default for Pages {
 }
 
 impl Pages {
-    /// The answer for the page of a word, or that of `find`. Page 0 has none.
+    /// The kept answer for a word's page, or the result of `find`, which is then kept. Page 0 marks
+    /// an empty entry, so `word` must not point into it.
     fn answer(&self, word: u64, find: impl FnOnce() -> bool) -> bool {
         let page = word / PAGE;
         let kept = &self.0[page as usize % KEPT_PAGES];

@@ -81,7 +81,7 @@ fn samples(client: &Client) -> Vec<Sample> {
     all
 }
 
-/// The address ranges of a process that can be executed, or read and written.
+/// The address ranges of a process with these access rights.
 fn ranges(pid: u32, rights: &str) -> Vec<std::ops::Range<u64>> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let lines = maps.lines().filter(|line| line.contains(rights));
@@ -93,7 +93,7 @@ fn ranges(pid: u32, rights: &str) -> Vec<std::ops::Range<u64>> {
     lines.filter_map(range).collect()
 }
 
-/// The program's second thread runs for 200 ms.
+/// Samples a program whose second thread runs for 200 ms, and checks times and addresses.
 fn follow(mut server: Server, mut client: Client, program: &std::path::Path, modes: &str) {
     let (pid, _) = stopped(&client.ask("?"));
     let reply = client.ask("QUnspoolSamples:3e8,2000");

@@ -63,7 +63,8 @@ pub(super) fn recorded() -> Result<()> {
     Ok(())
 }
 
-/// A trace of pvtrace gives the edges of pvtrace's own algorithm. A wrong line is named.
+/// A pvtrace trace gives the same edges as pvtrace's own algorithm. An error names a malformed
+/// line.
 pub(super) fn pvtrace() -> Result<()> {
     let options = ["g++", "-g", "-O0", "-pthread", "-no-pie", "-DTRACE"];
     let options = [&options[..], &["-finstrument-functions"]].concat();
@@ -121,8 +122,8 @@ pub(super) fn pvtrace() -> Result<()> {
     Ok(())
 }
 
-/// The functions that `--trace` names serve where nothing calls the hooks. Without them a sentence
-/// says what to do.
+/// If nothing calls the hooks, the graph has the functions that `--trace` names. Without `--trace`,
+/// the error says what to do.
 pub(super) fn traced() -> Result<()> {
     let options = ["gcc", "-g", "-O0", "-pthread"];
     let (folder, program) = waiting::compile_in(".", "nest.c", &options)?;

@@ -13,8 +13,8 @@ use unspool_tests::{process, workspace};
 /// A program counter in its file, by the file's path.
 type Pc = (String, u64);
 
-/// gdb opens the trace by the command that we print. It unwinds each hit to the program counters of
-/// our stacks.
+/// gdb opens the trace with the printed command. Its backtraces have the same program counters as
+/// the report.
 pub(super) fn tfile() -> Result<()> {
     let recorded = recorded(PAGE)?;
     let file = recorded.folder.path().join("hits.tf");
@@ -101,7 +101,8 @@ fn placed(pc: u64, modules: &[(String, u64)]) -> Result<Pc> {
     Ok((path.clone(), pc - bias))
 }
 
-/// babeltrace2 reads the directory. Running times by its switches, waits and threads are ours.
+/// babeltrace2 reads the directory. Its switches give the same running times as our report, and its
+/// waits and threads are equal, too.
 pub(super) fn ctf() -> Result<()> {
     let recorded = recorded(PAGE)?;
     let folder = recorded.folder.path().join("trace");

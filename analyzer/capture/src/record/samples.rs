@@ -1,7 +1,7 @@
 //! The record of CPU samples.
 //!
-//! It is a table of columns with numbers of stacks, because most samples have a stack that an
-//! earlier sample had.
+//! It is a table of columns. A sample has the number of its stack, because most samples repeat an
+//! earlier stack.
 
 use super::Snapshot;
 
@@ -11,7 +11,7 @@ pub struct Samples {
     /// The time to which the first sample's step is added.
     #[prost(uint64, tag = "1")]
     pub time_ns: u64,
-    /// Nanoseconds since the previous sample; negative if that was taken later, on another
+    /// Nanoseconds since the previous sample; negative if that sample is later, on another
     /// processor.
     #[prost(sint64, repeated, tag = "2")]
     pub steps_ns: Vec<i64>,
@@ -28,7 +28,8 @@ pub struct Samples {
     /// copied.
     #[prost(uint32, repeated, tag = "6")]
     pub flags: Vec<u32>,
-    /// Stacks that no earlier sample had. Chunks have only the bytes that unwinding read.
+    /// Stacks that no earlier sample had since a module was last mapped or unmapped. Chunks have
+    /// only the bytes that unwinding read.
     #[prost(message, repeated, tag = "7")]
     pub new_stacks: Vec<Snapshot>,
     /// Number of samples that the kernel lost for lack of buffer space, since the last record.

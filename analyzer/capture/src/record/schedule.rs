@@ -11,7 +11,8 @@ pub enum ScheduleKind {
     Unspecified = 0,
     /// The thread runs from now on.
     Runs = 1,
-    /// The thread is blocked from now on. The detail is the id of a [`BlockingCall`].
+    /// The thread is blocked from now on. The detail is the id of a [`BlockingCall`]; 0 if the call
+    /// is not known.
     Blocks = 2,
     /// Another thread takes the processor; this one can still run.
     Preempted = 3,
@@ -71,7 +72,8 @@ pub struct BlockingCall {
     /// The kernel's number of the call, if it is known.
     #[prost(uint64, optional, tag = "2")]
     pub number: Option<u64>,
-    /// The first two arguments; 0 if they are neither a descriptor nor about a futex.
+    /// The first two arguments of a futex call, or the first argument if it is a descriptor. All
+    /// others are 0.
     #[prost(uint64, repeated, tag = "3")]
     pub args: Vec<u64>,
     /// The file behind the descriptor in the first argument, as `/proc` names it.

@@ -42,7 +42,7 @@ pub(super) struct Cmd {
     identity: Option<String>,
 
     /// With `--graph calls`, leave out functions and edges with a smaller share of the time and of
-    /// the calls [default: 0.5, and 0 for at most 50 functions]
+    /// the calls [default: 0.5, or 0 if there are at most 50 functions]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     min_share: Option<f64>,
 
@@ -50,7 +50,7 @@ pub(super) struct Cmd {
     #[arg(long, value_enum, value_name = "KIND", requires = "exec")]
     from: Option<Foreign>,
 
-    /// The program that wrote the trace, with its symbols
+    /// The traced program, with its symbols
     #[arg(long, value_name = "PROG", requires = "from")]
     exec: Option<PathBuf>,
 
@@ -62,7 +62,7 @@ pub(super) struct Cmd {
     #[arg(long, value_enum)]
     stacks: Option<Stacks>,
 
-    /// File to write [default: standard output]; a directory with ctf
+    /// File to write, or directory for ctf [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -157,7 +157,7 @@ impl Cmd {
         if self.from.is_some() {
             ensure!(
                 graph == Graph::Calls,
-                "a trace has calls only: --graph calls"
+                "a trace has only calls; use --graph calls"
             );
             write(format, &self.foreign()?, &options, output)?;
             return Ok(ExitCode::SUCCESS);

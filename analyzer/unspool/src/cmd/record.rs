@@ -114,7 +114,7 @@ pub(super) struct Cmd {
     )]
     cpu: Option<u32>,
 
-    /// Number of bytes of the stack that each CPU sample copies
+    /// Maximum number of stack bytes that each CPU sample copies
     ///
     /// More bytes cost more time. The profile says how many samples needed more.
     #[arg(
@@ -137,8 +137,8 @@ pub(super) struct Cmd {
 
     /// Also record all calls of functions compiled with -finstrument-functions
     ///
-    /// `unspool export --graph calls` draws the graph. Where no function was compiled so, the graph
-    /// has the functions that --trace names.
+    /// `unspool export --graph calls` draws the graph. If no function was compiled with it, the graph
+    /// shows the functions that --trace names.
     #[arg(long)]
     calls: bool,
 

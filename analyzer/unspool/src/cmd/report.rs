@@ -71,7 +71,7 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "FUNC", conflicts_with_all = ["focus", "by"])]
     disasm: Option<String>,
 
-    /// Divide the profile
+    /// Split the profile into one table for each of these
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
 
@@ -147,7 +147,7 @@ enum View {
 /// `--by`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// By thread: threads with the same function and creation stack together
+    /// Thread; threads with the same function and creation stack share a table
     Thread,
 }
 

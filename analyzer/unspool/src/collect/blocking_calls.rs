@@ -26,14 +26,15 @@ const ON_SOCKETS: &[&str] = &[
 /// The calls that the recording has so far.
 #[derive(Debug, Default)]
 pub(super) struct BlockingCalls {
-    /// By program counter: the call's number, or that the thread was in no call.
+    /// By program counter. Outer `None`: the thread is in no call. Inner `None`: the number is
+    /// unknown.
     numbers: HashMap<u64, Option<Option<u64>>>,
     ids: HashMap<CallKey, u64>,
     /// The last known file of each descriptor, for when it is closed or the program has ended.
     files: HashMap<i32, String>,
 }
 
-/// What distinguishes calls: the number, two arguments, the file.
+/// The key of a call: its number, its first two arguments and its file.
 type CallKey = (Option<u64>, [u64; 2], String);
 
 /// Records of one notification. The files behind descriptors are read once for all of them.
@@ -50,7 +51,7 @@ struct Program {
 }
 
 impl BlockingCalls {
-    /// Begins with the records of one notification.
+    /// Returns a batch for the records of one notification.
     pub(super) fn batch(&mut self, session: &Session) -> Batch<'_> {
         let pid = session.pid.filter(|_| session.local);
         Batch {
@@ -63,7 +64,7 @@ impl BlockingCalls {
         }
     }
 
-    /// Without a program to read from.
+    /// Returns a batch that finds no calls, because it has no program.
     #[cfg(test)]
     pub(super) fn without_program(&mut self) -> Batch<'_> {
         Batch {
@@ -113,7 +114,7 @@ impl Batch<'_> {
             };
             file.or_insert_with(read).clone()
         });
-        // Otherwise the descriptor was closed and opened again meanwhile.
+        // A socket call whose descriptor names another file: the program has reused the descriptor.
         let fits = |file: &String| {
             !name.is_some_and(|name| ON_SOCKETS.contains(&name)) || file.starts_with("socket:")
         };
@@ -138,8 +139,8 @@ impl Batch<'_> {
 }
 
 impl Program {
-    /// The number of the call that the thread has asked for. `None` if it is in no call: it waits
-    /// for a page, or was stopped. Code that cannot be read counts as a call.
+    /// The number of the thread's system call. `None` if the thread is in no call: it waits for a
+    /// page, or was stopped. Code that cannot be read counts as a call.
     fn number(&mut self, place: &BlockPlace) -> Option<Option<u64>> {
         match self.code_before(place.pc) {
             Some(code) => number_before(self.arch, place.number, &code),

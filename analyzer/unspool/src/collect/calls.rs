@@ -205,7 +205,7 @@ impl Calls {
         self.carry_out(probes, session, sink, mapped, plan)
     }
 
-    /// What `--calls` did not record.
+    /// Returns a note if `--calls` did not record all calls.
     fn missing_hooks(&self, (hits, unclear): (u64, u64)) -> Option<String> {
         match self.wanted.hooks {
             true if hits == 0 && self.wanted.functions.is_empty() => Some(

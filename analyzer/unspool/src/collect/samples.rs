@@ -19,8 +19,8 @@ use super::sink::Sink;
 use super::stack_walk::StackWalker;
 use crate::platform::abi::Abi;
 
-/// Bytes that unwinding did not read are kept if there are at most this many between bytes that it
-/// read, because each chunk has an address.
+/// Maximum number of unread bytes between two ranges that form one chunk. A second chunk would need
+/// an address of its own.
 const MAX_GAP: usize = 16;
 
 /// The recording of CPU samples.

@@ -18,8 +18,8 @@ const MAX_COLLECTED_STACK: u16 = 0x4000;
 const NAME: u8 = 16;
 
 /// Trace variables in the order of their numbers. The stub sets those that begin with `trace_`
-/// (docs/reference/protocol.md, "Tracepoints"). The others hold data collected where no
-/// stack is: at the end of a call, and at hooks.
+/// (docs/reference/protocol.md, "Tracepoints"). The others hold data collected at hits without a
+/// stack: ends of calls, and hooks.
 pub(super) const VARIABLES: [&str; 12] = [
     "trace_time",
     "trace_thread",

@@ -1,11 +1,11 @@
 //! Which functions called which, how often, and how long the calls took.
 //!
-//! A program built with `-finstrument-functions` shows each beginning and end of a function by a
-//! hook. Without hooks the graph has the calls of traced functions. The calls of a recording are
-//! not kept: each thread has a stack of the calls that are under way, and the rest are sums.
+//! A program built with `-finstrument-functions` calls a hook where a function begins or ends.
+//! Without hooks the graph has the calls of traced functions. Memory is small: each thread has a
+//! stack of its open calls, and ended calls are added to sums.
 //!
-//! Times: a function called by itself counts only once, in the outermost call, so that no time is
-//! greater than the thread's life. The same holds for an edge within itself.
+//! Times: of recursive calls, only the outermost counts, so that no time is greater than the
+//! thread's life. The same rule holds for edges.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub mod pvtrace;
 #[cfg(test)]
 mod tests;
 
-/// Bound on the distance between two addresses on one stack, in bytes: the usual size of a stack.
-/// Further away is another stack, of a signal handler or a coroutine.
+/// Maximum distance between two addresses on one stack, in bytes: the usual size of a stack. An
+/// address further away is on the stack of a signal handler or a coroutine.
 const SAME_STACK: u64 = 8 << 20;
 
 /// Calls by caller and callee, and by the identity of the thread.
@@ -80,7 +80,8 @@ impl CallGraph {
         self.edges.is_empty()
     }
 
-    /// Reads the calls of a capture: those that hooks show, otherwise those of traced functions.
+    /// Reads the calls of a capture from its hooks, or from traced functions if it has no hook
+    /// hits.
     pub(super) fn of(capture: &Capture, model: &Model, frames: &mut dyn Frames) -> CallGraph {
         let hooks = capture.records.iter().filter_map(|record| match record {
             Record::Probe(probe) if probe.kind() == ProbeKind::Hook => Some(probe.id),
@@ -218,7 +219,8 @@ impl Sums {
 
     /// A function begins.
     fn enter(&mut self, stack: &mut Stack, mut call: Open) {
-        // A call whose frame lies where the new one is, or below, has been left.
+        // A call with a frame below the new one has been left. So has a call with the same frame,
+        // unless the new function is inlined into it: same call site, another return address.
         let is_over = |open: &Open| {
             let again = open.place == call.place
                 && (open.call_site != call.call_site || open.return_address == call.return_address);
@@ -252,14 +254,14 @@ impl Sums {
     }
 }
 
-/// The calls that hooks show.
+/// Reads the calls from hits of hooks.
 fn of_hooks(capture: &Capture, model: &Model, frames: &mut dyn Frames, hooks: &[u32]) -> CallGraph {
     let platform = Architecture::by_gdb_name(&capture.target.arch);
     let lives = Lives::new(&model.threads);
     let mut sums = Sums::default();
     let mut stacks: HashMap<u64, Stack> = HashMap::new();
     let mut known: HashMap<u64, usize> = HashMap::new();
-    // A failure to read is noted for all calls.
+    // `sync` notes a failure to read.
     let _ = capture.each(&mut |at, record| match record {
         Record::ModuleLoaded(_) | Record::ModuleUnloaded(_) => known.clear(),
         Record::ThreadExited(exited) => {

@@ -1,7 +1,7 @@
 //! The recorded snapshots themselves, for formats that hand them to another unwinder.
 //!
-//! Apart from the rest of the model, which keeps frames and names instead of bytes. Only made when
-//! a format needs it.
+//! Separate from the rest of the model, which keeps frames and names instead of bytes. The model
+//! has them only if a format needs them.
 
 use unspool_capture::{Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE};
 
@@ -48,7 +48,7 @@ impl Hits {
     }
 }
 
-/// The documents of a target description, put into one another where they include each other.
+/// The target description as one document, with its includes replaced by their contents.
 fn description(capture: &Capture) -> String {
     let documents = &capture.target.documents;
     let body = |annex: &str| {

@@ -15,7 +15,7 @@ pub use annotation::{AddressHits, LineHits};
 use super::backtrace::{Backtrace, Frames, NamedFrame};
 use super::{Model, Note, ThreadIndex, Topic};
 
-/// The kernel's clock and the server's differ by less than this, nanoseconds.
+/// Maximum difference between the kernel's clock and the server's, in nanoseconds.
 const CLOCK_DIFFERENCE_NS: u64 = 100_000_000;
 
 /// The CPU samples of all threads; empty where none were taken.
@@ -101,7 +101,7 @@ impl Profile {
         profile
     }
 
-    /// True if samples were to be taken, and could be.
+    /// True if the kernel sampled the threads.
     pub fn is_known(&self) -> bool {
         self.span_ns.is_some() && self.period_ns > 0
     }
@@ -148,15 +148,15 @@ impl Profile {
         let cut = self.count(|sample| sample.is_cut);
         if cut * 100 > total {
             let text = format!(
-                "{cut} of {total} CPU samples have only the inner part of their stack, because it \
-                 is longer than was copied. Record with a larger `--cpu-stack`."
+                "{cut} of {total} CPU samples have only the inner part of their stack, because the \
+                 stack is larger than `--cpu-stack` (at most 61440 bytes)."
             );
             notes.push(Note::warning(text).about(Topic::Samples));
         }
         if !self.has_kernel {
-            let text = "The CPU profile leaves out the time that threads spend in the kernel: the \
-                 target's kernel lets only root sample it, or CAP_PERFMON, or \
-                 kernel.perf_event_paranoid of 1 or less.";
+            let text = "The CPU profile leaves out the time that threads spend in the kernel. To \
+                 include it, run the stub as root, give it CAP_PERFMON, or set the target's \
+                 kernel.perf_event_paranoid to 1 or less.";
             notes.push(Note::info(text).about(Topic::Samples));
         }
         notes
@@ -180,7 +180,8 @@ impl Lives {
         Lives(lives)
     }
 
-    /// The thread with this id that lived at a time, or nearly so.
+    /// The thread with this id that lived at `ns`, or at most [`CLOCK_DIFFERENCE_NS`] before or
+    /// after it.
     fn at(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
         let distance = |(from, to, _): &&(u64, u64, ThreadIndex)| {
             from.saturating_sub(ns).max(ns.saturating_sub(*to))
@@ -206,7 +207,8 @@ pub struct ProfileFunction {
 impl ProfileFunction {
     fn of(frame: &NamedFrame) -> ProfileFunction {
         let module = frame.place.shown_module();
-        // The name in the call does not count: the called function may have jumped to another one.
+        // Not the name in the call instruction, because the called function may have made a tail
+        // call.
         let name = frame.place.function.clone();
         let name = name.unwrap_or_else(|| match module {
             Some(module) if module.starts_with('[') => module.into(),
@@ -256,7 +258,7 @@ impl Breakdown {
         breakdown
     }
 
-    /// Number of samples in each function, of those that meet a condition. Most samples first.
+    /// Counts the samples that meet a condition, for each function. The largest `flat` comes first.
     pub fn hits(
         &self,
         profile: &Profile,
@@ -300,8 +302,9 @@ impl Breakdown {
         }
     }
 
-    /// The functions that called a function and that it called, with the number of samples in the
-    /// called one. Most samples first; `None` is the thread's start, or an unknown caller.
+    /// The callers and callees of a function, most samples first. Samples count for a pair if the
+    /// callee was on the stack, called by the caller. `None` is the thread's start, or an unknown
+    /// caller.
     pub fn neighbours(
         &self,
         profile: &Profile,

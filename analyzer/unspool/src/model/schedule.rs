@@ -280,7 +280,7 @@ struct Life {
     intervals: Vec<Interval>,
     /// The state since the end of the last interval; none if it is not known yet.
     state: Option<RunState>,
-    /// The system call in which it is blocked since then.
+    /// The system call in which it has been blocked since then.
     call: Option<CallIndex>,
     /// A wake-up while it still ran, and its waker.
     early_wake: Option<(u64, Option<u64>)>,

@@ -26,8 +26,8 @@ pub enum Cell {
     /// The thread was runnable, without a processor, for at least half of the time. Or it ran less
     /// than a quarter, and was runnable for most of the rest.
     Runnable,
-    /// The thread ran for less than a quarter of the time, because it was blocked. Has the system
-    /// call in which it was blocked for at least half of the time.
+    /// The thread ran for less than a quarter of the time, because it was blocked. The value is the
+    /// system call that blocked it for at least half of the time.
     Away(Option<CallIndex>),
     /// The thread waited for half of the time or longer than it ran, or for contended objects. The
     /// use has the longest wait.

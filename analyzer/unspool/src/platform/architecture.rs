@@ -67,7 +67,7 @@ pub(crate) struct SystemCalls {
     pub(crate) futexes: &'static [u64],
     /// `nanosleep` and its variants.
     pub(crate) sleeps: &'static [u64],
-    /// The instruction that asks, without and with the code bit.
+    /// The system call instruction, without and with the code bit.
     pub(crate) instruction: [&'static [u8]; 2],
     /// The number of the call that follows this code, where no register keeps it.
     pub(crate) number_in_code: Option<NumberInCode>,

@@ -138,9 +138,9 @@ pub fn likely_futex(arch: Arch, register: &dyn Fn(&str) -> Option<u64>) -> Optio
 /// Number of bytes before a program counter that [`number_before`] needs at most.
 pub const CODE_BEFORE: usize = 48;
 
-/// The number of the system call that a thread has asked for, if the code before its program
-/// counter ends in the instruction that asks. `register` is the register for the number. The inner
-/// value is `None` if the number cannot be known.
+/// The number of a thread's system call, if the code before its program counter ends in a system
+/// call instruction. `register` is the value of the number's register. The inner value is `None` if
+/// the number is unknown.
 pub fn number_before(arch: Arch, register: Option<u64>, before: &[u8]) -> Option<Option<u64>> {
     let convention = convention(arch)?;
     let instructions = convention.instruction.iter();

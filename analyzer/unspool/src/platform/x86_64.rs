@@ -39,9 +39,9 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     call_target,
 };
 
-/// The constant that the last of these instructions puts into eax: `mov eax, imm32` (b8), or
-/// `xor eax, eax` (31 c0 or 33 c0). `None` if eax comes from another register (89, 8b), or if a
-/// function ends (c3) before.
+/// The constant that the last of these instructions puts into eax: `mov eax, imm32` (b8), or `xor
+/// eax, eax` (31 c0 or 33 c0). `None` if eax is loaded from a register or from memory (89, 8b), or
+/// if a `ret` (c3) comes later.
 fn number_in_code(before: &[u8]) -> Option<u64> {
     let found = (0..before.len()).rev().find_map(|at| {
         // A prefix selects another register, or a longer constant.

@@ -9,12 +9,12 @@ use crate::model::Model;
 use crate::model::call_graph::{CallGraph, Edge, Node};
 
 /// Maximum number of functions shown, however small the wanted share is.
-const MAX_FUNCTIONS: usize = 120;
+pub(super) const MAX_FUNCTIONS: usize = 120;
 
-/// What of a call graph is shown.
+/// The selected part of a call graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
-    /// Only threads with this function, or with an identity that begins so.
+    /// Only threads with this function, or with an identity that begins with this text.
     pub identity: Option<String>,
     /// The least share of all time or of all calls, in percent, of a function or an edge. `None`
     /// stands for 0.5 in a large graph, and for all functions of a small one.
@@ -33,11 +33,11 @@ pub(super) struct CallSums {
     pub(super) nodes: BTreeMap<usize, Node>,
     /// By caller and callee.
     pub(super) edges: BTreeMap<(Option<usize>, usize), Edge>,
-    /// Time of the calls that no recorded function made, nanoseconds.
+    /// Sum of the functions' self times, in nanoseconds.
     pub(super) total_ns: u64,
     /// Number of calls.
     pub(super) calls: u64,
-    /// The least share, in percent, of what is worth showing.
+    /// Minimum share of shown functions and edges, in percent.
     pub(super) min_share: f64,
     /// The functions worth showing.
     pub(super) shown: BTreeSet<usize>,
@@ -45,7 +45,7 @@ pub(super) struct CallSums {
     pub(super) shown_edges: BTreeSet<(Option<usize>, usize)>,
 }
 
-/// The identities that a name means: that of a thread's function, or the beginning of a key.
+/// The identities whose function has this name, or whose key begins with it (four digits or more).
 pub fn identities(model: &Model, name: &str) -> Vec<usize> {
     let all = model.sync.identities.iter().enumerate();
     let meant = all.filter(|(_, (key, first, _))| {
@@ -125,7 +125,7 @@ impl CallSums {
         let is_shown = |function: &usize| shown.contains(function);
         let mut heaviest: BTreeMap<usize, (f64, Option<usize>)> = BTreeMap::new();
         let mut shown_edges = BTreeSet::new();
-        // A caller without calls of its own is one whose function is not recorded.
+        // A caller without a node was not recorded itself, so it is always drawn.
         let is_drawn = |caller: &usize| is_shown(caller) || !self.nodes.contains_key(caller);
         for (key, edge) in &self.edges {
             if !is_shown(&edge.callee) || !edge.caller.as_ref().is_none_or(is_drawn) {
@@ -140,7 +140,7 @@ impl CallSums {
                 *best = (share, edge.caller);
             }
         }
-        // No function stands without a caller.
+        // Each shown function keeps the edge from its heaviest caller.
         let callers = heaviest.into_iter().filter(|(_, (share, _))| *share >= 0.0);
         shown_edges.extend(callers.map(|(callee, (_, caller))| (caller, callee)));
         self.shown = shown;

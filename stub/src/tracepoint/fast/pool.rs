@@ -200,8 +200,8 @@ impl Pool {
         filled
     }
 
-    /// Takes the next hits out and frees their slots. False if no hits are left. `used` gives the
-    /// number of bytes that a hit uses of its slot, by the start of the slot.
+    /// Takes the next hits out and frees their slots. False if no hits are left. `used` returns how
+    /// many bytes of its slot a hit uses, from the start of the slot.
     pub(crate) fn take(
         &self,
         memory: &Memory,

@@ -64,7 +64,7 @@ impl CallReader {
         self.hooks.forget();
     }
 
-    /// Number of hits of hooks, and of those for which it is unknown which hook was called.
+    /// Number of hits of hooks, and number of hits whose hook is unknown.
     pub(in crate::collect) fn hook_hits(&self) -> (u64, u64) {
         (self.hooks.hits, self.hooks.unclear)
     }

@@ -1,8 +1,8 @@
 //! The hooks of `-finstrument-functions`: functions that a program calls wherever one of its own
 //! functions begins or ends.
 //!
-//! glibc has one empty function with the names of both hooks. So a hit there only shows which hook
-//! was called by its return address: the instruction before it calls one of them by name.
+//! In glibc, both names belong to one empty function. There only the return address of a hit shows
+//! which hook was called: the instruction before it calls a hook by name.
 
 use std::collections::HashMap;
 
@@ -36,8 +36,8 @@ impl HookCalls {
         self.ends.clear();
     }
 
-    /// Whether a hit is one of the exit hook, which may be `known` from its address. Counts hits
-    /// for which that is unknown.
+    /// True if a hit belongs to the exit hook; `None` if the hook is unknown. `known` is the answer
+    /// that the hit's address gives, if any. Counts the hits, and those with an unknown hook.
     pub(super) fn ends(
         &mut self,
         known: Option<bool>,

@@ -276,8 +276,8 @@ fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wa
     }
 }
 
-/// The hooks of an image by address: whether functions end there, unless one function stands for
-/// both hooks, and whether it is Thumb code.
+/// The hooks of an image by address. Values: true for the exit hook, `None` if one function is both
+/// hooks; and true for Thumb code.
 fn hook_starts(image: &Image) -> BTreeMap<u64, (Option<bool>, bool)> {
     let mut starts: BTreeMap<u64, (Option<bool>, bool)> = BTreeMap::new();
     for (name, ends) in [(hooks::ENTER, false), (hooks::EXIT, true)] {

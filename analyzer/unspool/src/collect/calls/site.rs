@@ -86,7 +86,7 @@ pub(in crate::collect) enum Site {
     Returned,
     /// A hook that a function calls where it begins or ends.
     Hook {
-        /// Whether it ends; `None` if one hook stands for both.
+        /// True for the exit hook; `None` if one function is both hooks.
         ends: Option<bool>,
     },
 }

@@ -32,11 +32,11 @@ pub enum Error {
     },
 }
 
-/// Reads a trace. `image` has the functions' names. `base` is added to the file's addresses, for a
-/// program that was mapped elsewhere.
+/// Reads a trace. `image` has the functions' names. `base` is the address at which a
+/// position-independent program was mapped.
 ///
 /// # Errors
-/// The trace cannot be read, or a line is not one of pvtrace.
+/// The trace cannot be read, or a line is malformed.
 pub fn read(mut trace: impl BufRead, image: &Image, base: u64) -> Result<CallGraph, Error> {
     let mut sums = Sums::default();
     let mut stack = Stack::default();

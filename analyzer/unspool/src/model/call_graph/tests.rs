@@ -1,4 +1,4 @@
-//! Tests of call graphs: hooks of a program on stage, and wrong traces.
+//! Tests of call graphs: hooks of a fixture program, and malformed traces.
 
 use unspool_capture::{Event, Probe, ProbeKind};
 
@@ -38,7 +38,7 @@ impl Hooked {
             time_ns: us * 1000,
             tid: PID,
             probe: HOOK,
-            // The call site and the return address tell no calls apart here.
+            // Call site and return address are equal for all calls.
             args: vec![function, 1, 2, ends],
             frame: Some(TOP.wrapping_sub(depth.wrapping_mul(64))),
             ..Event::default()

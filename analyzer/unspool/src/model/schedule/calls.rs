@@ -18,7 +18,8 @@ pub struct CallIndex(pub u32);
 pub struct BlockedCall {
     /// Its name in the kernel's tables.
     pub name: &'static str,
-    /// The file that it works on, as `/proc` names it; empty if it is none or not known.
+    /// The file of its descriptor, as `/proc` names it; empty if there is none, or if it is not
+    /// known.
     pub file: String,
     /// It waits at a futex, so that recorded calls may name the object.
     pub is_futex: bool,
@@ -38,7 +39,8 @@ pub struct CallTime {
 }
 
 impl Schedule {
-    /// Adds a system call, unless it looks like an earlier one in reports.
+    /// Returns the index of a system call. Adds the call unless reports show an earlier one in the
+    /// same words.
     pub(super) fn add(
         &mut self,
         call: &BlockingCall,
@@ -90,8 +92,7 @@ impl Schedule {
         times
     }
 
-    /// The system call in which a thread was blocked for most of a span, if it was for at least
-    /// half of it.
+    /// The system call in which a thread was blocked for at least half of a span.
     pub fn call_within(&self, thread: ThreadIndex, from_ns: u64, to_ns: u64) -> Option<CallIndex> {
         let intervals = self.of_thread(thread);
         let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
@@ -112,8 +113,8 @@ impl Schedule {
     }
 }
 
-/// Forgets the calls of threads that were blocked because the recorder had halted the program. The
-/// recorder itself makes system calls in such a program.
+/// Removes the calls of intervals that are mostly halts of the program. The recorder makes its own
+/// system calls in a halted program.
 pub(super) fn forget_calls(intervals: &mut [Interval], halts: &[(u64, u64)]) {
     let mut past = 0;
     for interval in intervals {

@@ -275,7 +275,7 @@ fn blocked_threads_have_their_system_calls() {
             (5000, ScheduleKind::Runs, PID, 0, 0),
             (6000, ScheduleKind::Blocks, PID, 0, 2),
             (9000, ScheduleKind::Runs, PID, 0, 0),
-            // The same call to reports, by another id.
+            // Another id for a call that reports show in the same words.
             (10_000, ScheduleKind::Blocks, PID, 0, 3),
             (14_000, ScheduleKind::Runs, PID, 0, 0),
             (14_500, ScheduleKind::Blocks, PID, 0, 4),

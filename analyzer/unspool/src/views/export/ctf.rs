@@ -1,7 +1,7 @@
 //! A directory in the Common Trace Format 1.8, as babeltrace2 and Trace Compass read it.
 //!
 //! Each processor has a file with the kernel's events `sched_switch` and `sched_wakeup`, with the
-//! fields that LTTng gives them. One more file has what only Unspool knows: creations, waits, holds
+//! fields that LTTng gives them. The file `threads` has the other events: creations, waits, holds
 //! and findings. The file `metadata` describes all of them (CTF 1.8.3, section 7).
 
 use std::io::Write;
@@ -22,7 +22,7 @@ const HEAD: usize = 4 + 4 + 8 + 8 + 8 + 8 + 4;
 const PACKET: usize = 256 << 10;
 /// Size of a thread's name in the kernel's events, with a zero.
 const COMM: usize = 16;
-/// The kernel's priority of threads without one of their own.
+/// The kernel's default priority of a thread (nice 0).
 const PRIORITY: u32 = 120;
 
 /// The file with the description.
@@ -435,7 +435,7 @@ fn text_of(text: &str) -> String {
     clean(text).replace('\0', "")
 }
 
-/// A name of at most 15 bytes, cut between characters, with zeros behind it.
+/// A name of at most 15 bytes, cut between characters and padded with zeros.
 fn comm(name: &str) -> [u8; COMM] {
     let mut comm = [0; COMM];
     let name = text_of(name);

@@ -71,7 +71,7 @@ pub trait Exporter: Debug + Sync {
 pub struct Options {
     /// The graph to draw.
     pub graph: Graph,
-    /// What of a graph of calls is drawn.
+    /// The part of a call graph to draw.
     pub cut: Cut,
     /// The stacks to count.
     pub stacks: Stacks,

@@ -2,8 +2,8 @@
 //!
 //! Waits, creations and findings are markers. A sample stands where the kernel's schedule changes,
 //! with the processor time since the one before, from which the page draws each thread's activity.
-//! CPU samples take the place of these samples, if the kernel took any.
-//! The crate needs the whole profile in memory, because each thread's tables come before the next.
+//! If the recording has CPU samples, they replace these samples. The crate needs the whole profile
+//! in memory, because each thread's tables come before the next.
 
 mod markers;
 

@@ -1,8 +1,8 @@
 //! Profiles for pprof: the gzipped messages of profile.proto (github.com/google/pprof).
 //!
-//! One sample for the waits of a thread in one call path, one for each creation, and one for the
-//! time that a thread had a processor: in each stack, if the kernel sampled stacks. Its labels say
-//! which thread and object it belongs to.
+//! There is one sample for the waits of a thread in one call path, and one for each creation. If
+//! the kernel sampled stacks, there is one for each thread and stack, otherwise one for each
+//! thread's processor time. Labels name the thread and the object.
 
 mod field;
 mod tables;

@@ -1,6 +1,7 @@
 //! What the processors ran, as the kernel's events: switches from thread to thread, and wake-ups.
 //!
-//! Apart from the formats that have these events. The rest of the machine is one more thread.
+//! Separate because several formats have these events. Other programs and idle time are one more
+//! thread.
 
 use std::collections::BTreeMap;
 

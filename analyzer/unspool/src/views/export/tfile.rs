@@ -1,8 +1,8 @@
 //! gdb's trace file: the registers and the stack of each recorded hit, for `target tfile`.
 //!
 //! Its form is in gdb's manual, "Tracepoint File Format". gdb reads the size of the register block
-//! as a hexadecimal number, although the manual calls it decimal. Only distinct stacks are in a
-//! recording, so a call with the stack of an earlier call has no frame.
+//! as a hexadecimal number, although the manual calls it decimal. A recording has each distinct
+//! stack once, so a call with the stack of an earlier call has no trace frame.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,10 +17,10 @@ use crate::model::{Detail, Model};
 /// The variables of each frame, with their numbers.
 const VARIABLES: [(u32, &str); 2] = [(1, "unspool_tid"), (2, "unspool_time_ns")];
 
-/// Largest part of memory in one block, in bytes.
+/// Maximum size of a block of memory, in bytes.
 const MAX_BLOCK: usize = 0xf000;
 
-/// Longest part of a description in a line, in bytes. gdb refuses lines of a thousand.
+/// Maximum length of a line of the description, in bytes. gdb refuses lines of 1,000 bytes.
 const MAX_LINE: usize = 900;
 
 #[derive(Debug)]
@@ -132,12 +132,12 @@ fn description(xml: &str) -> Vec<String> {
     lines
 }
 
-/// gdb's numbers begin with 1, and those of probes with 0.
+/// The number of a probe's tracepoint: gdb counts from 1, probes count from 0.
 fn tracepoint(probe: u32) -> u16 {
     (probe + 1).min(u16::MAX.into()) as u16
 }
 
-/// The block of registers. Unknown ones are zero, because the format has no other way.
+/// The block of registers. Unknown registers are zero, because the format cannot leave them out.
 fn registers(snapshot: &Snapshot, size: usize) -> Vec<u8> {
     let mut block = vec![b'R'];
     let known = snapshot.registers.iter().take(size);

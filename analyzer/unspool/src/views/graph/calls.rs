@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use super::{begin, label, quoted};
 use crate::model::call_graph::{CallGraph, Edge, Node};
 use crate::model::{Model, sync};
-use crate::views::call_sums::{CallSums, Cut};
+use crate::views::call_sums::{CallSums, Cut, MAX_FUNCTIONS};
 use crate::views::text::frames;
 use crate::views::text::tree;
 use crate::views::wording;
@@ -31,7 +31,7 @@ pub fn write(model: &Model, cut: &Cut, out: &mut dyn Write) -> io::Result<()> {
             text += &format!("\nself {own} ({})", percent(node.self_ns));
         }
         text += &format!("\n{}", wording::often(node.calls));
-        // The darker, the greater the function's own part.
+        // A darker fill means a larger self time.
         let own = sums.share(node.calls, node.self_ns, graph.has_times);
         let saturation = own.clamp(0.0, 1.0).sqrt() * 0.7;
         writeln!(
@@ -65,7 +65,7 @@ pub fn write(model: &Model, cut: &Cut, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "}}")
 }
 
-/// A function's whole name and exact sums, which a picture shows under the pointer.
+/// A function's whole name and exact sums, for the tooltip.
 fn node_exactly(graph: &CallGraph, node: &Node) -> String {
     let name = exact_name(graph, node.function);
     let times = match graph.has_times {
@@ -107,7 +107,7 @@ fn title(model: &Model, graph: &CallGraph, sums: &CallSums, cut: &Cut) -> String
     );
     if functions + edges > 0 {
         title += &format!(
-            "\nNot shown: {} and {} with less than {} % of the {}",
+            "\nNot shown: {} and {} (limits: {MAX_FUNCTIONS} functions, {} % of the {})",
             wording::count(functions, "function"),
             wording::count(edges, "edge"),
             sums.min_share,

@@ -22,8 +22,8 @@ const MAX_ROWS: usize = 40;
 const MAX_THREAD_ROWS: usize = 10;
 /// Maximum number of callers and callees of a function.
 const MAX_NEIGHBOURS: usize = 12;
-/// Functions with less than one part in this number of all samples are left out.
-const MIN_SHARE: u64 = 500;
+/// Functions with less than the fraction `1 / MIN_SHARE_DIVISOR` of all samples are left out.
+const MIN_SHARE_DIVISOR: u64 = 500;
 
 /// The part of the profile to show.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +70,8 @@ pub fn write(
     Ok(is_found)
 }
 
-/// `burn (pid 7, x86-64): 398 CPU samples at 199 Hz in 1.1 s stand for 2 s of processor time, ...`
+/// The first sentence: `burn (pid 7, x86_64): 398 CPU samples at 199 Hz in 1.1 s: 2 s of processor
+/// time, ...`
 fn summary(model: &Model) -> String {
     let profile = &model.profile;
     let about = tree::about(model);
@@ -81,7 +82,7 @@ fn summary(model: &Model) -> String {
     let (from_ns, to_ns) = profile.span_ns.unwrap_or_default();
     if total == 0 {
         return format!(
-            "{about}no thread was running at any of the moments at which the kernel sampled.",
+            "{about}the kernel took no sample, because the threads used too little processor time.",
         );
     }
     let kernel = profile.count(|sample| sample.in_kernel);
@@ -125,7 +126,7 @@ fn functions(
     let total = profile.count(is_counted);
     let hits = breakdown.hits(profile, is_counted);
     head(page)?;
-    let is_shown = |hits: &Hits| hits.cum * MIN_SHARE >= total;
+    let is_shown = |hits: &Hits| hits.cum * MIN_SHARE_DIVISOR >= total;
     let shown = hits.iter().filter(|(_, hits)| is_shown(hits)).take(rows);
     let mut sum = 0;
     let mut count = 0;
@@ -269,7 +270,7 @@ fn focus(
     Ok(())
 }
 
-/// `1.25 s`; always seconds, so that the figures of a column compare.
+/// `1.25 s`; always seconds, so that the numbers in a column can be compared.
 fn seconds(ns: u64) -> String {
     format!("{:.2} s", ns as f64 / 1e9)
 }

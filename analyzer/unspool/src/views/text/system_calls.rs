@@ -93,7 +93,7 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     )
 }
 
-/// Writes the sum of what is left out.
+/// Writes the sum of the rows that are left out.
 fn rest(
     page: &mut Page<'_>,
     indent: &str,

@@ -300,7 +300,7 @@ struct Marks<'a> {
     letters: Vec<(ObjectIndex, char)>,
     /// Small letters of the system calls in which threads were blocked most.
     calls: Vec<(CallIndex, char)>,
-    /// True if a blocked thread's system call has no letter, and if it is not known.
+    /// True if the system call of a blocked thread has no letter.
     other_calls: bool,
     /// True if a wait has no letter.
     others: bool,
