@@ -77,6 +77,8 @@ pub(crate) struct Samples {
     drained: Instant,
     /// The last drain left records behind.
     unfinished: bool,
+    /// The ring that the next drain reads first, so that a slow client gets samples of all.
+    first: usize,
 }
 
 impl Samples {
@@ -93,7 +95,7 @@ impl Samples {
                 in_kernel,
             };
             let limits = RingLimits {
-                total: match in_kernel {
+                total: match nix::unistd::geteuid().is_root() {
                     true => MAX_RING_BYTES,
                     false => MAX_UNPRIVILEGED_BYTES,
                 },
@@ -124,6 +126,7 @@ impl Samples {
             buffer: Vec::new(),
             drained: Instant::now(),
             unfinished: false,
+            first: 0,
         })
     }
 
@@ -161,7 +164,9 @@ impl Samples {
         let mut bodies = Vec::new();
         self.unfinished = false;
         let mut body = self.encoder.begin(monotonic_ns());
-        for ring in &self.rings {
+        for turn in 0..self.rings.len() {
+            let at = (self.first + turn) % self.rings.len();
+            let ring = &self.rings[at];
             let (mut position, head) = (ring.tail(), ring.head());
             while position < head {
                 let left = usize::try_from(head - position).unwrap_or(usize::MAX);
@@ -194,6 +199,7 @@ impl Samples {
             }
             ring.release(position);
             if self.unfinished {
+                self.first = at + 1;
                 break;
             }
         }

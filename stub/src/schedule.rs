@@ -72,6 +72,7 @@ impl Schedule {
     pub(crate) fn open(process: Tid, places: bool) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
         let mut opened = ThreadEvents::open(process, RINGS, &perf::open_schedule)?;
+        let watermarks = opened.watermarks()?;
         // An event of one thread would miss wake-ups, because these happen to the thread while it
         // sleeps.
         let waking = waking_tracepoint().and_then(|(id, format)| {
@@ -82,7 +83,6 @@ impl Schedule {
             perf::open_blocked(tid, cpu, threads_only, watermark, arch::BLOCKED.bits)
         };
         let has_places = places && opened.add_for_threads(&blocked).is_ok();
-        let watermarks = opened.watermarks()?;
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();
@@ -287,7 +287,10 @@ impl Source {
             self.position += size as u64;
             if let Some(record) = &mut self.next {
                 match &mut record.event {
-                    Event::Lost { since_ns, .. } => *since_ns = self.last_ns,
+                    Event::Lost { since_ns, .. } => {
+                        *since_ns = self.last_ns;
+                        self.stopping = None;
+                    }
                     Event::SwitchOut { place, .. } => {
                         let here = self.stopping.filter(|(tid, _)| *tid == record.tid);
                         *place = here.map(|(_, place)| place);

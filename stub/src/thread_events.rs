@@ -6,6 +6,7 @@
 
 mod refusal;
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 
@@ -72,9 +73,10 @@ impl ThreadEvents {
         };
         // New threads inherit the events of their creator. Threads whose creator has no events yet
         // can appear meanwhile, so list again.
+        let mut seen = HashSet::new();
         for _ in 0..MAX_LISTINGS {
             let new = tasks(process).into_iter();
-            let new: Vec<Tid> = new.filter(|tid| !opened.threads.contains(tid)).collect();
+            let new: Vec<Tid> = new.filter(|tid| seen.insert(*tid)).collect();
             if new.is_empty() {
                 break;
             }
@@ -97,8 +99,18 @@ impl ThreadEvents {
         }
     }
 
-    /// Opens the events of the first thread, one for each processor, and their rings.
+    /// Opens the events of the first thread, one for each processor, and their rings. If there is
+    /// not enough memory for all rings, all are made smaller.
     fn add_first(&mut self, tid: Tid, open: &Open<'_>) -> Result<(), Refusal> {
+        loop {
+            match self.open_rings(tid, open) {
+                Err(Refusal::LockedMemory) if self.size / 2 >= self.limits.least => self.size /= 2,
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_rings(&mut self, tid: Tid, open: &Open<'_>) -> Result<(), Refusal> {
         let mut rings = Vec::new();
         let mut online = Vec::new();
         for cpu in self.processors.clone() {
@@ -122,10 +134,7 @@ impl ThreadEvents {
                 Err(errno) => return Err(Refusal::of(errno)),
                 Ok(event) => match Ring::map(event, self.size as usize) {
                     Ok(ring) => return Ok(ring),
-                    Err(Errno::EPERM | Errno::ENOMEM) if self.size / 2 >= self.limits.least => {
-                        self.size /= 2;
-                    }
-                    Err(Errno::EPERM) => return Err(Refusal::LockedMemory),
+                    Err(Errno::EPERM | Errno::ENOMEM) => return Err(Refusal::LockedMemory),
                     Err(errno) => return Err(Refusal::of(errno)),
                 },
             }
@@ -171,6 +180,7 @@ impl ThreadEvents {
         &mut self,
         open: &dyn Fn(u32, u32) -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
+        let _more = MoreDescriptors::allow();
         let mut events = Vec::new();
         for (cpu, ring) in self.processors.iter().zip(&self.rings) {
             let event = open(*cpu, self.watermark())?;

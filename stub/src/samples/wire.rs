@@ -19,6 +19,8 @@ const CUT: u64 = 2;
 
 /// Maximum size of all stacks kept for comparison, in bytes.
 const MAX_KEPT: usize = 1 << 20;
+/// Approximate size of a kept stack apart from its bytes.
+const ENTRY: usize = 64;
 /// The size of the words that are compared.
 const WORD: usize = 8;
 
@@ -67,8 +69,8 @@ impl Encoder {
             .zip(&sample.registers)
             .find_map(|((_, number), value)| (*number == arch::SP).then_some(*value));
         let former = self.stacks.remove(&sample.tid);
-        self.kept -= former.as_ref().map_or(0, |stack| stack.bytes.len());
-        if self.kept + sample.stack.len() > MAX_KEPT {
+        self.kept -= former.as_ref().map_or(0, |stack| stack.bytes.len() + ENTRY);
+        if self.kept + sample.stack.len() + ENTRY > MAX_KEPT {
             self.stacks.clear();
             self.kept = 0;
             body.push(FORGET);
@@ -100,7 +102,7 @@ impl Encoder {
         number(sp, body);
         number(sample.stack.len() as u64, body);
         changes(sp, sample.stack, former.as_ref(), body);
-        self.kept += sample.stack.len();
+        self.kept += sample.stack.len() + ENTRY;
         let mut bytes = former.map(|stack| stack.bytes).unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(sample.stack);
@@ -223,7 +225,7 @@ mod tests {
         let mut encoder = Encoder::default();
         let mut body = encoder.begin(0);
         let stack = vec![7; 64 << 10];
-        let count = MAX_KEPT / stack.len() + 1;
+        let count = MAX_KEPT / (stack.len() + ENTRY) + 1;
         for tid in 0..count as u32 {
             let sample = Sample {
                 tid,

@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::Tid;
@@ -44,6 +45,9 @@ const SAMPLE_ID_ALL: u64 = 1 << 18;
 const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 const INHERIT_THREAD: u64 = 1 << 35;
+
+/// First number for descriptors of events: the usual limit of descriptors.
+const FIRST_EVENT_NUMBER: i32 = 1024;
 
 const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `PERF_EVENT_IOC_SET_OUTPUT`: `_IO('$', 5)`.
@@ -203,7 +207,14 @@ fn open(attributes: Attributes, thread: i32, cpu: u32, watermark: u32) -> Result
     };
     let descriptor = Errno::result(descriptor)? as i32;
     // SAFETY: the system call has just created the descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    let event = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    // Thousands of events must not take the numbers that are left when the limit is lowered again.
+    match fcntl(&event, FcntlArg::F_DUPFD_CLOEXEC(FIRST_EVENT_NUMBER)) {
+        // SAFETY: the call has just created the descriptor.
+        Ok(high) => Ok(unsafe { OwnedFd::from_raw_fd(high) }),
+        // The limit cannot be raised so far.
+        Err(_) => Ok(event),
+    }
 }
 
 /// The memory into which the kernel writes the records of events on one processor.

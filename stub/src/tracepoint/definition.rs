@@ -121,6 +121,9 @@ impl Definitions {
         let former = self.by_key.remove(key)?;
         if let Some(here) = self.at.get_mut(&former.at) {
             here.retain(|other| other != key);
+            if here.is_empty() {
+                self.at.remove(&former.at);
+            }
         }
         Some(former)
     }

@@ -73,7 +73,7 @@ pub struct BlockingCall {
     #[prost(uint64, optional, tag = "2")]
     pub number: Option<u64>,
     /// The first two arguments of a futex call, or the first argument if it is a descriptor. All
-    /// others are 0.
+    /// others are 0. Futex calls with the same second argument share an entry.
     #[prost(uint64, repeated, tag = "3")]
     pub args: Vec<u64>,
     /// The file behind the descriptor in the first argument, as `/proc` names it.

@@ -54,7 +54,7 @@ pub(super) fn sources(model: &Model) -> Vec<SourceFile> {
         let readable = fs::metadata(file).is_ok_and(|metadata| {
             metadata.is_file() && metadata.len() <= MAX_SOURCE_BYTES.min(left)
         });
-        let text = fs::read(file).ok().filter(|_| readable);
+        let text = readable.then(|| fs::read(file).ok()).flatten();
         if let Some(text) = text {
             left = left.saturating_sub(text.len() as u64);
             sources.push(SourceFile {
@@ -66,6 +66,10 @@ pub(super) fn sources(model: &Model) -> Vec<SourceFile> {
     }
     sources
 }
+
+/// What to tell about a source file that [`is_younger`].
+pub(super) const CHANGED: &str = "The file was changed after the recording began, so its lines may \
+                                  differ from those that ran.";
 
 /// True if a file was changed after the recording began.
 pub(super) fn is_younger(path: &Path, model: &Model) -> bool {

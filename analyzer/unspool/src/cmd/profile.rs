@@ -8,12 +8,15 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use unspool_image::{BuildId, Wanted};
 
-use super::terminal;
+use super::{page, terminal};
 use crate::model::profile::{Breakdown, FunctionIndex};
 use crate::model::{Model, disassembly};
 use crate::store::Store;
 use crate::views::Style;
 use crate::views::text::profile::annotated;
+
+/// Maximum size of a source file, in bytes.
+const MAX_SOURCE_BYTES: u64 = 64 << 20;
 
 /// The functions with samples that a name selects.
 fn named(model: &Model, breakdown: &Breakdown, wanted: &str) -> anyhow::Result<Vec<FunctionIndex>> {
@@ -50,9 +53,16 @@ pub(super) fn source(
     );
     terminal::to_output(output, |out: &mut dyn Write| {
         for (file, lines) in &files {
-            let text = fs::read(&**file).ok();
+            let path = Path::new(&**file);
+            // Debug information may name any file, also one that never ends.
+            let is_usual = fs::metadata(path)
+                .is_ok_and(|facts| facts.is_file() && facts.len() <= MAX_SOURCE_BYTES);
+            let text = is_usual.then(|| fs::read(path).ok()).flatten();
             let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            annotated::source(&model.profile, file, lines, text.as_deref(), out, style)?;
+            let (text, profile) = (text.as_deref(), &model.profile);
+            let is_changed = text.is_some() && page::is_younger(path, model);
+            let doubt = is_changed.then_some(page::CHANGED);
+            annotated::source(profile, file, lines, text, doubt, out, style)?;
         }
         Ok(())
     })

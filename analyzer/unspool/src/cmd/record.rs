@@ -137,8 +137,8 @@ pub(super) struct Cmd {
 
     /// Also record all calls of functions compiled with -finstrument-functions
     ///
-    /// `unspool export --graph calls` draws the graph. If no function was compiled with it, the graph
-    /// shows the functions that --trace names.
+    /// `unspool export --graph calls` draws the graph. If no function was compiled with it, the
+    /// graph shows the functions that --trace names.
     #[arg(long)]
     calls: bool,
 

@@ -345,11 +345,7 @@ fn source(model: &Model, place: &str, output: Option<&Path>, style: &Style) -> a
     });
     let doubt = match &found {
         None => Some("The file was not found, so only line numbers are shown.".to_owned()),
-        Some((path, _)) if page::is_younger(path, model) => Some(
-            "The file was changed after the recording began, so its lines may differ from those \
-             that ran."
-                .to_owned(),
-        ),
+        Some((path, _)) if page::is_younger(path, model) => Some(page::CHANGED.to_owned()),
         Some(_) => None,
     };
     let excerpt = Excerpt {

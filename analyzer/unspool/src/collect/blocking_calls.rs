@@ -1,7 +1,6 @@
 //! The system calls in which threads were blocked, from the registers in the schedule's records.
 //!
-//! Only a local program's files and code can be read while it runs. Of other programs, the number
-//! of the call is known where a register keeps it.
+//! The files behind the descriptors of programs on other machines are not known.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,11 +10,15 @@ use unspool_capture::BlockingCall;
 use unspool_image::Arch;
 use unspool_rsp::BlockPlace;
 
+use super::modules::Modules;
 use super::session::Session;
 use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
 
 /// Maximum number of different calls in a recording. Further ones have no name.
 const MAX_CALLS: usize = 1 << 16;
+
+/// Largest number that can be one of a system call.
+const MAX_NUMBER: u64 = 0xffff;
 
 /// Calls that work on sockets only.
 const ON_SOCKETS: &[&str] = &[
@@ -40,24 +43,31 @@ type CallKey = (Option<u64>, [u64; 2], String);
 /// Records of one notification. The files behind descriptors are read once for all of them.
 pub(super) struct Batch<'a> {
     calls: &'a mut BlockingCalls,
-    program: Option<Program>,
+    program: Option<Program<'a>>,
     files: HashMap<i32, String>,
 }
 
-struct Program {
+struct Program<'a> {
     arch: Arch,
+    modules: &'a Modules,
     /// Process id and memory of a local program.
     local: Option<(u64, Option<File>)>,
 }
 
 impl BlockingCalls {
+    /// Forgets calls by their addresses, because modules have changed.
+    pub(super) fn forget_code(&mut self) {
+        self.numbers.clear();
+    }
+
     /// Returns a batch for the records of one notification.
-    pub(super) fn batch(&mut self, session: &Session) -> Batch<'_> {
+    pub(super) fn batch<'a>(&'a mut self, session: &Session, modules: &'a Modules) -> Batch<'a> {
         let pid = session.pid.filter(|_| session.local);
         Batch {
             calls: self,
             program: Some(Program {
                 arch: session.abi.arch,
+                modules,
                 local: pid.map(|pid| (pid, None)),
             }),
             files: HashMap::new(),
@@ -83,33 +93,46 @@ impl Batch<'_> {
             return 0;
         };
         let numbers = &mut self.calls.numbers;
-        let number = *numbers
-            .entry(place.pc)
-            .or_insert_with(|| program.number(place));
+        let known = numbers.get(&place.pc).copied();
+        let number = known.unwrap_or_else(|| match program.code_before(place.pc) {
+            Some(code) => {
+                let number = number_before(program.arch, place.number, &code);
+                numbers.insert(place.pc, number);
+                number
+            }
+            // A thread that is in no call has any value in the register.
+            None => Some(None),
+        });
         let Some(number) = number else {
             return 0;
         };
         // Where a register keeps the number, one instruction serves for several calls.
-        let number = place.number.or(number);
+        let number = place
+            .number
+            .or(number)
+            .filter(|number| *number <= MAX_NUMBER);
         let mut args = [0; 6];
         args[..2].copy_from_slice(&place.args);
         let call = number.map(|number| Call { number, args });
         let name = call.and_then(|call| call.name(program.arch));
         let descriptor = call.and_then(|call| call.descriptor(program.arch));
         let is_futex = call.is_some_and(|call| call.futex(program.arch).is_some());
-        let args = match (descriptor, is_futex) {
-            (Some(_), _) => [place.args[0], 0],
-            (None, true) => place.args,
-            (None, false) => [0, 0],
+        // Programs have too many futexes to keep them apart.
+        let [first, second] = place.args;
+        let (args, key_args) = match (descriptor, is_futex) {
+            (Some(_), _) => ([first, 0], [first, 0]),
+            (None, true) => ([first, second], [0, second]),
+            (None, false) => ([0, 0], [0, 0]),
         };
         let last_files = &mut self.calls.files;
         let file = descriptor.map(|descriptor| {
             let file = self.files.entry(descriptor);
             let read = || match program.file(descriptor) {
-                Some(file) => {
-                    last_files.insert(descriptor, file.clone());
-                    file
-                }
+                Some(file) => match last_files.insert(descriptor, file.clone()) {
+                    // The thread may have waited for either file.
+                    Some(before) if before != file => String::new(),
+                    _ => file,
+                },
                 None => last_files.get(&descriptor).cloned().unwrap_or_default(),
             };
             file.or_insert_with(read).clone()
@@ -118,7 +141,7 @@ impl Batch<'_> {
         let fits = |file: &String| {
             !name.is_some_and(|name| ON_SOCKETS.contains(&name)) || file.starts_with("socket:")
         };
-        let key = (number, args, file.filter(fits).unwrap_or_default());
+        let key = (number, key_args, file.filter(fits).unwrap_or_default());
         let ids = &mut self.calls.ids;
         if let Some(id) = ids.get(&key) {
             return *id;
@@ -138,17 +161,24 @@ impl Batch<'_> {
     }
 }
 
-impl Program {
-    /// The number of the thread's system call. `None` if the thread is in no call: it waits for a
-    /// page, or was stopped. Code that cannot be read counts as a call.
-    fn number(&mut self, place: &BlockPlace) -> Option<Option<u64>> {
-        match self.code_before(place.pc) {
-            Some(code) => number_before(self.arch, place.number, &code),
-            None => Some(place.number),
-        }
+impl Program<'_> {
+    /// The code before a program counter, from the program's memory or its files.
+    fn code_before(&mut self, pc: u64) -> Option<Vec<u8>> {
+        self.local_code_before(pc).or_else(|| {
+            let mapped = self.modules.at(pc)?;
+            let svma = pc.wrapping_sub(mapped.bias);
+            let image = mapped.image.as_ref()?;
+            // A shorter piece at the start of a segment.
+            let sizes = [CODE_BEFORE, 8, 4].into_iter();
+            let mut code = sizes.filter_map(|size| {
+                let start = svma.checked_sub(size as u64)?;
+                image.bytes_at(start, size).map(<[u8]>::to_vec)
+            });
+            code.next()
+        })
     }
 
-    fn code_before(&mut self, pc: u64) -> Option<Vec<u8>> {
+    fn local_code_before(&mut self, pc: u64) -> Option<Vec<u8>> {
         let (pid, memory) = self.local.as_mut()?;
         if memory.is_none() {
             *memory = File::open(format!("/proc/{pid}/mem")).ok();

@@ -193,6 +193,7 @@ impl Recorder {
     fn forget_paths(&mut self) {
         self.hits.calls.forget_paths();
         self.samples.forget_stacks();
+        self.schedule.forget_code();
     }
 
     /// The process has executed another program, which has none of the old probes and modules.
@@ -413,8 +414,8 @@ impl Recorder {
                 }
                 Notice::Schedule { records, since, .. } => {
                     let clock = &self.notices.clock;
-                    let (session, sink) = (&self.session, &mut self.sink);
-                    self.schedule.record(session, sink, clock, records, since);
+                    let (sink, program) = (&mut self.sink, (&self.session, &self.program.modules));
+                    self.schedule.record(program, sink, clock, records, since);
                 }
                 other => {
                     let probe_of = |tracepoint| self.planter.probe_of(tracepoint);

@@ -23,6 +23,9 @@ use crate::platform::abi::Abi;
 /// an address of its own.
 const MAX_GAP: usize = 16;
 
+/// Maximum number of program counters that are kept, 16 bytes each.
+const MAX_KEPT: usize = 4 << 20;
+
 /// The recording of CPU samples.
 #[derive(Debug, Default)]
 pub(super) struct SampleRecording {
@@ -31,6 +34,8 @@ pub(super) struct SampleRecording {
     /// The numbers of the stacks that were recorded since the last change of modules, by their
     /// program counters.
     numbers: HashMap<StackKey, u32>,
+    /// Number of program counters in `numbers`.
+    kept: usize,
     /// Number of recorded stacks.
     count: u32,
     last_ns: u64,
@@ -81,6 +86,7 @@ impl SampleRecording {
     /// meaning.
     pub(super) fn forget_stacks(&mut self) {
         self.numbers.clear();
+        self.kept = 0;
     }
 
     /// Ends the samples. The server has sent all of them.
@@ -113,7 +119,14 @@ impl SampleRecording {
             let mut memory = SampledStack::new(sample.sp, sample.stack);
             let walked = walker.walk(modules, &abi.register_file(&registers), &mut memory);
             let is_cut = sample.is_cut && memory.is_short;
-            let number = *self.numbers.entry(key(&walked)).or_insert_with(|| {
+            if self.kept > MAX_KEPT {
+                // A stack that comes again gets another number.
+                self.forget_stacks();
+            }
+            let key = key(&walked);
+            let depth = key.0.len();
+            let number = *self.numbers.entry(key).or_insert_with(|| {
+                self.kept += depth;
                 record.new_stacks.push(Snapshot {
                     chunks: memory.into_chunks(),
                     ..snapshot_of(&registers)

@@ -10,6 +10,7 @@ use unspool_rsp::{ScheduleEvent, ScheduleRecord};
 
 use super::blocking_calls::{Batch, BlockingCalls};
 use super::error::Error;
+use super::modules::Modules;
 use super::server_clock::ServerClock;
 use super::session::Session;
 use super::sink::Sink;
@@ -53,6 +54,11 @@ impl ScheduleRecording {
         Ok(())
     }
 
+    /// Forgets system calls by their addresses, because modules have changed.
+    pub(super) fn forget_code(&mut self) {
+        self.calls.forget_code();
+    }
+
     /// True while the server sends the schedule.
     pub(super) fn is_on(&self) -> bool {
         self.is_on
@@ -75,13 +81,13 @@ impl ScheduleRecording {
     /// Records the entries that the server has sent.
     pub(super) fn record(
         &mut self,
-        session: &Session,
+        (session, modules): (&Session, &Modules),
         sink: &mut Sink,
         clock: &ServerClock,
         records: Vec<ScheduleRecord>,
         since: Duration,
     ) {
-        let (calls, last_ns) = (self.calls.batch(session), &mut self.last_ns);
+        let (calls, last_ns) = (self.calls.batch(session, modules), &mut self.last_ns);
         for record in translated(records, clock, since, calls, last_ns) {
             if let Record::Schedule(schedule) = &record {
                 self.follow(schedule);

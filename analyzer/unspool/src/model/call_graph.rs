@@ -190,7 +190,8 @@ impl Sums {
         let call = stack.open.remove(at);
         let total_ns = now_ns.saturating_sub(call.began_ns);
         if let Some(outer) = at.checked_sub(1) {
-            stack.open[outer].inner_ns += total_ns;
+            let inner_ns = &mut stack.open[outer].inner_ns;
+            *inner_ns = inner_ns.saturating_add(total_ns);
         }
         let is_last = |count: Option<&mut u32>| {
             count.is_some_and(|count| {
@@ -200,12 +201,14 @@ impl Sums {
         };
         let outermost = is_last(stack.functions.get_mut(&call.function));
         let node = self.node(call.function, stack.identity);
-        node.self_ns += total_ns.saturating_sub(call.inner_ns);
-        node.total_ns += if outermost { total_ns } else { 0 };
+        node.self_ns = (node.self_ns).saturating_add(total_ns.saturating_sub(call.inner_ns));
+        if outermost {
+            node.total_ns = node.total_ns.saturating_add(total_ns);
+        }
         let edge = (call.caller, call.function);
         if is_last(stack.edges.get_mut(&edge)) {
             let edge = self.edge(call.caller, call.function, stack.identity);
-            edge.total_ns += total_ns;
+            edge.total_ns = edge.total_ns.saturating_add(total_ns);
         }
     }
 

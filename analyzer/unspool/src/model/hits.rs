@@ -48,6 +48,10 @@ impl Hits {
     }
 }
 
+/// Limits of a description, which may include itself in a damaged recording.
+const MAX_INCLUDES: usize = 64;
+const MAX_DESCRIPTION: usize = 1 << 20;
+
 /// The target description as one document, with its includes replaced by their contents.
 fn description(capture: &Capture) -> String {
     let documents = &capture.target.documents;
@@ -56,7 +60,10 @@ fn description(capture: &Capture) -> String {
         found.map(|document| document.xml.as_str())
     };
     let mut text = body("target.xml").unwrap_or_default().to_owned();
-    for _ in 0..documents.len() {
+    for _ in 0..documents.len().min(MAX_INCLUDES) {
+        if text.len() > MAX_DESCRIPTION {
+            break;
+        }
         let Some(at) = text.find("<xi:include") else {
             break;
         };

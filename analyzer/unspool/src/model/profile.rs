@@ -77,7 +77,7 @@ impl Profile {
             let from_ns = profile.span_ns.map_or(part.time_ns, |(from, _)| from);
             let mut to_ns = profile.span_ns.map_or(part.time_ns, |(_, to)| to);
             to_ns = to_ns.max(part.time_ns);
-            profile.lost += part.lost;
+            profile.lost = profile.lost.saturating_add(part.lost);
             for sample in part.samples() {
                 let stack = sample.stack as usize;
                 if stack >= profile.stacks.len() {
@@ -140,7 +140,7 @@ impl Profile {
                 "The kernel lost {} of {} CPU samples, because its buffers were full. Take fewer \
                  (`--cpu={}`), or copy less of each stack (`--cpu-stack`).",
                 self.lost,
-                total + self.lost,
+                total.saturating_add(self.lost),
                 (self.hz() / 2).max(1),
             );
             notes.push(Note::warning(text).about(Topic::Samples));

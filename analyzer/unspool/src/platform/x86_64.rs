@@ -49,6 +49,8 @@ fn number_in_code(before: &[u8]) -> Option<u64> {
         match &before[at..] {
             [0x89, operands, ..] if operands & 0xc7 == 0xc0 => Some(None),
             [0x8b, operands, ..] if operands & 0x38 == 0 => Some(None),
+            // push N; pop rax
+            [0x6a, number @ ..0x80, 0x58, ..] => Some(Some(u64::from(*number))),
             [0xc3, ..] => Some(None),
             _ if has_prefix => None,
             [0x31 | 0x33, 0xc0, ..] => Some(Some(0)),

@@ -109,7 +109,7 @@ impl Schedule {
             }
         }
         let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
-        (ns * 2 >= to_ns - from_ns).then_some(call)
+        (ns >= (to_ns - from_ns).div_ceil(2)).then_some(call)
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn forget_calls(intervals: &mut [Interval], halts: &[(u64, u64)]) {
                 to_ns.saturating_sub(interval.from_ns.max(*from_ns))
             })
             .sum();
-        if halted_ns * 2 > interval.length_ns() {
+        if halted_ns > interval.length_ns() / 2 {
             interval.call = None;
         }
     }

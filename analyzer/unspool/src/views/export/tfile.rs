@@ -20,6 +20,8 @@ const VARIABLES: [(u32, &str); 2] = [(1, "unspool_tid"), (2, "unspool_time_ns")]
 /// Maximum size of a block of memory, in bytes.
 const MAX_BLOCK: usize = 0xf000;
 
+/// Maximum size of all registers of a thread, in bytes.
+const MAX_REGISTERS: usize = 64 << 10;
 /// Maximum length of a line of the description, in bytes. gdb refuses lines of 1,000 bytes.
 const MAX_LINE: usize = 900;
 
@@ -56,7 +58,11 @@ impl Exporter for Tfile {
         // gdb reads a register only if the block does not end with it.
         let ends = hits.registers.iter();
         let ends = ends.map(|register| register.offset as usize + register.bits as usize / 8);
-        let size = ends.max().unwrap_or(0) + 1;
+        let size = ends.max().unwrap_or(0).saturating_add(1);
+        if size > MAX_REGISTERS {
+            let text = "the recording is damaged: its registers have no usual size";
+            return Err(Error::Missing(text.to_owned()));
+        }
         write!(out, "\x7fTRACE0\nR {size:x}\n")?;
         writeln!(out, "status 0;tstop:0;tframes:{:x}", hits.events.len())?;
         for (number, name) in VARIABLES {
@@ -100,7 +106,7 @@ impl Exporter for Tfile {
         let modules = model
             .modules
             .iter()
-            .filter(|module| module.path.starts_with('/'));
+            .filter(|module| module.path.starts_with('/') && is_plain(&module.path));
         let symbols = modules.map(|module| {
             format!(
                 "-ex 'add-symbol-file {} -o {:#x}' ",
@@ -113,6 +119,13 @@ impl Exporter for Tfile {
             path.display()
         ))
     }
+}
+
+/// True if a path can stand in a shell's and gdb's commands as it is. A recording may come from
+/// anybody.
+fn is_plain(path: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._+-:@%,".contains(&byte);
+    path.bytes().all(is_plain)
 }
 
 /// A target description in lines that gdb accepts, broken where XML allows it.
@@ -134,7 +147,7 @@ fn description(xml: &str) -> Vec<String> {
 
 /// The number of a probe's tracepoint: gdb counts from 1, probes count from 0.
 fn tracepoint(probe: u32) -> u16 {
-    (probe + 1).min(u16::MAX.into()) as u16
+    probe.saturating_add(1).min(u16::MAX.into()) as u16
 }
 
 /// The block of registers. Unknown registers are zero, because the format cannot leave them out.
@@ -150,7 +163,10 @@ fn registers(snapshot: &Snapshot, size: usize) -> Vec<u8> {
 fn blocks(snapshot: &Snapshot) -> impl Iterator<Item = (u64, &[u8])> {
     snapshot.chunks.iter().flat_map(|chunk| {
         let parts = chunk.bytes.chunks(MAX_BLOCK).enumerate();
-        parts.map(|(at, bytes)| (chunk.address + (at * MAX_BLOCK) as u64, bytes))
+        parts.map(|(at, bytes)| {
+            let address = chunk.address.wrapping_add((at * MAX_BLOCK) as u64);
+            (address, bytes)
+        })
     })
 }
 

@@ -19,19 +19,27 @@ pub fn source(
     file: &str,
     lines: &BTreeMap<u32, Hits>,
     text: Option<&str>,
+    doubt: Option<&str>,
     out: &mut dyn Write,
     style: &Style,
 ) -> io::Result<()> {
     let page = &mut Page::new(out, style);
     page.line(&Line::new().with(Ink::Strong, clean(file)))?;
+    if let Some(doubt) = doubt {
+        page.paragraph(&Line::new(), &Line::new(), Ink::Alarm, doubt)?;
+    }
     let head = format!("{:>9} {:>6} {:>9} {:>6}", "flat", "flat%", "cum", "cum%");
     page.line(&Line::new().with(Ink::Faint, head))?;
     let texts: Vec<&str> = text.unwrap_or_default().lines().collect();
     let (Some(first), Some(last)) = (lines.keys().next(), lines.keys().last()) else {
         return Ok(());
     };
-    let end = last.saturating_add(CONTEXT_LINES);
-    for number in first.saturating_sub(CONTEXT_LINES).max(1)..=end {
+    // Debug information may name lines that the file does not have.
+    let known = u32::try_from(texts.len()).unwrap_or(u32::MAX);
+    let end = last.saturating_add(CONTEXT_LINES).min(known);
+    let unknown = lines.keys().copied().filter(|number| *number > end);
+    let start = first.saturating_sub(CONTEXT_LINES).max(1);
+    for number in (start..=end).chain(unknown) {
         let source = texts.get(number as usize - 1);
         let hits = lines.get(&number);
         if source.is_none() && hits.is_none() {
