@@ -9,17 +9,18 @@
 mod record;
 mod wire;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::sys::perf::{self, Ring, SampledStack, Watermarks};
+use crate::sys::perf::{self, Ring, SampledStack};
 use crate::sys::{Tid, monotonic_ns};
-use crate::thread_events::{Refusal, RingLimits, ThreadEvents};
+use crate::thread_events::record::{HEADER, size_of_record};
+use crate::thread_events::{Drains, Refusal, RingLimits, ThreadEvents, apart};
 
-use record::{HEADER, Record, parse, size_of_record};
+use record::{Record, parse};
 use wire::Encoder;
 
 /// Maximum size of all rings together, in bytes.
@@ -39,8 +40,6 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const MAX_HZ: u64 = 10_000;
 /// Maximum size of a stack, in bytes. The kernel's records have at most 64 KiB.
 const MAX_STACK: u64 = 0xf000;
-/// Stack size of the thread that closes events, in bytes.
-const SMALL_STACK: usize = 64 << 10;
 
 /// The requested samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +65,6 @@ impl Rate {
 pub(crate) struct Samples {
     process: u32,
     rings: Vec<Ring>,
-    watermarks: Watermarks,
     /// Events that write into the ring of another event.
     events: Vec<OwnedFd>,
     /// Threads are also sampled while they run in the kernel.
@@ -74,9 +72,7 @@ pub(crate) struct Samples {
     encoder: Encoder,
     /// Space for one record.
     buffer: Vec<u8>,
-    drained: Instant,
-    /// The last drain left records behind.
-    unfinished: bool,
+    drains: Drains,
     /// The ring that the next drain reads first, so that a slow client gets samples of all.
     first: usize,
 }
@@ -115,17 +111,15 @@ impl Samples {
             Err(Refusal::Forbidden) => (open(false)?, false),
             opened => (opened?, true),
         };
-        let watermarks = opened.watermarks()?;
+        let drains = Drains::new(opened.watermarks()?, INTERVAL);
         Ok(Samples {
             process: pid,
             rings: opened.rings,
-            watermarks,
             events: opened.events,
             in_kernel,
             encoder: Encoder::default(),
             buffer: Vec::new(),
-            drained: Instant::now(),
-            unfinished: false,
+            drains,
             first: 0,
         })
     }
@@ -140,29 +134,16 @@ impl Samples {
         self.rings.iter().map(Ring::size).sum()
     }
 
-    /// Descriptor that becomes readable when a ring is a quarter full.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.watermarks.as_fd()
-    }
-
-    /// The time at which samples should be sent, unless a ring fills up earlier.
-    pub(crate) fn due(&self) -> Instant {
-        match self.unfinished {
-            true => self.drained,
-            false => self.drained + INTERVAL,
-        }
-    }
-
-    /// True if samples should be sent now.
-    pub(crate) fn is_due(&mut self) -> bool {
-        self.watermarks.clear() || self.due() <= Instant::now()
+    /// When the rings are drained.
+    pub(crate) fn drains(&self) -> &Drains {
+        &self.drains
     }
 
     /// Takes samples as notification bodies of about `max_bytes` each: all samples if `all` is set,
     /// otherwise one body at most.
     pub(crate) fn take(&mut self, all: bool, max_bytes: usize) -> Vec<Vec<u8>> {
         let mut bodies = Vec::new();
-        self.unfinished = false;
+        let mut unfinished = false;
         let mut body = self.encoder.begin(monotonic_ns());
         for turn in 0..self.rings.len() {
             let at = (self.first + turn) % self.rings.len();
@@ -192,13 +173,13 @@ impl Samples {
                     let next = self.encoder.begin(monotonic_ns());
                     bodies.push(std::mem::replace(&mut body, next));
                     if !all {
-                        self.unfinished = true;
+                        unfinished = true;
                         break;
                     }
                 }
             }
             ring.release(position);
-            if self.unfinished {
+            if unfinished {
                 self.first = at + 1;
                 break;
             }
@@ -206,7 +187,7 @@ impl Samples {
         if !self.encoder.is_empty(&body) {
             bodies.push(body);
         }
-        self.drained = Instant::now();
+        self.drains.drained(unfinished);
         bodies
     }
 }
@@ -216,10 +197,7 @@ impl Drop for Samples {
     fn drop(&mut self) {
         let rings = std::mem::take(&mut self.rings);
         let events = std::mem::take(&mut self.events);
-        let close = || drop((rings, events));
-        // If no thread can be created, `spawn` drops the closure, which closes the events.
-        let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
-        drop(thread.spawn(close));
+        apart(|| drop((rings, events)));
     }
 }
 

@@ -10,17 +10,18 @@ mod wire;
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::sys::perf::{self, Ring, Tracepoints, Watermarks};
+use crate::sys::perf::{self, Ring, Tracepoints};
 use crate::sys::{Tid, monotonic_ns};
-use crate::thread_events::{Refusal, RingLimits, ThreadEvents};
+use crate::thread_events::record::{HEADER, size_of_record};
+use crate::thread_events::{Drains, Refusal, RingLimits, ThreadEvents, apart};
 
-use record::{Event, HEADER, Parsed, Place, Record, WakingFormat, parse, size_of_record};
+use record::{Event, Parsed, Place, Record, WakingFormat, parse};
 
 /// The rings' sizes, in bytes.
 const RINGS: RingLimits = RingLimits {
@@ -34,14 +35,11 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
-/// Stack size of the threads that open and close events, in bytes.
-const SMALL_STACK: usize = 64 << 10;
 
 /// A running recording of one process's schedule.
 pub(crate) struct Schedule {
     process: u32,
     sources: Vec<Source>,
-    watermarks: Watermarks,
     /// Events that write into the ring of another event.
     events: Vec<OwnedFd>,
     waking: Option<WakingFormat>,
@@ -51,9 +49,7 @@ pub(crate) struct Schedule {
     initial: VecDeque<Record>,
     /// The threads of the process. Needed because the kernel reports wake-ups of all processes.
     threads: HashSet<u32>,
-    drained: Instant,
-    /// The last drain left records behind.
-    unfinished: bool,
+    drains: Drains,
 }
 
 /// Prepares the kernel for a recording that begins within a second, and does not wait for that.
@@ -63,8 +59,7 @@ pub(crate) struct Schedule {
 /// (Linux, kernel/events/core.c, `account_event`).
 pub fn prepare() {
     const OWN_THREAD: Tid = Tid(0);
-    let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
-    drop(thread.spawn(|| drop(perf::open_schedule(OWN_THREAD, 0, false, 0))));
+    apart(|| drop(perf::open_schedule(OWN_THREAD, 0, false, 0)));
 }
 
 impl Schedule {
@@ -72,7 +67,7 @@ impl Schedule {
     pub(crate) fn open(process: Tid, places: bool) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
         let mut opened = ThreadEvents::open(process, RINGS, &perf::open_schedule)?;
-        let watermarks = opened.watermarks()?;
+        let drains = Drains::new(opened.watermarks()?, INTERVAL);
         // An event of one thread would miss wake-ups, because these happen to the thread while it
         // sleeps.
         let waking = waking_tracepoint().and_then(|(id, format)| {
@@ -89,14 +84,12 @@ impl Schedule {
         Ok(Schedule {
             process: pid,
             sources: opened.rings.into_iter().map(Source::new).collect(),
-            watermarks,
             events: opened.events,
             waking,
             has_places,
             threads: initial.iter().map(|record| record.tid).collect(),
             initial,
-            drained: Instant::now(),
-            unfinished: false,
+            drains,
         })
     }
 
@@ -115,22 +108,9 @@ impl Schedule {
         self.sources.iter().map(|source| source.ring.size()).sum()
     }
 
-    /// Descriptor that becomes readable when a ring is a quarter full.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.watermarks.as_fd()
-    }
-
-    /// The time at which records should be sent, unless a ring fills up earlier.
-    pub(crate) fn due(&self) -> Instant {
-        match self.unfinished {
-            true => self.drained,
-            false => self.drained + INTERVAL,
-        }
-    }
-
-    /// True if records should be sent now.
-    pub(crate) fn is_due(&mut self) -> bool {
-        self.watermarks.clear() || self.due() <= Instant::now()
+    /// When the rings are drained.
+    pub(crate) fn drains(&self) -> &Drains {
+        &self.drains
     }
 
     /// Takes records as notification bodies, ordered by time. Takes all records if `all` is set;
@@ -145,7 +125,7 @@ impl Schedule {
         }
         let mut bodies = Vec::new();
         let mut bytes = 0;
-        self.unfinished = false;
+        let mut unfinished = false;
         loop {
             let records = self.batch(cutoff_ns);
             if records.is_empty() {
@@ -155,11 +135,11 @@ impl Schedule {
             bytes += body.len();
             bodies.push(body);
             if bytes >= max_bytes && !all {
-                self.unfinished = true;
+                unfinished = true;
                 break;
             }
         }
-        self.drained = Instant::now();
+        self.drains.drained(unfinished);
         bodies
     }
 
@@ -229,10 +209,7 @@ impl Drop for Schedule {
     fn drop(&mut self) {
         let sources = std::mem::take(&mut self.sources);
         let events = std::mem::take(&mut self.events);
-        let close = || drop((sources, events));
-        // Where no thread can be created, the closure is dropped here, and closes them.
-        let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
-        drop(thread.spawn(close));
+        apart(|| drop((sources, events)));
     }
 }
 

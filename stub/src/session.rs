@@ -168,16 +168,18 @@ impl Session {
 
     /// The time at which the kernel's records are due, if the client has requested any.
     pub(crate) fn kernel_records_due(&self) -> Option<Instant> {
-        let schedule = self.schedule.as_ref().map(Schedule::due);
-        let samples = self.samples.as_ref().map(Samples::due);
-        schedule.into_iter().chain(samples).min()
+        let schedule = self.schedule.as_ref().map(Schedule::drains);
+        let samples = self.samples.as_ref().map(Samples::drains);
+        let all = schedule.into_iter().chain(samples);
+        all.map(|drains| drains.due()).min()
     }
 
     /// Descriptors that become readable when the kernel's records should be sent immediately.
     pub(crate) fn kernel_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let schedule = self.schedule.as_ref().map(Schedule::descriptor);
-        let samples = self.samples.as_ref().map(Samples::descriptor);
-        schedule.into_iter().chain(samples)
+        let schedule = self.schedule.as_ref().map(Schedule::drains);
+        let samples = self.samples.as_ref().map(Samples::drains);
+        let all = schedule.into_iter().chain(samples);
+        all.map(|drains| drains.descriptor())
     }
 
     /// Gives up the client's role, because the client is gone.

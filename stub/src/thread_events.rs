@@ -4,7 +4,10 @@
 //! Separate from the schedule and the samples, which record different events in the same way: each
 //! thread has an event for each processor, and all events of a processor write into one ring.
 
+mod drains;
+pub(crate) mod record;
 mod refusal;
+pub(crate) mod wire;
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,6 +18,7 @@ use nix::errno::Errno;
 use crate::sys::Tid;
 use crate::sys::perf::{self, MoreDescriptors, Ring, Watermarks};
 
+pub(crate) use drains::{Drains, apart};
 pub(crate) use refusal::Refusal;
 
 /// The rings take at most the fraction `1 / MEMORY_PART` of the system's memory.
@@ -83,7 +87,7 @@ impl ThreadEvents {
             for tid in new {
                 let added = match opened.rings.is_empty() {
                     true => opened.add_first(tid, open),
-                    false => opened.add(tid, open),
+                    false => opened.add(tid, open).map_err(Refusal::of),
                 };
                 match added {
                     Ok(()) => opened.threads.push(tid),
@@ -142,36 +146,47 @@ impl ThreadEvents {
     }
 
     /// Opens the events of another thread, which write into the existing rings.
-    fn add(&mut self, tid: Tid, open: &Open<'_>) -> Result<(), Refusal> {
+    fn add(&mut self, tid: Tid, open: &Open<'_>) -> Result<(), Errno> {
+        let threads_only = self.threads_only;
+        self.add_on_each(&|cpu, watermark| open(tid, cpu, threads_only, watermark))
+    }
+
+    fn add_on_each(
+        &mut self,
+        open: &dyn Fn(u32, u32) -> Result<OwnedFd, Errno>,
+    ) -> Result<(), Errno> {
         for (cpu, ring) in self.processors.iter().zip(&self.rings) {
-            let event =
-                open(tid, *cpu, self.threads_only, self.watermark()).map_err(Refusal::of)?;
-            ring.take_output_of(&event).map_err(Refusal::of)?;
+            let event = open(*cpu, self.watermark())?;
+            ring.take_output_of(&event)?;
             self.events.push(event);
         }
         Ok(())
     }
 
+    /// Adds events, or none if that fails.
+    fn add_all(&mut self, add: impl FnOnce(&mut Self) -> Result<(), Errno>) -> Result<(), Errno> {
+        let _more = MoreDescriptors::allow();
+        let before = self.events.len();
+        let added = add(self);
+        if added.is_err() {
+            self.events.truncate(before);
+        }
+        added
+    }
+
     /// Opens another event for each thread. Threads that were created since the first event was
     /// opened may have none.
     pub(crate) fn add_for_threads(&mut self, open: &Open<'_>) -> Result<(), Errno> {
-        let _more = MoreDescriptors::allow();
-        let mut events = Vec::new();
-        for tid in &self.threads {
-            for (cpu, ring) in self.processors.iter().zip(&self.rings) {
-                match open(*tid, *cpu, self.threads_only, self.watermark()) {
-                    Ok(event) => {
-                        ring.take_output_of(&event)?;
-                        events.push(event);
-                    }
+        self.add_all(|opened| {
+            for tid in opened.threads.clone() {
+                match opened.add(tid, open) {
                     // The thread has ended.
-                    Err(Errno::ESRCH) => {}
+                    Ok(()) | Err(Errno::ESRCH) => {}
                     Err(errno) => return Err(errno),
                 }
             }
-        }
-        self.events.append(&mut events);
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Opens an event for all threads of the system on each processor. `open` gets the processor
@@ -180,15 +195,7 @@ impl ThreadEvents {
         &mut self,
         open: &dyn Fn(u32, u32) -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
-        let _more = MoreDescriptors::allow();
-        let mut events = Vec::new();
-        for (cpu, ring) in self.processors.iter().zip(&self.rings) {
-            let event = open(*cpu, self.watermark())?;
-            ring.take_output_of(&event)?;
-            events.push(event);
-        }
-        self.events.append(&mut events);
-        Ok(())
+        self.add_all(|opened| opened.add_on_each(open))
     }
 
     /// A descriptor that becomes readable when a ring has reached its watermark.

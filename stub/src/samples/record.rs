@@ -5,19 +5,11 @@
 //! and CPU.
 
 use crate::arch;
-
-/// Record types, `PERF_RECORD_*`.
-const LOST: u32 = 2;
-const SAMPLE: u32 = 9;
+use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};
 
 /// The processor's mode in a record's `misc` field, `PERF_RECORD_MISC_*`.
 const MODE: u16 = 7;
 const KERNEL_MODE: u16 = 1;
-
-/// `struct perf_event_header`: type (4), misc (2), size (2).
-pub(super) const HEADER: usize = 8;
-/// TID (8), TIME (8), CPU (8) at the end of each record except samples.
-const SAMPLE_ID: usize = 24;
 
 /// A record of the kernel.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,16 +41,10 @@ pub(super) struct Sample<'a> {
     pub(super) is_cut: bool,
 }
 
-/// The size in a record's header. `None` if it is smaller than a header.
-pub(super) fn size_of_record(header: [u8; HEADER]) -> Option<usize> {
-    let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
-    (size >= HEADER).then_some(size)
-}
-
 /// Parses one complete record. Returns `None` for other kinds and for malformed records.
 pub(super) fn parse(bytes: &[u8]) -> Option<Record<'_>> {
     let kind = word(bytes, 0)?;
-    let misc = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let misc = misc(bytes)?;
     match kind {
         SAMPLE => sample(bytes, misc & MODE == KERNEL_MODE).map(Record::Sample),
         LOST => {
@@ -104,19 +90,10 @@ fn sample(bytes: &[u8], in_kernel: bool) -> Option<Sample<'_>> {
     })
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
-}
-
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread_events::record::size_of_record;
 
     /// A sample in kernel mode with 24 bytes for the stack, of which 16 are used.
     fn example() -> Vec<u8> {

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use crate::arch;
+use crate::thread_events::wire::{change, number};
 
 use super::record::Sample;
 
@@ -89,10 +90,7 @@ impl Encoder {
         body: &mut Vec<u8>,
     ) {
         body.push(SAMPLE);
-        let change = sample.time_ns.wrapping_sub(self.last_ns).cast_signed();
-        self.last_ns = sample.time_ns;
-        // Zigzag encoding: small numbers of either sign become small numbers: 0, -1, 1, -2, ...
-        number((change << 1 ^ change >> 63).cast_unsigned(), body);
+        change(sample.time_ns, &mut self.last_ns, body);
         number(sample.tid.into(), body);
         number(sample.cpu.into(), body);
         let in_kernel = if sample.in_kernel { IN_KERNEL } else { 0 };
@@ -158,16 +156,6 @@ fn packet(values: &[u64]) -> Vec<u8> {
             .copy_from_slice(&value.to_le_bytes()[..size]);
     }
     bytes
-}
-
-/// Appends seven bits per byte, lowest first. The highest bit of a byte says that another byte
-/// follows.
-fn number(mut value: u64, bytes: &mut Vec<u8>) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
 }
 
 #[cfg(test)]

@@ -5,23 +5,17 @@
 //! stops running. All other records end with TID, TIME and CPU.
 
 use crate::arch::BLOCKED;
+use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};
 
 /// Record types, `PERF_RECORD_*`.
-const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
-const SAMPLE: u32 = 9;
 const SWITCH: u32 = 14;
 
 /// Bits of a record's `misc` field, `PERF_RECORD_MISC_*`.
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
-
-/// `struct perf_event_header`: type (4), misc (2), size (2).
-pub(super) const HEADER: usize = 8;
-/// TID (8), TIME (8), CPU (8) at the end of each record except samples.
-const SAMPLE_ID: usize = 24;
 
 /// Trace entry flags for entries made in an interrupt (`TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ`).
 const IN_INTERRUPT: u8 = 0x08 | 0x10;
@@ -111,17 +105,11 @@ impl WakingFormat {
     }
 }
 
-/// The size in a record's header. `None` if it is smaller than a header.
-pub(super) fn size_of_record(header: [u8; HEADER]) -> Option<usize> {
-    let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
-    (size >= HEADER).then_some(size)
-}
-
 /// Parses one complete record. Returns `None` for other processes or kinds and for malformed
 /// records.
 pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) -> Option<Parsed> {
     let kind = word(bytes, 0)?;
-    let misc = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let misc = misc(bytes)?;
     if kind == SAMPLE {
         return match word(bytes, 32)? {
             NO_REGISTERS => None,
@@ -204,19 +192,10 @@ fn wake_up(bytes: &[u8], waking: WakingFormat) -> Option<Record> {
     })
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
-}
-
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread_events::record::size_of_record;
 
     const PROCESS: u32 = 100;
     const FORMAT: WakingFormat = WakingFormat { offset: 24 };

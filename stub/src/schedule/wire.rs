@@ -2,6 +2,7 @@
 //! have variable length, because a busy program has a hundred thousand records per second.
 
 use super::record::{Event, Record};
+use crate::thread_events::wire::{change, number};
 
 /// `UnspoolSchedule:NOW;` and the records, without escaping.
 pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
@@ -23,10 +24,7 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
             Event::SwitchOut { place: Some(_), .. } => 9,
         };
         body.push(kind);
-        let change = record.time_ns.wrapping_sub(last_ns).cast_signed();
-        last_ns = record.time_ns;
-        // Zigzag encoding: small numbers of either sign become small numbers: 0, -1, 1, -2, ...
-        number((change << 1 ^ change >> 63).cast_unsigned(), &mut body);
+        change(record.time_ns, &mut last_ns, &mut body);
         number(record.tid.into(), &mut body);
         number(record.cpu.into(), &mut body);
         match &record.event {
@@ -56,16 +54,6 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
         }
     }
     body
-}
-
-/// Appends seven bits per byte, lowest first. The highest bit of a byte says that another byte
-/// follows.
-fn number(mut value: u64, bytes: &mut Vec<u8>) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
 }
 
 #[cfg(test)]

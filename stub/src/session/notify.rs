@@ -106,7 +106,7 @@ impl Session {
         let Some(schedule) = &mut self.schedule else {
             return;
         };
-        if all || schedule.is_due() {
+        if all || schedule.drains().is_due() {
             let bodies = schedule.take(all, PACKET_SIZE);
             self.notify_binary(bodies);
         }
@@ -117,7 +117,7 @@ impl Session {
         let Some(samples) = &mut self.samples else {
             return;
         };
-        if all || samples.is_due() {
+        if all || samples.drains().is_due() {
             let bodies = samples.take(all, PACKET_SIZE);
             self.notify_binary(bodies);
         }

@@ -90,14 +90,15 @@ pub(crate) fn open_schedule(
     threads_only: bool,
     watermark: u32,
 ) -> Result<OwnedFd, Errno> {
-    let inherit = match threads_only {
-        true => INHERIT | INHERIT_THREAD,
-        false => INHERIT,
-    };
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_DUMMY,
-        flags: inherit | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | COMM | TASK | CONTEXT_SWITCH,
+        flags: inherit(threads_only)
+            | EXCLUDE_KERNEL
+            | EXCLUDE_HYPERVISOR
+            | COMM
+            | TASK
+            | CONTEXT_SWITCH,
         ..Attributes::default()
     };
     open(attributes, thread.0, cpu, watermark)
@@ -113,16 +114,12 @@ pub(crate) fn open_blocked(
     watermark: u32,
     registers: &[u32],
 ) -> Result<OwnedFd, Errno> {
-    let inherit = match threads_only {
-        true => INHERIT | INHERIT_THREAD,
-        false => INHERIT,
-    };
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_CONTEXT_SWITCHES,
         sample_type: SAMPLE_REGS_USER,
         sample_regs_user: registers.iter().map(|bit| 1 << bit).sum(),
-        flags: inherit | EXCLUDE_HYPERVISOR,
+        flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
         ..Attributes::default()
     };
     open(attributes, thread.0, cpu, watermark)
@@ -150,10 +147,6 @@ pub(crate) fn open_samples(
     watermark: u32,
     sampled: SampledStack,
 ) -> Result<OwnedFd, Errno> {
-    let inherit = match threads_only {
-        true => INHERIT | INHERIT_THREAD,
-        false => INHERIT,
-    };
     let mode = match sampled.in_kernel {
         true => EXCLUDE_HYPERVISOR,
         false => EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
@@ -166,7 +159,7 @@ pub(crate) fn open_samples(
         sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
         sample_regs_user: bits.sum(),
         sample_stack_user: sampled.stack,
-        flags: inherit | mode,
+        flags: inherit(threads_only) | mode,
         ..Attributes::default()
     };
     open(attributes, thread.0, cpu, watermark)
@@ -182,6 +175,14 @@ pub(crate) fn open_tracepoint(id: u64, cpu: u32, watermark: u32) -> Result<Owned
         ..Attributes::default()
     };
     open(attributes, -1, cpu, watermark)
+}
+
+/// The flags of an event that new threads inherit, and new processes unless `threads_only`.
+fn inherit(threads_only: bool) -> u64 {
+    match threads_only {
+        true => INHERIT | INHERIT_THREAD,
+        false => INHERIT,
+    }
 }
 
 fn open(attributes: Attributes, thread: i32, cpu: u32, watermark: u32) -> Result<OwnedFd, Errno> {

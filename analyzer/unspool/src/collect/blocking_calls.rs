@@ -3,13 +3,14 @@
 //! The files behind the descriptors of programs on other machines are not known.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use unspool_capture::BlockingCall;
 use unspool_image::Arch;
 use unspool_rsp::BlockPlace;
 
+use super::kernel_state::file_of;
 use super::modules::Modules;
 use super::session::Session;
 use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
@@ -191,7 +192,6 @@ impl Program<'_> {
 
     fn file(&self, descriptor: i32) -> Option<String> {
         let (pid, _) = self.local.as_ref()?;
-        let path = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
-        Some(path.to_string_lossy().into_owned())
+        file_of(*pid, descriptor)
     }
 }

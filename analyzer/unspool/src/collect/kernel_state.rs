@@ -100,6 +100,11 @@ fn file_waited_for(session: &Session, pid: u64, word: &SystemCallState) -> Optio
     let args = word.args.as_slice().try_into().ok()?;
     let number = word.number?;
     let descriptor = Call { number, args }.descriptor(session.abi.arch)?;
+    file_of(pid, descriptor)
+}
+
+/// The file behind a descriptor of a local process, as `/proc` names it.
+pub(super) fn file_of(pid: u64, descriptor: i32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
     Some(path.to_string_lossy().into_owned())
 }

@@ -27,7 +27,7 @@ impl Hits {
             description: description(capture),
             ..Hits::default()
         };
-        // A failure to read is noted for all calls.
+        // `Calls` adds the note about events that cannot be read.
         let _ = capture.each(&mut |_, record| match record {
             Record::Probe(probe) => {
                 let place = (probe.id, probe.avma, probe.function.clone());
