@@ -1,7 +1,9 @@
-/* Three hundred threads in sequence, each ended before the next is created. The kernel may reuse
- * thread ids, and the C library reuses their stacks and descriptors. */
+/* Threads in sequence, each ended before the next is created: three hundred, or as many as the
+ * argument says. The kernel may reuse thread ids, and the C library reuses their stacks and
+ * descriptors. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void *blink(void *argument)
 {
@@ -9,15 +11,16 @@ static void *blink(void *argument)
     return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    int threads = argc > 1 ? atoi(argv[1]) : 300;
     int count = 0;
-    for (int n = 0; n < 300; n++) {
+    for (int n = 0; n < threads; n++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, blink, &count) != 0)
             return 2;
         pthread_join(thread, NULL);
     }
     printf("shortlived: %d threads\n", count);
-    return count == 300 ? 0 : 1;
+    return count == threads ? 0 : 1;
 }

@@ -18,7 +18,7 @@ mod share;
 use std::collections::BTreeMap;
 
 pub(crate) use account::Missed;
-use account::{Account, Pause, ProgramTime};
+use account::{Account, ProgramTime};
 pub(crate) use share::{Limit, Share};
 
 const SECOND: u64 = 1_000_000_000;
@@ -217,13 +217,7 @@ impl Budget {
         let at = dearest.map(|(at, _)| *at)?;
         let program = self.program.now();
         let account = self.accounts.get_mut(&at)?;
-        account.paused = Some(Pause {
-            since: now,
-            program,
-            used: program.saturating_sub(account.since.1),
-            hits: account.hits,
-        });
-        account.missed.pauses += 1;
+        account.pause(now, program);
         self.others = Others::default();
         Some(at)
     }

@@ -153,18 +153,21 @@ fn disk_full_while_recording() -> Result<()> {
     let command = report::unspool()?;
     let mut shell = Command::new("sh");
     shell
-        .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh"])
+        // The recorder writes every 200 ms, and what does not fit in whole is lost. So the limit is
+        // many times what it writes at once, and the whole is many times the limit.
+        .args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$@\"", "sh"])
         .arg(command.get_program())
         // Within a budget, the recording might fit on a busy machine.
         .args(["record", "-q", "--budget", "none", "-o"])
         .arg(&capture)
         .arg("--")
-        .arg(&shortlived);
+        .arg(&shortlived)
+        .arg("3000");
     let run = process::run(&mut shell, Duration::from_secs(60))?;
     ensure!(run.code()? != 0, "exit code 0\n{run}");
     complains(&run, &["capture", "space|large|room|write"])?;
     ensure!(
-        run.text() == "shortlived: 300 threads\n",
+        run.text() == "shortlived: 3000 threads\n",
         "the program was harmed\n{run}"
     );
     // The written part is kept and opens.

@@ -28,6 +28,15 @@ pub(super) struct Account {
     pub(super) needed: bool,
     pub(super) paused: Option<Pause>,
     pub(super) missed: Missed,
+    /// All counts that a pause ended.
+    pub(super) counted: Count,
+}
+
+/// Hits, and the program's processor time meanwhile.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Count {
+    pub(super) hits: u64,
+    pub(super) used: u64,
 }
 
 /// A pause, during which the probe's trap is removed.
@@ -36,9 +45,8 @@ pub(super) struct Pause {
     pub(super) since: u64,
     /// The program's processor time when the pause began.
     pub(super) program: u64,
-    /// Processor time and number of hits in the count before the pause.
-    pub(super) used: u64,
-    pub(super) hits: u64,
+    /// The count from which the missed hits are estimated.
+    pub(super) rate: Count,
 }
 
 impl Account {
@@ -54,12 +62,33 @@ impl Account {
             missed.paused_ns += now.saturating_sub(pause.since);
             let used = u128::from(program.saturating_sub(pause.program));
             // A batch of hits taken at one moment has no rate.
-            if pause.used >= MIN_RATE_TIME {
-                let hits = used * u128::from(pause.hits) / u128::from(pause.used);
+            if pause.rate.used >= MIN_RATE_TIME {
+                let hits = used * u128::from(pause.rate.hits) / u128::from(pause.rate.used);
                 missed.hits += hits as u64;
             }
         }
         missed
+    }
+
+    /// Begins a pause.
+    pub(super) fn pause(&mut self, now: u64, program: u64) {
+        let count = Count {
+            hits: self.hits,
+            used: program.saturating_sub(self.since.1),
+        };
+        self.counted.hits += count.hits;
+        self.counted.used += count.used;
+        // With a small budget, each count may be too short. Together they are long enough.
+        let rate = match count.used >= MIN_RATE_TIME {
+            true => count,
+            false => self.counted,
+        };
+        self.paused = Some(Pause {
+            since: now,
+            program,
+            rate,
+        });
+        self.missed.pauses += 1;
     }
 }
 

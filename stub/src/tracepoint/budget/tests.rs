@@ -136,6 +136,28 @@ fn a_batch_without_run_time_has_no_rate() {
     assert_eq!((missed.pauses, missed.hits), (1, 0));
 }
 
+/// A small budget allows one hit between two pauses. Each count is too short for a rate, but all
+/// counts together are not.
+#[test]
+fn short_counts_have_a_rate_together() {
+    let mut budget = budget(Some(Share::USUAL));
+    let mut now = SECOND;
+    for _ in 0..100 {
+        budget.program.last += 100 * US;
+        budget.report();
+        budget.hit(now, HOT, SECOND / 10);
+        budget.settle(now, 0);
+        assert_eq!(budget.pause(now), Some(HOT));
+        budget.program.last += SECOND / 100;
+        now += 10 * SECOND;
+        budget.settle(now, 0);
+        assert_eq!(budget.resume(now), [HOT]);
+    }
+    // 100 hits a pause, but not in the first pauses.
+    let hits = budget.missed(now, HOT).hits;
+    assert!((9_000..=10_000).contains(&hits), "{hits}");
+}
+
 /// A few expensive hits cost more than many cheap ones, and the cost must be lowered.
 #[test]
 fn the_most_expensive_is_paused_not_the_most_frequent() {

@@ -11,6 +11,9 @@ use super::{Creation, History, Note, Source, Topic};
 use crate::model::thread::{Ending, Thread};
 use crate::model::{Paused, Recording};
 
+/// Least time, in nanoseconds, from which a probe's rate of hits is estimated.
+const MIN_RATE_NS: u64 = 1_000_000;
+
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) create_probes: u64,
@@ -248,6 +251,21 @@ impl History<'_> {
     }
 }
 
+/// Estimates the hits that a paused probe missed.
+///
+/// The stub knows the rate of hits by the program's processor time, unless it paused the probe
+/// before the program had used a millisecond. Then only the rate by the clock is known.
+fn missed_hits(missed: &Missed, recorded: u64, duration_ns: u64) -> u64 {
+    if missed.hits > 0 {
+        return missed.hits;
+    }
+    let active_ns = duration_ns
+        .saturating_sub(missed.paused_ns)
+        .max(MIN_RATE_NS);
+    let hits = u128::from(recorded) * u128::from(missed.paused_ns) / u128::from(active_ns);
+    u64::try_from(hits).unwrap_or(u64::MAX)
+}
+
 impl History<'_> {
     /// Adds notes on events that paused probes missed. Returns true if one of them was to see
     /// creations.
@@ -271,13 +289,17 @@ impl History<'_> {
             creations |= kind == Some(ProbeKind::Create);
             let joins = matches!(kind, Some(ProbeKind::Join | ProbeKind::Detach));
             self.recording.joins_are_missing |= joins;
+            let recorded = self.counts.hits.get(&id).copied().unwrap_or(0);
             let paused = Paused {
                 function: probe.map_or(String::new(), |probe| probe.function.clone()),
                 of_calls: kind.is_some_and(ProbeKind::is_of_calls),
-                recorded: self.counts.hits.get(&id).copied().unwrap_or(0),
+                recorded,
                 pauses: missed.pauses,
                 paused_ns: missed.paused_ns,
-                missed: if exact { unseen } else { missed.hits },
+                missed: match exact {
+                    true => unseen,
+                    false => missed_hits(&missed, recorded, self.recording.duration_ns),
+                },
                 exact,
             };
             if paused.of_calls {
@@ -404,4 +426,22 @@ fn paused_probe(paused: &Paused, kind: Option<ProbeKind>, option: &str) -> Note 
 
 fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_without_a_rate_has_one_by_the_clock() {
+        let missed = |hits, paused_ns| Missed {
+            hits,
+            paused_ns,
+            ..Missed::default()
+        };
+        assert_eq!(missed_hits(&missed(7, 90_000_000), 5, 100_000_000), 7);
+        assert_eq!(missed_hits(&missed(0, 90_000_000), 5, 100_000_000), 45);
+        assert_eq!(missed_hits(&missed(0, 90_000_000), 0, 100_000_000), 0);
+        assert_eq!(missed_hits(&missed(0, 90_000_000), 5, 0), 450);
+    }
 }

@@ -43,6 +43,11 @@ const PACKAGES: [&str; 16] = [
     "libexpat1",
 ];
 
+/// A signal without an answer for this long is sent again.
+const LOST_SIGNAL: Duration = Duration::from_secs(2);
+/// Time after which an answer is missing, even on a machine that others use.
+const LONGEST_ANSWER: Duration = Duration::from_secs(60);
+
 /// Debian's arm64 programs and libraries.
 pub(crate) fn sysroot() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -92,9 +97,8 @@ impl Process {
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         };
-        let patience = Some(Duration::from_secs(2));
-        stream.set_read_timeout(patience).expect("timeout");
         let server = Server(BufReader::new(stream));
+        server.limit(LONGEST_ANSWER);
         Process {
             qemu,
             server,
@@ -120,7 +124,7 @@ impl Process {
         // program never sees that signal. A signal that a thread gets during its creation is lost.
         let stop = loop {
             kill(Pid::from_raw(self.qemu.id() as i32), Signal::SIGUSR2).expect("signal");
-            if let Some(stop) = self.server.answer() {
+            if let Some(stop) = self.server.answer_within(LOST_SIGNAL) {
                 break stop;
             }
         };
@@ -178,7 +182,7 @@ struct Server(BufReader<UnixStream>);
 impl Server {
     fn ask(&mut self, packet: &str) -> String {
         self.send(packet);
-        self.answer().expect("an answer")
+        self.answer_within(LONGEST_ANSWER).expect("an answer")
     }
 
     fn send(&mut self, packet: &str) {
@@ -193,9 +197,12 @@ impl Server {
     }
 
     /// The next packet. `None` if none came in time.
-    fn answer(&mut self) -> Option<String> {
+    fn answer_within(&mut self, time: Duration) -> Option<String> {
         let mut bytes = Vec::new();
-        match self.0.read_until(b'$', &mut bytes) {
+        self.limit(time);
+        let begun = self.0.read_until(b'$', &mut bytes);
+        self.limit(LONGEST_ANSWER);
+        match begun {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
             read => read.expect("read"),
         };
@@ -205,6 +212,12 @@ impl Server {
         self.0.get_mut().write_all(b"+").expect("write");
         assert_eq!(bytes.pop(), Some(b'#'), "the server has gone");
         Some(String::from_utf8(bytes).expect("text"))
+    }
+
+    /// Sets the time after which a read fails.
+    fn limit(&self, time: Duration) {
+        let stream = self.0.get_ref();
+        stream.set_read_timeout(Some(time)).expect("timeout");
     }
 
     fn threads(&mut self) -> Vec<u64> {
