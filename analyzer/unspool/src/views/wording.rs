@@ -6,6 +6,7 @@ use crate::model::schedule::BlockedCall;
 pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Histogram, ObjectIndex, Sync};
 use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
+use crate::views::call_waits::WokenBy;
 
 /// A point in time, such as `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
@@ -208,6 +209,19 @@ pub(super) fn blocking_call(call: &BlockedCall) -> String {
     match file.is_empty() || file.starts_with("anon_inode:") {
         true => format!("{name}()"),
         false => format!("{name}() of {file}"),
+    }
+}
+
+/// What woke blocked threads of the identity `woken`.
+pub(super) fn waker(model: &Model, by: WokenBy, woken: usize, room: usize) -> String {
+    match by {
+        WokenBy::Threads(identity) => match model.sync.identities.get(identity) {
+            Some((.., 2..)) if identity == woken => "one another".to_owned(),
+            _ => self::identity(model, identity, room),
+        },
+        WokenBy::Interrupt => "a device or timer".to_owned(),
+        WokenBy::Outside => "another process or the kernel".to_owned(),
+        WokenBy::Recorder => "the recorder".to_owned(),
     }
 }
 

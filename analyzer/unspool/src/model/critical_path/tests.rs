@@ -382,7 +382,7 @@ fn a_lock_that_serializes_is_found() {
     let at_lock: u64 = path
         .segments
         .iter()
-        .filter(|segment| segment.object == Some(lock))
+        .filter(|segment| segment.object() == Some(lock))
         .map(Segment::length_ns)
         .sum();
     assert!(at_lock > 600 * US, "{path:#?}");

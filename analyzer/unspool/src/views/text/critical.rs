@@ -6,7 +6,7 @@ use super::line::{Ink, Line, Page};
 use super::{frames, notes, tree};
 use crate::model::critical_path::{Basis, CriticalPath, Group, Impact, Item, PathState};
 use crate::model::{Model, Topic};
-use crate::views::{Style, wording};
+use crate::views::{Style, names, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
@@ -190,9 +190,9 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
     line.push(Ink::Faint, format!(" {words}"));
     if let Some(function) = group.function {
         let left = room.saturating_sub(line.width() + 4);
-        let own = match group.object {
-            Some(_) => (left / 2).max(12),
-            None => left,
+        let own = match group.object.is_some() || group.call.is_some() {
+            true => (left / 2).max(12),
+            false => left,
         };
         line.push(Ink::Faint, " in ");
         let name = frames::function(path.functions.place(function), own);
@@ -203,6 +203,14 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
         let left = room.saturating_sub(line.width() + words.len());
         line.push(Ink::Faint, words);
         line.push(Ink::Name, wording::object(&model.sync, object, left));
+    } else if let Some(call) = &group.call {
+        let words = " while others were blocked in ";
+        let left = room.saturating_sub(line.width() + words.len());
+        line.push(Ink::Faint, words);
+        line.push(
+            Ink::Name,
+            names::shorten(&wording::blocking_call(call), left),
+        );
     }
     line
 }

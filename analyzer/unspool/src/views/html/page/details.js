@@ -104,7 +104,7 @@ function spanDetails(rec, thread, span) {
         'Held by',
         spans.holder[span] >= 0 ? threadLink(rec, spans.holder[span]) : 'not known',
       ],
-      use && [
+      (use || spans.waker[span] >= 0) && [
         'Woken by',
         spans.waker[span] >= 0 ? threadLink(rec, spans.waker[span]) : 'not known',
       ],
