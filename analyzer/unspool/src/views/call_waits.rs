@@ -51,14 +51,38 @@ impl WokenBy {
     }
 }
 
+/// Threads of one identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Threads {
+    pub(super) identity: usize,
+    /// The thread, if it is only one of them.
+    pub(super) one: Option<ThreadIndex>,
+}
+
+impl Threads {
+    /// Adds a thread of the same identity.
+    fn add(&mut self, thread: ThreadIndex) {
+        self.one = self.one.filter(|one| *one == thread);
+    }
+}
+
 /// The blocked times of the threads of one identity in one system call.
 #[derive(Clone, Debug)]
 pub(super) struct CallWait {
     pub(super) call: CallIndex,
-    pub(super) identity: usize,
+    pub(super) threads: Threads,
     pub(super) blocked: Blocked,
     /// What ended them, as far as known; the longest sum first.
-    pub(super) wakers: Vec<(WokenBy, Blocked)>,
+    pub(super) wakers: Vec<Woken>,
+}
+
+/// The wake-ups by threads of one identity, or by something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Woken {
+    pub(super) by: WokenBy,
+    /// The thread, if it was only one.
+    pub(super) one: Option<ThreadIndex>,
+    pub(super) blocked: Blocked,
 }
 
 /// All blocked times, the longest sum first. Leaves out futex calls if the waits at their objects
@@ -69,29 +93,36 @@ pub(super) fn of(model: &Model) -> Vec<CallWait> {
         let call = model.schedule.call(call);
         call.is_none_or(|call| call.is_futex && recorded)
     };
-    let mut all: BTreeMap<(CallIndex, usize), (Blocked, Vec<CallWake>)> = BTreeMap::new();
+    type Times = (Threads, Blocked, Vec<CallWake>);
+    let mut all: BTreeMap<(CallIndex, usize), Times> = BTreeMap::new();
     let wakers = model.wakers();
-    for (thread, identity) in model.sync.identity_of.iter().enumerate() {
-        for time in model.schedule.call_times(ThreadIndex(thread)) {
-            let (blocked, _) = all.entry((time.call, *identity)).or_default();
+    for (thread, &identity) in model.sync.identity_of.iter().enumerate() {
+        let thread = ThreadIndex(thread);
+        let times = model.schedule.call_times(thread);
+        let mut wakes = wakers.call_wakes(thread);
+        for time in times.iter().filter(|time| !names_object(time.call)) {
+            let one = Some(thread);
+            let (threads, blocked, woken) = all.entry((time.call, identity)).or_insert((
+                Threads { identity, one },
+                Blocked::default(),
+                Vec::new(),
+            ));
+            threads.add(thread);
             blocked.add(Blocked {
                 count: time.count,
                 ns: time.blocked_ns,
             });
-        }
-        for wake in wakers.call_wakes(ThreadIndex(thread)) {
-            all.entry((wake.call, *identity)).or_default().1.push(wake);
+            woken.extend(wakes.remove(&time.call).unwrap_or_default());
         }
     }
-    all.retain(|(call, _), _| !names_object(*call));
-    let mut waits: Vec<CallWait> = (all.into_iter())
-        .map(|((call, identity), (blocked, wakes))| CallWait {
-            call,
-            identity,
-            blocked,
-            wakers: by_identity(model, &wakes),
-        })
-        .collect();
+    let waits = all.into_iter();
+    let waits = waits.map(|((call, _), (threads, blocked, wakes))| CallWait {
+        call,
+        threads,
+        blocked,
+        wakers: by_identity(model, &wakes),
+    });
+    let mut waits: Vec<CallWait> = waits.collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.blocked.ns));
     waits
 }
@@ -100,16 +131,119 @@ pub(super) fn of(model: &Model) -> Vec<CallWait> {
 pub(super) fn by_identity<'a>(
     model: &Model,
     wakes: impl IntoIterator<Item = &'a CallWake>,
-) -> Vec<(WokenBy, Blocked)> {
-    let mut wakers: BTreeMap<WokenBy, Blocked> = BTreeMap::new();
+) -> Vec<Woken> {
+    let mut wakers: BTreeMap<WokenBy, Woken> = BTreeMap::new();
     for wake in wakes {
-        let by = wakers.entry(WokenBy::of(model, wake.waker)).or_default();
-        by.add(Blocked {
+        let by = WokenBy::of(model, wake.waker);
+        let one = match wake.waker {
+            Waker::Thread(thread) => Some(thread),
+            _ => None,
+        };
+        let woken = wakers.entry(by).or_insert(Woken {
+            by,
+            one,
+            blocked: Blocked::default(),
+        });
+        woken.one = woken.one.filter(|before| Some(*before) == one);
+        woken.blocked.add(Blocked {
             count: wake.count,
             ns: wake.blocked_ns,
         });
     }
-    let mut wakers: Vec<(WokenBy, Blocked)> = wakers.into_iter().collect();
-    wakers.sort_by_key(|(_, blocked)| std::cmp::Reverse(blocked.ns));
+    let mut wakers: Vec<Woken> = wakers.into_values().collect();
+    wakers.sort_by_key(|woken| std::cmp::Reverse(woken.blocked.ns));
     wakers
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::{
+        BlockingCall, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind as Kind,
+    };
+
+    use super::*;
+    use crate::model::fixture::{PID, Stage};
+    use crate::views::{Style, graph, text};
+
+    /// Two threads of one identity wait for the main thread, for one of them, and for a timer.
+    fn model() -> Model {
+        let mut stage = Stage::new();
+        let main = ["orders!main@orders.c:9"];
+        for tid in [7, 8] {
+            stage.spawn(PID, tid, 1, "orders!work@orders.c:20", &main);
+        }
+        let begins = Schedule {
+            time_ns: 1_000_000,
+            edge: ScheduleEdge::BeginsWithWakers.into(),
+            ..Schedule::default()
+        };
+        stage.add(begins);
+        let call = |id, number, file: &str| BlockingCall {
+            id,
+            number: Some(number),
+            args: vec![3, 0],
+            file: file.to_owned(),
+        };
+        let mut part = Schedule {
+            time_ns: 1_000_000,
+            calls: vec![call(1, 0, "pipe:[7]"), call(2, 7, "")],
+            ..Schedule::default()
+        };
+        let mut last_ns = part.time_ns;
+        for (us, kind, tid, detail) in [
+            (2000, Kind::Runs, PID, 0),
+            (2100, Kind::Runs, 7, 0),
+            (3000, Kind::Blocks, 7, 1),
+            (3100, Kind::Runs, 8, 0),
+            (4000, Kind::Blocks, 8, 1),
+            (6000, Kind::Woken, 7, PID),
+            (6100, Kind::Runs, 7, 0),
+            (7000, Kind::Woken, 8, 7),
+            (7100, Kind::Runs, 8, 0),
+            (8000, Kind::Blocks, 8, 2),
+            (9000, Kind::Woken, 8, 0),
+            (9100, Kind::Runs, 8, 0),
+        ] {
+            let entry = ScheduleEntry {
+                time_ns: us * 1000,
+                kind,
+                tid,
+                cpu: 0,
+                detail,
+            };
+            last_ns = part.push(last_ns, entry);
+        }
+        stage.add(part);
+        stage.end(10);
+        stage.model()
+    }
+
+    #[test]
+    fn wakers_are_named_by_identity() {
+        let model = model();
+        let mut out = Vec::new();
+        text::waits::write(&model, &mut out, &Style::default()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let (_, calls) = text.split_once("Blocked in system calls\n").unwrap();
+        let expected = "  read() of pipe:[7]  6.00 ms, twice
+     6.00 ms twice         2 × work
+                           woken by main: 3.00 ms, once
+                           woken by work 7: 3.00 ms, once
+  poll()  1.00 ms, once
+     1.00 ms once          work 8, woken by a device or timer
+";
+        assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn the_graph_of_waits_has_dashed_edges() {
+        let mut out = Vec::new();
+        graph::waits::write(&model(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let edges: Vec<&str> = text.lines().filter(|line| line.contains(" -> ")).collect();
+        let label = "label=\" \\nread() of pipe:[7]\\n3.00 ms, once\\n \"";
+        let edge = |to: &str| format!("  t1 -> {to} [{label}, style=dashed];");
+        assert_eq!(edges, [edge("t0"), edge("t1")]);
+        assert!(text.contains("\\ndashed: blocked in system calls"));
+    }
 }

@@ -341,12 +341,14 @@ fn blocked_threads_have_their_system_calls() {
 
 /// Each waker of blocked calls, with the microseconds until then.
 fn wakes(model: &Model, tid: u64) -> Vec<(&'static str, Waker, u64, u64)> {
-    let wakes = model.wakers().call_wakes(index(model, tid)).into_iter();
-    let wakes = wakes.map(|wake| {
-        let call = model.schedule.call(wake.call).expect("a call");
-        (call.name, wake.waker, wake.count, wake.blocked_ns / 1000)
-    });
-    wakes.collect()
+    let mut all = Vec::new();
+    for (call, wakes) in model.wakers().call_wakes(index(model, tid)) {
+        let name = model.schedule.call(call).expect("a call").name;
+        let wakes = wakes.into_iter();
+        all.extend(wakes.map(|it| (name, it.waker, it.count, it.blocked_ns / 1000)));
+    }
+    all.sort_unstable();
+    all
 }
 
 /// A reader and a sleeper (threads 7 and 8). The main thread writes.

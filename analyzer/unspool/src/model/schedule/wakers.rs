@@ -27,8 +27,6 @@ pub enum Waker {
 /// Time that a thread was blocked in one system call until one waker woke it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallWake {
-    /// The call.
-    pub call: CallIndex,
     /// The waker.
     pub waker: Waker,
     /// How often it woke the thread.
@@ -123,25 +121,23 @@ impl<'a> Wakers<'a> {
         })
     }
 
-    /// The wakers of a thread in each system call, the longest sum first.
-    pub fn call_wakes(&self, thread: ThreadIndex) -> Vec<CallWake> {
-        let mut wakes: Vec<CallWake> = Vec::new();
-        let mut known: HashMap<(CallIndex, Waker), usize> = HashMap::default();
+    /// The wakers of a thread in each system call.
+    pub fn call_wakes(&self, thread: ThreadIndex) -> HashMap<CallIndex, Vec<CallWake>> {
+        let mut wakes: HashMap<(CallIndex, Waker), CallWake> = HashMap::default();
         for (blocked, call, waker) in self.of_calls(thread) {
-            let at = *known.entry((call, waker)).or_insert(wakes.len());
-            if at == wakes.len() {
-                wakes.push(CallWake {
-                    call,
-                    waker,
-                    count: 0,
-                    blocked_ns: 0,
-                });
-            }
-            wakes[at].count += 1;
-            wakes[at].blocked_ns += blocked.length_ns();
+            let wake = wakes.entry((call, waker)).or_insert(CallWake {
+                waker,
+                count: 0,
+                blocked_ns: 0,
+            });
+            wake.count += 1;
+            wake.blocked_ns += blocked.length_ns();
         }
-        wakes.sort_by_key(|wake| std::cmp::Reverse(wake.blocked_ns));
-        wakes
+        let mut by_call: HashMap<CallIndex, Vec<CallWake>> = HashMap::default();
+        for ((call, _), wake) in wakes {
+            by_call.entry(call).or_default().push(wake);
+        }
+        by_call
     }
 
     /// True if a thread was probably woken to be killed, because the waker ended the program. Both

@@ -38,10 +38,10 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     for wait in call_waits::of(model) {
-        for (by, blocked) in wait.wakers {
-            if let WokenBy::Threads(waker) = by {
-                let edge = edges.entry((wait.identity, waker)).or_default();
-                edge.add(At::Call(wait.call), blocked.count, blocked.ns);
+        for woken in wait.wakers {
+            if let WokenBy::Threads(waker) = woken.by {
+                let edge = edges.entry((wait.threads.identity, waker)).or_default();
+                edge.add(At::Call(wait.call), woken.blocked.count, woken.blocked.ns);
             }
         }
     }

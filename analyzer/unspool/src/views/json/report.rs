@@ -15,7 +15,7 @@ use super::{Frame, FunctionPlace, Target};
 use crate::model::schedule::{CallTime, CallWake, Wakers};
 use crate::model::{Creation, Model, Paused, ProgramEnd, StartedProcess, Thread, ThreadIndex};
 use crate::views::Style;
-use crate::views::call_waits::{self, Blocked, WokenBy};
+use crate::views::call_waits::{self, Woken, WokenBy};
 
 /// Writes the report as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
@@ -265,28 +265,29 @@ struct SystemCall<'a> {
 struct CallWaker {
     waker: &'static str,
     key: Option<String>,
+    thread: Option<usize>,
     count: u64,
     blocked_ns: u64,
 }
 
 impl CallWaker {
-    fn of(model: &Model, by: WokenBy, blocked: Blocked) -> CallWaker {
-        let key = match by {
+    fn of(model: &Model, woken: &Woken) -> CallWaker {
+        let key = match woken.by {
             WokenBy::Threads(identity) => model.sync.identities.get(identity),
             _ => None,
         };
         CallWaker {
-            waker: by.as_str(),
+            waker: woken.by.as_str(),
             key: key.map(|(key, ..)| key.to_string()),
-            count: blocked.count,
-            blocked_ns: blocked.ns,
+            thread: woken.one.map(|ThreadIndex(thread)| thread),
+            count: woken.blocked.count,
+            blocked_ns: woken.blocked.ns,
         }
     }
 }
 
 impl<'a> SystemCall<'a> {
     fn of(model: &'a Model, time: &CallTime, wakes: &[CallWake]) -> Option<SystemCall<'a>> {
-        let here = wakes.iter().filter(|wake| wake.call == time.call);
         let call = model.schedule.call(time.call)?;
         Some(SystemCall {
             call: call.name,
@@ -294,8 +295,8 @@ impl<'a> SystemCall<'a> {
             count: time.count,
             blocked_ns: time.blocked_ns,
             longest_ns: time.longest_ns,
-            woken_by: (call_waits::by_identity(model, here).into_iter())
-                .map(|(by, blocked)| CallWaker::of(model, by, blocked))
+            woken_by: (call_waits::by_identity(model, wakes).iter())
+                .map(|woken| CallWaker::of(model, woken))
                 .collect(),
         })
     }
@@ -316,7 +317,10 @@ impl<'a> ThreadSchedule<'a> {
             switches: times.switches,
             preemptions: times.preemptions,
             system_calls: (model.schedule.call_times(ThreadIndex(index)).iter())
-                .filter_map(|time| SystemCall::of(model, time, &wakes))
+                .filter_map(|time| {
+                    let wakes = wakes.get(&time.call).map_or(&[][..], Vec::as_slice);
+                    SystemCall::of(model, time, wakes)
+                })
                 .collect(),
         })
     }

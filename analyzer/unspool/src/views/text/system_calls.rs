@@ -60,26 +60,24 @@ fn row(page: &mut Page<'_>, model: &Model, wait: &CallWait) -> io::Result<()> {
     let mut line = Line::new().with(Ink::Plain, format!("    {figures}  "));
     let indent = line.width();
     let room = page.width.saturating_sub(indent);
-    if let [(by, _)] = wait.wakers[..] {
-        line.push(
-            Ink::Plain,
-            wording::identity(model, wait.identity, room / 2),
-        );
+    if let [woken] = &wait.wakers[..] {
+        line.push(Ink::Plain, wording::threads(model, wait.threads, room / 2));
         line.push(Ink::Faint, ", woken by ");
         let room = page.width.saturating_sub(line.width());
-        line.push(Ink::Plain, wording::waker(model, by, wait.identity, room));
+        line.push(Ink::Plain, wording::waker(model, woken, wait.threads, room));
         return page.line(&line);
     }
-    line.push(Ink::Plain, wording::identity(model, wait.identity, room));
+    line.push(Ink::Plain, wording::threads(model, wait.threads, room));
     page.line(&line)?;
-    for (by, blocked) in wait.wakers.iter().take(MAX_WAKERS) {
+    for woken in wait.wakers.iter().take(MAX_WAKERS) {
+        let blocked = woken.blocked;
         let (ns, times) = (wording::duration(blocked.ns), wording::times(blocked.count));
         let sum = format!(": {ns}, {times}");
         let mut line = Line::new();
         line.pad(indent);
         line.push(Ink::Faint, "woken by ");
         let room = page.width.saturating_sub(line.width() + sum.len());
-        line.push(Ink::Plain, wording::waker(model, *by, wait.identity, room));
+        line.push(Ink::Plain, wording::waker(model, woken, wait.threads, room));
         line.push(Ink::Plain, sum);
         page.line(&line)?;
     }
@@ -87,7 +85,7 @@ fn row(page: &mut Page<'_>, model: &Model, wait: &CallWait) -> io::Result<()> {
     rest(
         page,
         indent,
-        others.map(|(_, blocked)| *blocked),
+        others.map(|woken| woken.blocked),
         "other wakers",
     )
 }
