@@ -21,7 +21,7 @@ const MAX_GROUPS: usize = 20;
 const MAX_WOKEN: usize = 2;
 const MIN_WOKEN_DIVISOR: u64 = 20;
 /// The column of the threads' names.
-const SECOND_LINE_INDENT: usize = 33;
+const SECOND_LINE_INDENT: usize = 34;
 
 /// Writes the critical path as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
