@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             counters as fn() -> Result<()>,
         ),
         ("names_system_calls", system_calls),
+        ("names_wakers_of_system_calls", wakers),
         ("refused", refused),
     ]
     .into_iter()
@@ -154,6 +155,83 @@ fn system_calls() -> Result<()> {
     ensure!(view("timeline")?.contains(" blocked in poll()"));
     let waits = view("waits")?;
     ensure!(waits.contains("  recvfrom() of socket:["), "{waits}");
+    Ok(())
+}
+
+/// The report names the thread that ends the waits of each thread, as the program prints it, and
+/// none for waits that a timer or the end of the program ends. The critical path leads through the
+/// pipe and the socket to the thread that computes.
+fn wakers() -> Result<()> {
+    let (folder, file) = waiting::compile("relay.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "-o"]);
+    record.arg(&capture).arg("--").arg(file);
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let threads = json["threads"].as_array().context("threads")?;
+    let thread = |tid: u64| {
+        let thread = threads.iter().find(|thread| thread["tid"] == tid);
+        thread.with_context(|| format!("no thread {tid}"))
+    };
+    let ns = |value: &Value| value.as_u64().context("a time");
+    let text = run.text();
+    let mut compared = 0;
+    for line in text.lines().filter_map(|line| line.strip_prefix("waits ")) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[tid, call, waker] = &words[..] else {
+            anyhow::bail!("{line}");
+        };
+        let calls = &thread(tid.parse()?)?["schedule"]["system_calls"];
+        let longest = &calls[0];
+        let name = longest["call"].as_str().context(format!("{calls:#}"))?;
+        ensure!(name.contains(call), "{line}\n{calls:#}");
+        let woken_by = longest["woken_by"].as_array().context("woken_by")?;
+        let by_threads = woken_by.iter().filter(|woken| woken["waker"] == "thread");
+        let by_threads: Vec<&Value> = by_threads.collect();
+        match waker.parse()? {
+            0 => ensure!(by_threads.is_empty(), "{line}\n{calls:#}"),
+            waker => {
+                let [by] = by_threads[..] else {
+                    anyhow::bail!("{line}\n{calls:#}");
+                };
+                ensure!(by["key"] == thread(waker)?["key"], "{line}\n{calls:#}");
+                let (part, all) = (ns(&by["blocked_ns"])?, ns(&longest["blocked_ns"])?);
+                ensure!(part * 10 >= all * 9, "{line}\n{calls:#}");
+                // A thread does not block if its wake-up comes early.
+                let count = by["count"].as_u64().context("count")?;
+                ensure!((60..=90).contains(&count), "{line}\n{calls:#}");
+            }
+        }
+        compared += 1;
+    }
+    ensure!(compared == 6, "{text}");
+    let view = |arguments: &[&str]| -> Result<String> {
+        let mut view = report::unspool()?;
+        view.args(&arguments[..1])
+            .arg(&capture)
+            .args(&arguments[1..]);
+        Ok(process::run(&mut view, LIMIT)?.success()?.text())
+    };
+    let waits = view(&["report", "--view", "waits"])?;
+    for row in ["consume, woken by transform", "count, woken by consume"] {
+        ensure!(waits.contains(row), "{waits}");
+    }
+    let first = &json["critical_path"]["groups"][0];
+    ensure!(first["share"].as_f64() > Some(0.3), "{first:#}");
+    let transform = threads.iter().find(|it| it["function"] == "transform");
+    let transform = transform.context("the thread that computes")?;
+    ensure!(first["key"] == transform["key"], "{first:#}");
+    let critical = view(&["report", "--view", "critical"])?;
+    for (waiter, call) in [
+        ("consume", "recvfrom() of socket:["),
+        ("produce", "write() of pipe:["),
+    ] {
+        let words = format!("{waiter} in {call}");
+        ensure!(critical.contains(&words), "{critical}");
+    }
+    let graph = view(&["export", "--format", "dot", "--graph", "waits"])?;
+    ensure!(graph.contains("recvfrom() of socket:["), "{graph}");
     Ok(())
 }
 

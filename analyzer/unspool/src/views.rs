@@ -15,6 +15,7 @@ pub mod table;
 pub mod text;
 pub mod top;
 
+mod call_waits;
 mod container_growth;
 mod diff_wording;
 pub(crate) mod finding_text;

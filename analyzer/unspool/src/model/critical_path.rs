@@ -25,7 +25,7 @@ pub use work::{Runnable, Work};
 
 use replay::{Change, Replay};
 
-use super::schedule::Schedule;
+use super::schedule::{BlockedCall, CallIndex, Schedule};
 use super::sync::{Object, Use, WaitSpan};
 use super::thread::{Thread, ThreadIndex};
 use super::window::Window;
@@ -94,11 +94,36 @@ pub struct Segment {
     pub state: PathState,
     /// The function it was in, as far as known.
     pub function: Option<FunctionIndex>,
-    /// The object for which the path's next thread waited meanwhile.
-    pub object: Option<ObjectIndex>,
+    /// What the path's next thread waited for meanwhile.
+    pub awaited: Option<Awaited>,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// An object, in a recorded call.
+    Object(ObjectIndex),
+    /// A system call, other than one at a futex.
+    Call(CallIndex),
 }
 
 impl Segment {
+    /// The object for which the path's next thread waited meanwhile.
+    pub fn object(&self) -> Option<ObjectIndex> {
+        match self.awaited? {
+            Awaited::Object(object) => Some(object),
+            Awaited::Call(_) => None,
+        }
+    }
+
+    /// The system call in which the path's next thread was blocked meanwhile.
+    pub fn call(&self) -> Option<CallIndex> {
+        match self.awaited? {
+            Awaited::Object(_) => None,
+            Awaited::Call(call) => Some(call),
+        }
+    }
+
     /// Its length in nanoseconds.
     pub fn length_ns(&self) -> u64 {
         self.to_ns.saturating_sub(self.from_ns)
@@ -136,7 +161,7 @@ impl PathState {
     }
 }
 
-/// Segments of the same identity, function, object and state.
+/// Segments of the same identity, function, object or system call, and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The threads' identity, in [`Sync::identities`](super::sync::Sync::identities).
@@ -145,6 +170,8 @@ pub struct Group {
     pub function: Option<FunctionIndex>,
     /// The object.
     pub object: Option<ObjectIndex>,
+    /// The system call. It has a file only if that is the same for all segments.
+    pub call: Option<BlockedCall>,
     /// What the threads did.
     pub state: PathState,
     /// Number of segments.
@@ -183,6 +210,22 @@ impl Facts<'_> {
         let object = self.uses.get(used.0)?.object;
         let kind = self.objects.get(object.0)?.kind;
         (kind != crate::primitives::Kind::Join).then_some(object)
+    }
+
+    /// What a thread waited for in a recorded call, or else in a system call.
+    fn awaited(
+        &self,
+        used: Option<super::sync::UseIndex>,
+        call: Option<CallIndex>,
+    ) -> Option<Awaited> {
+        match used {
+            Some(used) => self.object(used).map(Awaited::Object),
+            None => {
+                let call = call?;
+                let is_futex = self.schedule.call(call)?.is_futex;
+                (!is_futex).then_some(Awaited::Call(call))
+            }
+        }
     }
 }
 
@@ -265,27 +308,42 @@ impl CriticalPath {
 }
 
 fn groups(facts: &Facts<'_>, segments: &[Segment]) -> Vec<Group> {
-    type Key = (usize, Option<FunctionIndex>, Option<ObjectIndex>, PathState);
+    type Key = (
+        usize,
+        Option<FunctionIndex>,
+        Option<ObjectIndex>,
+        Option<&'static str>,
+        PathState,
+    );
     let mut known: foldhash::HashMap<Key, usize> = foldhash::HashMap::default();
     let mut groups: Vec<Group> = Vec::new();
     for segment in segments {
         let identity = facts.identity(segment.thread);
-        let (function, object, state) = (segment.function, segment.object, segment.state);
+        let (function, object, state) = (segment.function, segment.object(), segment.state);
+        let call = segment.call().and_then(|call| facts.schedule.call(call));
+        let name = call.map(|call| call.name);
         let at = *known
-            .entry((identity, function, object, state))
+            .entry((identity, function, object, name, state))
             .or_insert_with(|| {
                 groups.push(Group {
                     identity,
                     function,
                     object,
+                    call: call.cloned(),
                     state,
                     count: 0,
                     total_ns: 0,
                 });
                 groups.len() - 1
             });
-        groups[at].count += 1;
-        groups[at].total_ns += segment.length_ns();
+        let group = &mut groups[at];
+        group.count += 1;
+        group.total_ns += segment.length_ns();
+        if let Some((of_all, call)) = group.call.as_mut().zip(call)
+            && of_all.file != call.file
+        {
+            of_all.file.clear();
+        }
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.total_ns));
     groups

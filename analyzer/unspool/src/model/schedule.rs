@@ -2,6 +2,7 @@
 //! blocked. Recorded calls are separate: they give the object that a thread waited for.
 
 mod calls;
+mod wakers;
 
 use std::collections::HashMap;
 
@@ -13,6 +14,7 @@ use unspool_image::Arch;
 use super::{Model, ThreadIndex};
 use calls::forget_calls;
 pub use calls::{BlockedCall, CallIndex, CallTime};
+pub use wakers::{CallWake, Waker, Wakers};
 
 /// Maximum time by which a wake-up can be recorded before its thread's block, if the waker's
 /// processor was faster.

@@ -5,7 +5,7 @@
 //! recorded, slices of time have estimated states. New kinds of spans need a new [`State`] here and
 //! in `html/page/states.js`.
 
-use crate::model::schedule::{CallIndex, Interval, RunState};
+use crate::model::schedule::{CallIndex, Interval, RunState, Waker};
 use crate::model::sync::{Journal, Waiting};
 use crate::model::{Cell, Model, ThreadIndex, Timeline, Window};
 
@@ -32,6 +32,7 @@ pub(super) struct Span {
     /// The use that waited, in `Sync::uses`.
     pub(super) used: Option<usize>,
     pub(super) holder: Option<usize>,
+    /// The thread that woke it at the end of the span.
     pub(super) waker: Option<usize>,
     /// The system call in which the thread was blocked.
     pub(super) call: Option<CallIndex>,
@@ -77,6 +78,7 @@ pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
         columns: SLICES,
     };
     let estimates = Timeline::of(model, window);
+    let wakers = model.wakers();
     for (index, spans) in by_thread.iter_mut().enumerate() {
         // The longer one of two that begin together encloses the other.
         spans.sort_by_key(|span| (span.from_ns, std::cmp::Reverse(span.to_ns)));
@@ -84,15 +86,19 @@ pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
         let cells = estimates.threads.get(index).map_or(&[][..], Vec::as_slice);
         let others = match scheduled {
             [] => estimated(&window, cells),
-            intervals => exact(intervals),
+            intervals => exact(intervals, wakers.of_calls(ThreadIndex(index))),
         };
         fill(spans, others);
     }
     by_thread
 }
 
-/// The states of a thread by the kernel's schedule.
-fn exact(intervals: &[Interval]) -> Vec<Span> {
+/// The states of a thread by the kernel's schedule. `wakes`: what ended its system calls.
+fn exact<'a>(
+    intervals: &[Interval],
+    wakes: impl Iterator<Item = (&'a Interval, CallIndex, Waker)>,
+) -> Vec<Span> {
+    let mut wakes = wakes.peekable();
     let spans = intervals.iter().filter_map(|interval| {
         let state = match interval.state {
             RunState::Running { .. } => return None,
@@ -100,8 +106,13 @@ fn exact(intervals: &[Interval]) -> Vec<Span> {
             RunState::Blocked => State::Away,
             RunState::Unknown => State::Unknown,
         };
+        let wake = wakes.next_if(|(blocked, ..)| blocked.from_ns == interval.from_ns);
         (interval.from_ns < interval.to_ns).then(|| Span {
             call: interval.call,
+            waker: match wake {
+                Some((.., Waker::Thread(ThreadIndex(waker)))) => Some(waker),
+                _ => None,
+            },
             ..Span::without_use(interval.from_ns, interval.to_ns, state)
         })
     });
@@ -141,6 +152,7 @@ fn fill(spans: &mut Vec<Span>, others: Vec<Span>) {
                 spans.push(Span {
                     from_ns: at,
                     to_ns: wait.from_ns,
+                    waker: None,
                     ..other
                 });
             }

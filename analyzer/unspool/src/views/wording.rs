@@ -6,6 +6,7 @@ use crate::model::schedule::BlockedCall;
 pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Histogram, ObjectIndex, Sync};
 use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
+use crate::views::call_waits::{Threads, Woken, WokenBy};
 
 /// A point in time, such as `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
@@ -211,6 +212,27 @@ pub(super) fn blocking_call(call: &BlockedCall) -> String {
     }
 }
 
+/// What woke blocked threads.
+pub(super) fn waker(model: &Model, woken: &Woken, blocked: Threads, room: usize) -> String {
+    match woken.by {
+        WokenBy::Threads(identity) => {
+            let wakers = Threads {
+                identity,
+                one: woken.one,
+            };
+            match model.sync.identities.get(identity) {
+                Some((.., 2..)) if wakers.one.is_none() && identity == blocked.identity => {
+                    "one another".to_owned()
+                }
+                _ => threads(model, wakers, room),
+            }
+        }
+        WokenBy::Interrupt => "a device or timer".to_owned(),
+        WokenBy::Outside => "another process or the kernel".to_owned(),
+        WokenBy::Recorder => "the recorder".to_owned(),
+    }
+}
+
 /// The threads of some identities: `main, 3 × worker "billing"`. Counts the identities that do not
 /// fit, because a name cut to a few characters is useless.
 pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> String {
@@ -271,6 +293,18 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
         text = format!("{text} {name}");
     }
     text
+}
+
+/// Some threads of an identity: `3 × worker "billing"`, or `worker 4711` if it is one of them.
+pub(super) fn threads(model: &Model, threads: Threads, room: usize) -> String {
+    let thread = threads.one.and_then(|one| model.thread(one));
+    match (thread, model.sync.identities.get(threads.identity)) {
+        (Some(thread), Some((.., 2..))) => match thread.tid {
+            Some(tid) => format!("{} {tid}", one(model, thread, room.saturating_sub(8))),
+            None => one(model, thread, room),
+        },
+        _ => identity(model, threads.identity, room),
+    }
 }
 
 /// A count in words: `once`, `12 times`, `12.3 k times`.

@@ -50,7 +50,7 @@ pub(super) fn of(
         let is_own = |segment: &&Segment| match impact.item {
             Item::Threads(identity) => facts.identity(segment.thread) == identity,
             Item::Function(function) => segment.function == Some(function),
-            Item::Lock(lock) => segment.object == Some(lock),
+            Item::Lock(lock) => segment.object() == Some(lock),
             Item::Processors => false,
         };
         let runs = |segment: &&Segment| segment.state == PathState::Running;

@@ -117,7 +117,7 @@ fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Cand
     let mut locks: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
     for segment in &path.segments {
         let ns = segment.length_ns();
-        if let Some(lock) = segment.object.filter(|lock| is_lock(facts, *lock)) {
+        if let Some(lock) = segment.object().filter(|lock| is_lock(facts, *lock)) {
             *locks.entry(lock).or_default() += ns;
         }
         let threads = Item::Threads(facts.identity(segment.thread));

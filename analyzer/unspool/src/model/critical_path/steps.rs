@@ -3,9 +3,9 @@
 use foldhash::HashMap;
 
 use super::{Basis, Facts};
-use crate::model::schedule::{Interval, RunState};
+use crate::model::schedule::{CallIndex, Interval, RunState, Waker, Wakers};
 use crate::model::sync::{UseIndex, WaitSpan};
-use crate::model::thread::{Creation, Thread, ThreadIndex};
+use crate::model::thread::{Thread, ThreadIndex};
 
 /// A processor counts if it had more than the fraction `1 / MIN_USED_DIVISOR` of the program's
 /// running time.
@@ -49,6 +49,8 @@ pub(super) enum Doing {
         used: Option<UseIndex>,
         /// It blocked again in the same call.
         goes_on: bool,
+        /// The system call, by the schedule.
+        call: Option<CallIndex>,
     },
     Unknown,
 }
@@ -80,7 +82,6 @@ impl Steps {
         for mine in &mut waits {
             mine.sort_by_key(|wait| (wait.from_ns, wait.to_ns));
         }
-        let known: HashMap<u64, Vec<ThreadIndex>> = by_tid(facts.threads);
         let basis = match (facts.schedule.is_known(), facts.schedule.has_wakers) {
             (true, true) => Basis::Wakers,
             (true, false) => Basis::Futexes,
@@ -102,24 +103,20 @@ impl Steps {
             return Some(steps);
         }
         let mut cpus: HashMap<u32, u64> = HashMap::default();
-        let resolve = Resolve {
-            facts,
-            known,
-            recorder: recorder(facts),
-        };
+        let wakers = Wakers::of(facts.schedule, facts.threads, facts.launched);
         for (index, intervals) in facts.schedule.threads.iter().enumerate() {
             for interval in intervals {
                 if let RunState::Running { cpu } = interval.state {
                     *cpus.entry(cpu).or_default() += interval.length_ns();
                 }
             }
-            steps.threads[index] = resolve.steps(intervals, &waits[index]);
+            steps.threads[index] = from_schedule(&wakers, intervals, &waits[index]);
             // A thread whose creation was not recorded was woken by its creator.
             if let Some(first) = intervals.first()
                 && let RunState::Woken { waker: Some(tid) } = first.state
                 && steps.creators[index].is_none()
             {
-                steps.creators[index] = resolve.thread(tid, first.from_ns);
+                steps.creators[index] = wakers.thread(tid, first.from_ns);
             }
         }
         // A program that binds itself to processors has run on others before.
@@ -164,89 +161,73 @@ impl Steps {
     }
 }
 
-/// The schedule's threads by their ids.
-struct Resolve<'a> {
-    facts: &'a Facts<'a>,
-    known: HashMap<u64, Vec<ThreadIndex>>,
-    recorder: Option<u64>,
+/// The steps of a thread by the schedule.
+fn from_schedule(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> Vec<Step> {
+    let mut steps = Vec::with_capacity(intervals.len());
+    let mut next_wait = 0;
+    for (at, interval) in intervals.iter().enumerate() {
+        let doing = match interval.state {
+            RunState::Running { .. } => Doing::Running,
+            RunState::Preempted => Doing::Runnable { preempted: true },
+            RunState::Woken { .. } => Doing::Runnable { preempted: false },
+            RunState::Unknown => Doing::Unknown,
+            RunState::Blocked => {
+                while waits
+                    .get(next_wait)
+                    .is_some_and(|wait| wait.to_ns <= interval.from_ns)
+                {
+                    next_wait += 1;
+                }
+                let wait = waits.get(next_wait);
+                let wait = wait.filter(|wait| covers(wait, interval));
+                let goes_on = wait.is_some_and(|wait| {
+                    let later = intervals[at + 1..].iter();
+                    let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
+                    later.any(|it| it.state == RunState::Blocked && covers(wait, it))
+                });
+                let ended = end(wakers, intervals.get(at + 1), wait.copied());
+                let end = match (ended, wait.and_then(|wait| wait.waker)) {
+                    // A signal or the recorder interrupted the wait, and a thread ended it
+                    // before this one blocked again.
+                    (End::Device | End::Outside | End::Recorder, Some(waker)) if !goes_on => {
+                        End::By(waker)
+                    }
+                    (end, _) => end,
+                };
+                Doing::Blocked {
+                    end,
+                    used: wait.map(|wait| wait.used),
+                    goes_on,
+                    call: interval.call,
+                }
+            }
+        };
+        steps.push(Step {
+            from_ns: interval.from_ns,
+            to_ns: interval.to_ns,
+            doing,
+        });
+    }
+    steps
 }
 
-impl Resolve<'_> {
-    /// The program's thread that had an id at a moment.
-    fn thread(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
-        let all = self.known.get(&tid)?;
-        let there = all.iter().rev().find(|index| {
-            let first = self.facts.threads[index.0].first_ns();
-            first.is_none_or(|first| first <= ns)
-        });
-        there.or(all.first()).copied()
-    }
-
-    fn steps(&self, intervals: &[Interval], waits: &[&WaitSpan]) -> Vec<Step> {
-        let mut steps = Vec::with_capacity(intervals.len());
-        let mut next_wait = 0;
-        for (at, interval) in intervals.iter().enumerate() {
-            let doing = match interval.state {
-                RunState::Running { .. } => Doing::Running,
-                RunState::Preempted => Doing::Runnable { preempted: true },
-                RunState::Woken { .. } => Doing::Runnable { preempted: false },
-                RunState::Unknown => Doing::Unknown,
-                RunState::Blocked => {
-                    while waits
-                        .get(next_wait)
-                        .is_some_and(|wait| wait.to_ns <= interval.from_ns)
-                    {
-                        next_wait += 1;
-                    }
-                    let wait = waits.get(next_wait);
-                    let wait = wait.filter(|wait| covers(wait, interval));
-                    let goes_on = wait.is_some_and(|wait| {
-                        let later = intervals[at + 1..].iter();
-                        let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
-                        later.any(|it| it.state == RunState::Blocked && covers(wait, it))
-                    });
-                    let end = self.end(intervals.get(at + 1), interval, wait.copied());
-                    let end = match (end, wait.and_then(|wait| wait.waker)) {
-                        // A signal or the recorder interrupted the wait, and a thread ended it
-                        // before this one blocked again.
-                        (End::Device | End::Outside | End::Recorder, Some(waker)) if !goes_on => {
-                            End::By(waker)
-                        }
-                        (end, _) => end,
-                    };
-                    Doing::Blocked {
-                        end,
-                        used: wait.map(|wait| wait.used),
-                        goes_on,
-                    }
-                }
-            };
-            steps.push(Step {
-                from_ns: interval.from_ns,
-                to_ns: interval.to_ns,
-                doing,
-            });
-        }
-        steps
-    }
-
-    fn end(&self, next: Option<&Interval>, blocked: &Interval, wait: Option<&WaitSpan>) -> End {
-        match next.map(|next| next.state) {
-            None => End::NotKnown,
-            Some(RunState::Woken { waker: None }) => End::Device,
-            Some(RunState::Woken { waker: Some(tid) }) => match self.thread(tid, blocked.to_ns) {
-                Some(waker) => End::By(waker),
-                None if self.recorder == Some(tid) => End::Recorder,
-                None => End::Outside,
-            },
-            // Without a record of the wake-up, the recorded call tells the waker. Threads' wake-ups
-            // are recorded if any are, but those by interrupts may not be: kernels leave them out
-            // when an idle processor handles the interrupt.
-            Some(_) => match wait {
-                Some(wait) => wait.waker.map_or(End::NotKnown, End::By),
-                None => End::Device,
-            },
-        }
+/// What ended a blocked time, by the interval after it.
+fn end(wakers: &Wakers<'_>, next: Option<&Interval>, wait: Option<&WaitSpan>) -> End {
+    let Some(next) = next else {
+        return End::NotKnown;
+    };
+    match wakers.before(next) {
+        Some(Waker::Thread(waker)) => End::By(waker),
+        Some(Waker::Interrupt) => End::Device,
+        Some(Waker::Outside) => End::Outside,
+        Some(Waker::Recorder) => End::Recorder,
+        // Without a record of the wake-up, the recorded call tells the waker. Threads' wake-ups
+        // are recorded if any are, but those by interrupts may not be: kernels leave them out
+        // when an idle processor handles the interrupt.
+        None => match wait {
+            Some(wait) => wait.waker.map_or(End::NotKnown, End::By),
+            None => End::Device,
+        },
     }
 }
 
@@ -255,31 +236,6 @@ fn covers(wait: &WaitSpan, blocked: &Interval) -> bool {
     let common = wait.to_ns.min(blocked.to_ns);
     let common = common.saturating_sub(wait.from_ns.max(blocked.from_ns));
     common > 0 && common >= blocked.length_ns() / 2
-}
-
-fn by_tid(threads: &[Thread]) -> HashMap<u64, Vec<ThreadIndex>> {
-    let mut known: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();
-    for (index, thread) in threads.iter().enumerate() {
-        if let Some(tid) = thread.tid {
-            known.entry(tid).or_default().push(ThreadIndex(index));
-        }
-    }
-    known
-}
-
-/// The thread of the recorder that lets a started program run.
-fn recorder(facts: &Facts<'_>) -> Option<u64> {
-    let main = facts
-        .threads
-        .iter()
-        .position(|t| t.creation == Creation::Main)?;
-    let own = |tid: u64| facts.threads.iter().any(|thread| thread.tid == Some(tid));
-    let first = facts.schedule.threads.get(main)?.iter();
-    let mut wakers = first.filter_map(|interval| match interval.state {
-        RunState::Woken { waker } => Some(waker),
-        _ => None,
-    });
-    wakers.next()?.filter(|tid| facts.launched && !own(*tid))
 }
 
 /// The steps of a thread if only its waits are known. Between them it counts as running.
@@ -307,6 +263,7 @@ fn from_waits(facts: &Facts<'_>, thread: &Thread, waits: &[&WaitSpan]) -> Vec<St
             end: wait.waker.map_or(End::NotKnown, End::By),
             used: Some(wait.used),
             goes_on: false,
+            call: None,
         };
         add(&mut now, wait.to_ns, doing);
     }

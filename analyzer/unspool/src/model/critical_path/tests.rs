@@ -382,7 +382,7 @@ fn a_lock_that_serializes_is_found() {
     let at_lock: u64 = path
         .segments
         .iter()
-        .filter(|segment| segment.object == Some(lock))
+        .filter(|segment| segment.object() == Some(lock))
         .map(Segment::length_ns)
         .sum();
     assert!(at_lock > 600 * US, "{path:#?}");
@@ -464,4 +464,54 @@ fn processors_limit_a_replay() {
     assert!((195..=205).contains(&two), "{two}");
     let impacts = built.path().impacts;
     assert_eq!(impacts[0].item, Item::Processors, "{impacts:#?}");
+}
+
+/// A slow thread between two that wait for it in system calls.
+#[test]
+fn the_path_leads_through_a_pipe() {
+    use PathState::Running;
+    let mut built = Built::new();
+    let blocked = RunState::Blocked;
+    // The source waits for room, and the last thread for data. The middle one reads at 10 and 70,
+    // and writes at 60 and 130.
+    let states = [(20, ran(0)), (70, blocked), (75, woken(101)), (140, ran(0))];
+    built.thread(None, 0, &states);
+    built.thread(Some(0), 0, &[(10, woken(100)), (130, ran(1))]);
+    let states = [
+        (5, ran(0)),
+        (130, blocked),
+        (135, woken(101)),
+        (150, ran(0)),
+    ];
+    built.thread(Some(0), 0, &states);
+    for (thread, name, file) in [(0, "write", "pipe:[1]"), (2, "read", "pipe:[2]")] {
+        let call = CallIndex(built.schedule.calls.len() as u32);
+        built.schedule.calls.push(BlockedCall {
+            name,
+            file: file.to_owned(),
+            is_futex: false,
+        });
+        built.schedule.threads[thread][1].call = Some(call);
+    }
+    let path = built.path();
+    let read = Some(CallIndex(1));
+    let segments = path.segments.iter();
+    let segments = segments.map(|it| (it.thread.0, it.from_ns / US, it.state, it.call()));
+    let segments: Vec<_> = segments.collect();
+    assert_eq!(
+        segments,
+        [
+            (1, 0, PathState::Runnable, None),
+            (1, 5, PathState::Runnable, read),
+            (1, 10, Running, read),
+            (2, 130, PathState::Runnable, None),
+            (2, 135, Running, None),
+        ]
+    );
+    let first = &path.groups[0];
+    let call = first.call.as_ref().map(|call| call.file.as_str());
+    assert_eq!((first.identity, call), (1, Some("pipe:[2]")));
+    // A wait at a futex is none for the system call.
+    built.schedule.calls[1].is_futex = true;
+    assert!(built.path().segments.iter().all(|it| it.awaited.is_none()));
 }

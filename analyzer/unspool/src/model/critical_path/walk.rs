@@ -5,8 +5,7 @@
 
 use super::functions::Functions;
 use super::steps::{Doing, End, Step, Steps};
-use super::{Facts, PathState, Segment};
-use crate::model::sync::ObjectIndex;
+use super::{Awaited, Facts, PathState, Segment};
 use crate::model::thread::{Creation, ThreadIndex};
 
 /// The main thread ends the path if it ran within the last fraction `1 / NEAR_END_DIVISOR` of the
@@ -78,8 +77,8 @@ struct Walk<'a> {
     steps: &'a Steps,
     functions: &'a Functions,
     begin_ns: u64,
-    /// Objects for which the path's later threads waited, each with the wait's beginning.
-    waited: Vec<(ObjectIndex, u64)>,
+    /// What the path's later threads waited for, each with the wait's beginning.
+    waited: Vec<(Awaited, u64)>,
     segments: Vec<Segment>,
 }
 
@@ -117,13 +116,13 @@ impl Walk<'_> {
                 Doing::Running => PathState::Running,
                 Doing::Runnable { .. } => PathState::Runnable,
                 Doing::Unknown => PathState::Unknown,
-                Doing::Blocked { end, used, .. } => match end {
+                Doing::Blocked {
+                    end, used, call, ..
+                } => match end {
                     // A wake-up later than now cannot be what the path waited for.
                     End::By(waker) if step.to_ns == now && jumps <= steps.threads.len() => {
-                        let object = used.and_then(|used| self.facts.object(used));
-                        if let Some(object) = object {
-                            self.waited.push((object, step.from_ns));
-                        }
+                        let awaited = self.facts.awaited(used, call);
+                        self.waited.extend(awaited.map(|it| (it, step.from_ns)));
                         (thread, jumps) = (waker, jumps + 1);
                         continue;
                     }
@@ -138,7 +137,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds a part of the path, divided where the function or the object changes.
+    /// Adds a part of the path, divided where the function or the awaited object changes.
     fn add(&mut self, thread: ThreadIndex, from_ns: u64, to_ns: u64, state: PathState) {
         let first = self.segments.len();
         for (from, to, function) in self.functions.parts(thread, from_ns, to_ns) {
@@ -148,7 +147,7 @@ impl Walk<'_> {
                 to_ns: to,
                 state,
                 function,
-                object: None,
+                awaited: None,
             });
         }
         self.segments[first..].reverse();
@@ -156,11 +155,11 @@ impl Walk<'_> {
         while at < self.segments.len() {
             let segment = self.segments[at];
             self.waited.retain(|(_, since)| *since < segment.to_ns);
-            let (object, since) = match self.waited.last() {
-                Some((object, since)) => (Some(*object), *since),
+            let (awaited, since) = match self.waited.last() {
+                Some((awaited, since)) => (Some(*awaited), *since),
                 None => (None, 0),
             };
-            self.segments[at].object = object;
+            self.segments[at].awaited = awaited;
             if since > segment.from_ns {
                 self.segments[at].from_ns = since;
                 let rest = Segment {
@@ -180,12 +179,12 @@ impl Walk<'_> {
         for at in first..self.segments.len() {
             let segment = self.segments[at];
             let last = &mut self.segments[kept - 1];
-            let alike = (last.thread, last.state, last.function, last.object)
+            let alike = (last.thread, last.state, last.function, last.awaited)
                 == (
                     segment.thread,
                     segment.state,
                     segment.function,
-                    segment.object,
+                    segment.awaited,
                 );
             if alike && last.from_ns == segment.to_ns {
                 last.from_ns = segment.from_ns;

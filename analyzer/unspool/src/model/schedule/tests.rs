@@ -338,3 +338,111 @@ fn blocked_threads_have_their_system_calls() {
     );
     assert_eq!(name(1000, 3500), None);
 }
+
+/// Each waker of blocked calls, with the microseconds until then.
+fn wakes(model: &Model, tid: u64) -> Vec<(&'static str, Waker, u64, u64)> {
+    let mut all = Vec::new();
+    for (call, wakes) in model.wakers().call_wakes(index(model, tid)) {
+        let name = model.schedule.call(call).expect("a call").name;
+        let wakes = wakes.into_iter();
+        all.extend(wakes.map(|it| (name, it.waker, it.count, it.blocked_ns / 1000)));
+    }
+    all.sort_unstable();
+    all
+}
+
+/// A reader and a sleeper (threads 7 and 8). The main thread writes.
+fn blocked_in_calls(entries: &[(u64, ScheduleKind, u64, u32, u64)]) -> Vec<Record> {
+    let mut records = recorded(entries, &[]);
+    let Some(Record::Schedule(part)) = records.last_mut() else {
+        panic!("no schedule");
+    };
+    let call = |id, number, file: &str| BlockingCall {
+        id,
+        number: Some(number),
+        args: vec![3, 0],
+        file: file.to_owned(),
+    };
+    // read, nanosleep
+    part.calls = vec![call(READ, 0, "pipe:[7]"), call(SLEEP, 35, "")];
+    records
+}
+
+const READ: u64 = 1;
+const SLEEP: u64 = 2;
+const STRANGER: u64 = 77;
+const INTERRUPT: u64 = 0;
+
+#[test]
+fn wakers_of_blocked_calls() {
+    let mut stage = Stage::new();
+    let records = blocked_in_calls(&[
+        (1000, Created, PID, 0, 1),
+        (1100, Runs, PID, 0, 0),
+        (1200, Created, 7, 0, PID),
+        (1300, Created, 8, 0, PID),
+        (1400, Runs, 7, 1, 0),
+        (2000, Blocks, 7, 1, READ),
+        (2100, Runs, 8, 1, 0),
+        (2200, Blocks, 8, 1, SLEEP),
+        (3000, Woken, 7, 0, PID),
+        (3100, Runs, 7, 1, 0),
+        (3200, Blocks, 7, 1, READ),
+        (4200, Woken, 7, 0, PID),
+        (4300, Runs, 7, 1, 0),
+        (4400, Blocks, 7, 1, READ),
+        // A timer fires while the main thread runs.
+        (4500, Woken, 8, 0, INTERRUPT),
+        (4600, Runs, 8, 1, 0),
+        (4700, Blocks, 8, 1, SLEEP),
+        (4900, Woken, 7, 0, STRANGER),
+        (5000, Runs, 7, 1, 0),
+        (5100, Blocks, 7, 1, 0),
+        (5200, Woken, 7, 0, PID),
+        (5300, Runs, 7, 1, 0),
+        // The wake-up by an interrupt is not recorded.
+        (5400, Runs, 8, 0, 0),
+        (5500, Blocks, 8, 0, SLEEP),
+    ]);
+    let model = model(&mut stage, records, 10);
+    let main = Waker::Thread(index(&model, PID));
+    assert_eq!(
+        wakes(&model, 7),
+        [("read", main, 2, 2000), ("read", Waker::Outside, 1, 500),]
+    );
+    // What ends the last sleep is not known.
+    assert_eq!(wakes(&model, 8), [("nanosleep", Waker::Interrupt, 2, 3000)]);
+}
+
+/// A thread that ends the program wakes all others.
+#[test]
+fn the_end_of_the_program_is_no_wake_up() {
+    for goes_on in [false, true] {
+        let mut stage = Stage::new();
+        let mut entries = vec![
+            (1000, Created, PID, 0, 1),
+            (1100, Runs, PID, 0, 0),
+            (1200, Created, 7, 0, PID),
+            (1400, Runs, 7, 1, 0),
+            (2000, Blocks, 7, 1, READ),
+            (3000, Woken, 7, 0, PID),
+            (3100, Runs, 7, 1, 0),
+        ];
+        // The main thread has more to do, so it did not end the program.
+        if goes_on {
+            entries.extend([
+                (3200, Blocks, PID, 0, SLEEP),
+                (3300, Woken, PID, 0, INTERRUPT),
+                (3400, Runs, PID, 0, 0),
+            ]);
+        }
+        entries.extend([(4000, Ended, 7, 1, 0), (4100, Ended, PID, 0, 0)]);
+        let model = model(&mut stage, blocked_in_calls(&entries), 5);
+        // The end of the thread itself was not seen: the program ended.
+        let seven = index(&model, 7);
+        assert_eq!(model.threads[seven.0].ended_ns, None);
+        let main = Waker::Thread(index(&model, PID));
+        let expected = [("read", main, 1, 1000)];
+        assert_eq!(wakes(&model, 7), expected[..usize::from(goes_on)]);
+    }
+}

@@ -154,11 +154,12 @@ impl Events<'_> {
                 _ => "unknown",
             };
             let event = self.event("X", name, span.from_ns, Some(thread));
-            return self.write(&Event {
+            self.write(&Event {
                 cat: "state",
                 dur: length,
                 ..event
-            });
+            })?;
+            return self.wake_up(thread, span);
         };
         let wait = WaitSpan {
             thread: ThreadIndex(thread),
@@ -177,6 +178,11 @@ impl Events<'_> {
             args: Args::Texts(&facts),
             ..event
         })?;
+        self.wake_up(thread, span)
+    }
+
+    /// Writes an arrow from the waker to the thread that it woke.
+    fn wake_up(&mut self, thread: usize, span: &Span) -> io::Result<()> {
         let Some(waker) = span.waker else {
             return Ok(());
         };

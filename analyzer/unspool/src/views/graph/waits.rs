@@ -1,6 +1,7 @@
 //! A graph of waits. An edge leads from the waiting threads to the threads that held the objects or
 //! ended the waits, and its label names these objects. (With one edge per object, labels would
-//! overlap where a node waits for itself.) Waits for work are left out.
+//! overlap where a node waits for itself.) Waits for work are left out. Edges are dashed if the
+//! threads waited in system calls only: such a wait may be one for work.
 //!
 //! Threads with the same identity are one node, and elements of one array one object. Deadlocks at
 //! the end of the recording are drawn thread by thread in red. A cycle larger than a page shows
@@ -10,8 +11,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{begin, label, lines, quoted};
+use crate::model::schedule::CallIndex;
 use crate::model::sync::{Contention, Waiting};
 use crate::model::{Finding, FindingKind, Model, Shows, ThreadIndex};
+use crate::views::call_waits::{self, WokenBy};
 use crate::views::text::line::{clean, width};
 use crate::views::{finding_text, same_identity, text::tree, wording};
 
@@ -31,7 +34,15 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         let idle = |pair: &&Contention| sync.used(pair.waiter).waiting == Waiting::Idle;
         for pair in group.contention.iter().filter(|pair| !idle(pair)) {
             let edge = edges.entry((pair.waiting, pair.holding)).or_default();
-            edge.add(at, pair);
+            edge.add(At::Object(at), pair.count, pair.total_ns);
+        }
+    }
+    for wait in call_waits::of(model) {
+        for woken in wait.wakers {
+            if let WokenBy::Threads(waker) = woken.by {
+                let edge = edges.entry((wait.threads.identity, waker)).or_default();
+                edge.add(At::Call(wait.call), woken.blocked.count, woken.blocked.ns);
+            }
         }
     }
     let mut edges: Vec<_> = edges.into_iter().collect();
@@ -45,6 +56,9 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     if edges.is_empty() {
         title.push_str("\nno thread was seen waiting for another");
     }
+    if edges.iter().any(|(_, edge)| edge.is_of_calls()) {
+        title.push_str("\ndashed: blocked in system calls until the other thread woke it");
+    }
     begin(out, &title)?;
     // Graphviz reserves no room for the label of a loop that is wider than its node.
     if edges.iter().any(|((waiter, holder), _)| waiter == holder) {
@@ -57,18 +71,32 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         let text = label(&wording::identity(model, identity, super::MAX_LABEL_WIDTH));
         writeln!(out, "  t{identity} [label={}];", quoted(&text))?;
     }
-    let most = edges.first().map_or(1, |(_, edge)| edge.total_ns).max(1);
+    let of_objects = edges.iter().map(|(_, edge)| edge);
+    let mut of_objects = of_objects.filter(|edge| !edge.is_of_calls());
+    let most = of_objects.next().map_or(1, |edge| edge.total_ns).max(1);
     for ((waiter, holder), edge) in &edges {
-        let title = |at: usize| {
-            let group = groups.get(at);
-            group.map_or(String::new(), |group| group.title(sync, usize::MAX))
+        let title = |at: At| match at {
+            At::Object(at) => {
+                let group = groups.get(at);
+                group.map_or(String::new(), |group| group.title(sync, usize::MAX))
+            }
+            At::Call(call) => {
+                let call = model.schedule.call(call);
+                call.map_or(String::new(), wording::blocking_call)
+            }
         };
         // Graphviz reserves no room for thick lines beside labels either.
         let text = format!(" \n{}\n ", edge.text(&title));
-        let thick = 1.0 + 5.0 * (edge.total_ns as f64 / most as f64).sqrt();
+        let look = match edge.is_of_calls() {
+            true => "style=dashed".to_owned(),
+            false => {
+                let thick = 1.0 + 5.0 * (edge.total_ns as f64 / most as f64).sqrt();
+                format!("penwidth={thick:.1}")
+            }
+        };
         writeln!(
             out,
-            "  t{waiter} -> t{holder} [label={}, penwidth={thick:.1}];",
+            "  t{waiter} -> t{holder} [label={}, {look}];",
             quoted(&text)
         )?;
     }
@@ -76,26 +104,38 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "}}")
 }
 
+/// Where threads wait: at objects of a group, or in a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum At {
+    Object(usize),
+    Call(CallIndex),
+}
+
 /// The waits of some threads for some others.
 #[derive(Default)]
 struct Edge {
-    /// By object: number and total duration of the waits.
-    at: BTreeMap<usize, (u64, u64)>,
+    /// By place: number and total duration of the waits.
+    at: BTreeMap<At, (u64, u64)>,
     total_ns: u64,
 }
 
 impl Edge {
-    fn add(&mut self, at: usize, pair: &Contention) {
+    fn add(&mut self, at: At, count: u64, ns: u64) {
         let here = self.at.entry(at).or_default();
-        here.0 += pair.count;
-        here.1 += pair.total_ns;
-        self.total_ns += pair.total_ns;
+        here.0 += count;
+        here.1 += ns;
+        self.total_ns += ns;
+    }
+
+    /// True if all waits were in system calls.
+    fn is_of_calls(&self) -> bool {
+        self.at.keys().all(|at| matches!(at, At::Call(_)))
     }
 
     /// The label of an edge: its objects, those of the longest waits first.
-    fn text(&self, title: &dyn Fn(usize) -> String) -> String {
+    fn text(&self, title: &dyn Fn(At) -> String) -> String {
         let figures = |(count, ns)| format!("{}, {}", wording::duration(ns), wording::times(count));
-        let mut objects: Vec<(usize, (u64, u64))> = self.at.iter().map(|(a, b)| (*a, *b)).collect();
+        let mut objects: Vec<(At, (u64, u64))> = self.at.iter().map(|(a, b)| (*a, *b)).collect();
         if let [(at, waits)] = objects[..] {
             return format!("{}\n{}", lines(&title(at)), figures(waits));
         }
@@ -110,9 +150,8 @@ impl Edge {
         };
         let mut parts: Vec<String> = objects.into_iter().map(part).collect();
         if !others.is_empty() {
-            let sum = |sum: (u64, u64), (_, waits): &(usize, (u64, u64))| {
-                (sum.0 + waits.0, sum.1 + waits.1)
-            };
+            let sum =
+                |sum: (u64, u64), (_, waits): &(At, (u64, u64))| (sum.0 + waits.0, sum.1 + waits.1);
             let all = others.iter().fold((0, 0), sum);
             parts.push(format!("{} others: {}", others.len(), figures(all)));
         }
@@ -220,13 +259,16 @@ mod tests {
 
     #[test]
     fn an_edge_names_the_objects_of_its_longest_waits() {
-        let title = |at: usize| match at {
-            0 => "mutex journal".to_owned(),
-            1 => "mutex queue_of_orders_to_be_sent".to_owned(),
-            at => format!("mutex table[{at}]"),
+        let title = |at: At| match at {
+            At::Object(0) => "mutex journal".to_owned(),
+            At::Object(1) => "mutex queue_of_orders_to_be_sent".to_owned(),
+            At::Object(at) => format!("mutex table[{at}]"),
+            At::Call(call) => unreachable!("{call:?}"),
         };
         let edge = |waits: &[(usize, (u64, u64))]| Edge {
-            at: waits.iter().copied().collect(),
+            at: (waits.iter().copied())
+                .map(|(at, waits)| (At::Object(at), waits))
+                .collect(),
             total_ns: 0,
         };
         assert_eq!(

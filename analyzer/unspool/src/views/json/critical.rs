@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::FunctionPlace;
 use crate::model::critical_path::{Group, Impact, Item, Segment};
 use crate::model::{CriticalPath as Path, Model};
+use crate::views::wording;
 
 #[derive(Serialize)]
 pub(in crate::views) struct CriticalPath<'a> {
@@ -34,6 +35,7 @@ struct PathGroup {
     key: String,
     function: Option<usize>,
     object: Option<usize>,
+    call: Option<String>,
     state: &'static str,
     count: u64,
     total_ns: u64,
@@ -59,6 +61,7 @@ struct PathSegment {
     state: &'static str,
     function: Option<usize>,
     object: Option<usize>,
+    call: Option<String>,
 }
 
 impl<'a> CriticalPath<'a> {
@@ -90,7 +93,10 @@ impl<'a> CriticalPath<'a> {
                 .iter()
                 .map(|impact| PathImpact::of(model, path, impact))
                 .collect(),
-            segments: segments.then(|| path.segments.iter().map(PathSegment::of).collect()),
+            segments: segments.then(|| {
+                let segments = path.segments.iter();
+                segments.map(|it| PathSegment::of(model, it)).collect()
+            }),
         })
     }
 }
@@ -110,6 +116,7 @@ impl PathGroup {
             key: key(model, group.identity),
             function: group.function.map(|function| function.0),
             object: group.object.map(|object| object.0),
+            call: group.call.as_ref().map(wording::blocking_call),
             state: group.state.as_str(),
             count: group.count,
             total_ns: group.total_ns,
@@ -140,14 +147,16 @@ impl PathImpact {
 }
 
 impl PathSegment {
-    fn of(segment: &Segment) -> PathSegment {
+    fn of(model: &Model, segment: &Segment) -> PathSegment {
+        let call = segment.call().and_then(|call| model.schedule.call(call));
         PathSegment {
             thread: segment.thread.0,
             from_ns: segment.from_ns,
             to_ns: segment.to_ns,
             state: segment.state.as_str(),
             function: segment.function.map(|function| function.0),
-            object: segment.object.map(|object| object.0),
+            object: segment.object().map(|object| object.0),
+            call: call.map(wording::blocking_call),
         }
     }
 }

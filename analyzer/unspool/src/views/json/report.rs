@@ -12,9 +12,10 @@ use super::critical::CriticalPath;
 use super::profile::Profile;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
-use crate::model::schedule::CallTime;
+use crate::model::schedule::{CallTime, CallWake, Wakers};
 use crate::model::{Creation, Model, Paused, ProgramEnd, StartedProcess, Thread, ThreadIndex};
 use crate::views::Style;
+use crate::views::call_waits::{self, Woken, WokenBy};
 
 /// Writes the report as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
@@ -25,6 +26,7 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
 /// sample.
 pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
     let (notes, errors) = super::notes(model);
+    let wakers = model.wakers();
     Report {
         schema_version: super::SCHEMA_VERSION,
         target: Target::of(model),
@@ -44,7 +46,7 @@ pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
             .threads
             .iter()
             .enumerate()
-            .map(|(index, thread)| ReportThread::of(model, index, thread, waits))
+            .map(|(index, thread)| ReportThread::of(model, &wakers, index, thread, waits))
             .collect(),
         sync_recorded: model.sync.recorded,
         objects: (model.sync.objects.iter())
@@ -255,10 +257,37 @@ struct SystemCall<'a> {
     count: u64,
     blocked_ns: u64,
     longest_ns: u64,
+    woken_by: Vec<CallWaker>,
+}
+
+/// What ended the times in which a thread was blocked in one system call.
+#[derive(Serialize)]
+struct CallWaker {
+    waker: &'static str,
+    key: Option<String>,
+    thread: Option<usize>,
+    count: u64,
+    blocked_ns: u64,
+}
+
+impl CallWaker {
+    fn of(model: &Model, woken: &Woken) -> CallWaker {
+        let key = match woken.by {
+            WokenBy::Threads(identity) => model.sync.identities.get(identity),
+            _ => None,
+        };
+        CallWaker {
+            waker: woken.by.as_str(),
+            key: key.map(|(key, ..)| key.to_string()),
+            thread: woken.one.map(|ThreadIndex(thread)| thread),
+            count: woken.blocked.count,
+            blocked_ns: woken.blocked.ns,
+        }
+    }
 }
 
 impl<'a> SystemCall<'a> {
-    fn of(model: &'a Model, time: &CallTime) -> Option<SystemCall<'a>> {
+    fn of(model: &'a Model, time: &CallTime, wakes: &[CallWake]) -> Option<SystemCall<'a>> {
         let call = model.schedule.call(time.call)?;
         Some(SystemCall {
             call: call.name,
@@ -266,16 +295,20 @@ impl<'a> SystemCall<'a> {
             count: time.count,
             blocked_ns: time.blocked_ns,
             longest_ns: time.longest_ns,
+            woken_by: (call_waits::by_identity(model, wakes).iter())
+                .map(|woken| CallWaker::of(model, woken))
+                .collect(),
         })
     }
 }
 
 impl<'a> ThreadSchedule<'a> {
-    fn of(model: &'a Model, index: usize) -> Option<ThreadSchedule<'a>> {
+    fn of(model: &'a Model, wakers: &Wakers<'_>, index: usize) -> Option<ThreadSchedule<'a>> {
         if model.schedule.of_thread(ThreadIndex(index)).is_empty() {
             return None;
         }
         let times = model.schedule.times(ThreadIndex(index));
+        let wakes = wakers.call_wakes(ThreadIndex(index));
         Some(ThreadSchedule {
             running_ns: times.running_ns,
             runnable_ns: times.runnable_ns,
@@ -284,14 +317,23 @@ impl<'a> ThreadSchedule<'a> {
             switches: times.switches,
             preemptions: times.preemptions,
             system_calls: (model.schedule.call_times(ThreadIndex(index)).iter())
-                .filter_map(|time| SystemCall::of(model, time))
+                .filter_map(|time| {
+                    let wakes = wakes.get(&time.call).map_or(&[][..], Vec::as_slice);
+                    SystemCall::of(model, time, wakes)
+                })
                 .collect(),
         })
     }
 }
 
 impl<'a> ReportThread<'a> {
-    fn of(model: &'a Model, index: usize, thread: &'a Thread, waits: bool) -> ReportThread<'a> {
+    fn of(
+        model: &'a Model,
+        wakers: &Wakers<'_>,
+        index: usize,
+        thread: &'a Thread,
+        waits: bool,
+    ) -> ReportThread<'a> {
         let tid = |index: ThreadIndex| model.thread(index).and_then(|thread| thread.tid);
         let stack = thread.creation_stack();
         ReportThread {
@@ -322,7 +364,7 @@ impl<'a> ReportThread<'a> {
             detached: thread.detached,
             joiner_tid: thread.joiner.and_then(tid),
             times: Times::of(model, index, waits),
-            schedule: ThreadSchedule::of(model, index),
+            schedule: ThreadSchedule::of(model, wakers, index),
         }
     }
 }

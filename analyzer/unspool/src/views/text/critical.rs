@@ -6,7 +6,8 @@ use super::line::{Ink, Line, Page};
 use super::{frames, notes, tree};
 use crate::model::critical_path::{Basis, CriticalPath, Group, Impact, Item, PathState};
 use crate::model::{Model, Topic};
-use crate::views::{Style, wording};
+use crate::views::call_waits::{self, CallWait, Woken, WokenBy};
+use crate::views::{Style, names, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
@@ -15,6 +16,12 @@ const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
 const MAX_IMPACTS: usize = 8;
 /// Groups of segments that are shown.
 const MAX_GROUPS: usize = 20;
+/// Threads that are shown with those on the path that woke them, if they were blocked for more than
+/// the fraction `1 / MIN_WOKEN_DIVISOR` of the path.
+const MAX_WOKEN: usize = 2;
+const MIN_WOKEN_DIVISOR: u64 = 20;
+/// The column of the threads' names.
+const SECOND_LINE_INDENT: usize = 34;
 
 /// Writes the critical path as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -39,9 +46,25 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     impacts(page, model, path)?;
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Where the time went"))?;
+    let waits = call_waits::of(model);
+    let mut identities = Vec::new();
     for group in path.groups.iter().take(MAX_GROUPS) {
-        let line = group_line(page.width, model, path, group);
+        let mut line = group_line(page.width, model, path, group);
+        if let Some(call) = &group.call {
+            let (words, name) = (" while others waited in", wording::blocking_call(call));
+            if line.width() + words.len() + 1 + name.len() > page.width {
+                page.line(&line)?;
+                line = Line::new();
+                line.pad(SECOND_LINE_INDENT - 1);
+            }
+            line.push(Ink::Faint, words);
+            line.push(Ink::Name, format!(" {name}"));
+        }
         page.line(&line)?;
+        if group.state == PathState::Running && !identities.contains(&group.identity) {
+            identities.push(group.identity);
+            woken(page, model, path, group.identity, &waits)?;
+        }
     }
     if let Some(rest) = path
         .groups
@@ -205,6 +228,45 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
         line.push(Ink::Name, wording::object(&model.sync, object, left));
     }
     line
+}
+
+/// Writes which threads were blocked longest in system calls until threads of this identity woke
+/// them.
+fn woken(
+    page: &mut Page<'_>,
+    model: &Model,
+    path: &CriticalPath,
+    identity: usize,
+    waits: &[CallWait],
+) -> io::Result<()> {
+    let woken = waits.iter().filter_map(|wait| {
+        let call = model.schedule.call(wait.call).filter(|it| !it.is_futex)?;
+        let mut wakers = wait.wakers.iter();
+        let Woken { blocked, .. } = wakers.find(|it| it.by == WokenBy::Threads(identity))?;
+        let is_long = blocked.ns >= path.length_ns() / MIN_WOKEN_DIVISOR;
+        is_long.then_some((&wait.threads, call, blocked))
+    });
+    let mut woken: Vec<_> = woken.collect();
+    woken.sort_by_key(|(_, _, blocked)| std::cmp::Reverse(blocked.ns));
+    for (threads, call, blocked) in woken.into_iter().take(MAX_WOKEN) {
+        let mut line = Line::new();
+        line.pad(SECOND_LINE_INDENT);
+        line.push(Ink::Faint, "woke ");
+        let name = wording::threads(model, *threads, page.width / 5);
+        line.push(Ink::Plain, name);
+        line.push(Ink::Faint, " in ");
+        let sum = format!(
+            ": {}, {}",
+            wording::duration(blocked.ns),
+            wording::times(blocked.count)
+        );
+        let left = page.width.saturating_sub(line.width() + sum.len());
+        let name = wording::blocking_call(call);
+        line.push(Ink::Name, names::shorten(&name, left));
+        line.push(Ink::Plain, sum);
+        page.line(&line)?;
+    }
+    Ok(())
 }
 
 /// A share with one decimal, in a column of its own.

@@ -1,60 +1,35 @@
-//! The system calls in which threads were blocked, as a part of the view of waits.
+//! The system calls in which threads were blocked, and what ended that, as a part of the view of
+//! waits.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use super::line::{Ink, Line, Page};
 use super::waits::figures;
+use crate::model::Model;
 use crate::model::schedule::CallIndex;
-use crate::model::{Model, ThreadIndex};
+use crate::views::call_waits::{self, Blocked, CallWait};
 use crate::views::wording;
 
-/// Maximum number of calls, and of identities for each.
+/// Maximum number of calls, of identities for each, and of wakers for each identity.
 const MAX_CALLS: usize = 10;
 const MAX_ROWS: usize = 4;
+const MAX_WAKERS: usize = 3;
 
-/// How often threads were blocked, and for how long in total.
-#[derive(Clone, Copy, Default)]
-struct Blocked {
-    count: u64,
-    ns: u64,
-}
-
-impl Blocked {
-    fn add(&mut self, other: Blocked) {
-        self.count += other.count;
-        self.ns += other.ns;
-    }
-}
-
-/// Writes the calls by their total time. Leaves out futex calls if the waits at their objects were
-/// recorded.
+/// Writes the calls by their total time.
 pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
-    let recorded = model.sync.recorded && !model.recording.too_little_seen();
-    let mut calls: BTreeMap<CallIndex, BTreeMap<usize, Blocked>> = BTreeMap::new();
-    for (thread, identity) in model.sync.identity_of.iter().enumerate() {
-        for time in model.schedule.call_times(ThreadIndex(thread)) {
-            let blocked = Blocked {
-                count: time.count,
-                ns: time.blocked_ns,
-            };
-            let identities = calls.entry(time.call).or_default();
-            identities.entry(*identity).or_default().add(blocked);
-        }
+    let mut calls: BTreeMap<CallIndex, Vec<CallWait>> = BTreeMap::new();
+    for wait in call_waits::of(model) {
+        calls.entry(wait.call).or_default().push(wait);
     }
     let mut all = Vec::new();
-    for (call, identities) in calls {
+    for (call, waits) in calls {
         let Some(call) = model.schedule.call(call) else {
             continue;
         };
-        if call.is_futex && recorded {
-            continue;
-        }
         let mut sum = Blocked::default();
-        identities.values().for_each(|blocked| sum.add(*blocked));
-        let mut identities: Vec<(usize, Blocked)> = identities.into_iter().collect();
-        identities.sort_by_key(|(_, blocked)| std::cmp::Reverse(blocked.ns));
-        all.push((call, sum, identities));
+        waits.iter().for_each(|wait| sum.add(wait.blocked));
+        all.push((call, sum, waits));
     }
     if all.is_empty() {
         return Ok(());
@@ -62,41 +37,63 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     all.sort_by_key(|(_, sum, _)| std::cmp::Reverse(sum.ns));
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Blocked in system calls"))?;
-    for (call, sum, identities) in all.iter().take(MAX_CALLS) {
+    for (call, sum, waits) in all.iter().take(MAX_CALLS) {
         let mut line = Line::new().with(Ink::Plain, "  ");
         line.push(Ink::Name, wording::blocking_call(call));
         let (ns, times) = (wording::duration(sum.ns), wording::times(sum.count));
         line.push(Ink::Plain, format!("  {ns}, {times}"));
         page.line(&line)?;
-        for (identity, blocked) in identities.iter().take(MAX_ROWS) {
-            let figures = figures(blocked.count, blocked.ns);
-            let mut line = Line::new().with(Ink::Plain, format!("    {figures}  "));
-            let room = page.width.saturating_sub(line.width());
-            line.push(Ink::Plain, wording::identity(model, *identity, room));
-            page.line(&line)?;
+        for wait in waits.iter().take(MAX_ROWS) {
+            row(page, model, wait)?;
         }
-        rest(
-            page,
-            "    ",
-            identities
-                .iter()
-                .skip(MAX_ROWS)
-                .map(|(_, blocked)| *blocked),
-            "more rows",
-        )?;
+        let others = waits.iter().skip(MAX_ROWS).map(|wait| wait.blocked);
+        rest(page, 4, others, "more rows")?;
     }
+    let others = all.iter().skip(MAX_CALLS).map(|(_, sum, _)| *sum);
+    rest(page, 2, others, "other calls")
+}
+
+/// Writes the threads of one identity, and their wakers: one on the same line, several on lines of
+/// their own.
+fn row(page: &mut Page<'_>, model: &Model, wait: &CallWait) -> io::Result<()> {
+    let figures = figures(wait.blocked.count, wait.blocked.ns);
+    let mut line = Line::new().with(Ink::Plain, format!("    {figures}  "));
+    let indent = line.width();
+    let room = page.width.saturating_sub(indent);
+    if let [woken] = &wait.wakers[..] {
+        line.push(Ink::Plain, wording::threads(model, wait.threads, room / 2));
+        line.push(Ink::Faint, ", woken by ");
+        let room = page.width.saturating_sub(line.width());
+        line.push(Ink::Plain, wording::waker(model, woken, wait.threads, room));
+        return page.line(&line);
+    }
+    line.push(Ink::Plain, wording::threads(model, wait.threads, room));
+    page.line(&line)?;
+    for woken in wait.wakers.iter().take(MAX_WAKERS) {
+        let blocked = woken.blocked;
+        let (ns, times) = (wording::duration(blocked.ns), wording::times(blocked.count));
+        let sum = format!(": {ns}, {times}");
+        let mut line = Line::new();
+        line.pad(indent);
+        line.push(Ink::Faint, "woken by ");
+        let room = page.width.saturating_sub(line.width() + sum.len());
+        line.push(Ink::Plain, wording::waker(model, woken, wait.threads, room));
+        line.push(Ink::Plain, sum);
+        page.line(&line)?;
+    }
+    let others = wait.wakers.iter().skip(MAX_WAKERS);
     rest(
         page,
-        "  ",
-        all.iter().skip(MAX_CALLS).map(|(_, sum, _)| *sum),
-        "other calls",
+        indent,
+        others.map(|woken| woken.blocked),
+        "other wakers",
     )
 }
 
 /// Writes the sum of the rows that are left out.
 fn rest(
     page: &mut Page<'_>,
-    indent: &str,
+    indent: usize,
     others: impl ExactSizeIterator<Item = Blocked>,
     noun: &str,
 ) -> io::Result<()> {
@@ -105,6 +102,8 @@ fn rest(
         return Ok(());
     }
     let ns = wording::duration(others.map(|blocked| blocked.ns).sum());
-    let text = format!("{indent}{ns} in {count} {noun}");
-    page.line(&Line::new().with(Ink::Faint, text))
+    let mut line = Line::new();
+    line.pad(indent);
+    line.push(Ink::Faint, format!("{ns} in {count} {noun}"));
+    page.line(&line)
 }

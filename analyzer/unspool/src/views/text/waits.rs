@@ -8,6 +8,7 @@ use super::objects::place;
 use super::{findings, notes, system_calls, tree};
 use crate::model::sync::{Contention, Sync, Waiting};
 use crate::model::{Model, Topic};
+use crate::views::call_waits::Threads;
 use crate::views::same_identity::{self, GroupUse, ObjectGroup};
 use crate::views::{Style, wording};
 
@@ -88,15 +89,15 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
 /// The name of the holders, `3 × work`, or of a single holder, `work 4711`. If threads wait for
 /// others of their own kind, `one another`.
 pub(super) fn holder_name(model: &Model, pair: &Contention, room: usize) -> String {
-    let one = model.thread(pair.longest.1).filter(|_| pair.for_one);
-    let several = model.sync.identities.get(pair.holding);
-    match (one, several) {
-        (None, Some((.., 2..))) if pair.holding == pair.waiting => "one another".to_owned(),
-        (Some(thread), Some((.., 2..))) => match thread.tid {
-            Some(tid) => format!("{} {tid}", wording::one(model, thread, room)),
-            None => wording::one(model, thread, room),
-        },
-        _ => wording::identity(model, pair.holding, room),
+    let holders = Threads {
+        identity: pair.holding,
+        one: Some(pair.longest.1).filter(|_| pair.for_one),
+    };
+    match model.sync.identities.get(pair.holding) {
+        Some((.., 2..)) if holders.one.is_none() && pair.holding == pair.waiting => {
+            "one another".to_owned()
+        }
+        _ => wording::threads(model, holders, room),
     }
 }
 

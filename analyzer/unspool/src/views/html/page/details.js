@@ -104,7 +104,7 @@ function spanDetails(rec, thread, span) {
         'Held by',
         spans.holder[span] >= 0 ? threadLink(rec, spans.holder[span]) : 'not known',
       ],
-      use && [
+      (use || spans.waker[span] >= 0) && [
         'Woken by',
         spans.waker[span] >= 0 ? threadLink(rec, spans.waker[span]) : 'not known',
       ],
@@ -123,10 +123,21 @@ function spanDetails(rec, thread, span) {
 }
 
 /** The system calls in which a thread was blocked longest. */
-function systemCalls(thread) {
+function systemCalls(rec, thread) {
   const calls = thread.schedule?.system_calls ?? [];
   if (calls.length === 0) return [];
   const name = ({call, file}) => (file ? `${call}() of ${file}` : `${call}()`);
+  const wakers = {
+    thread: 'other threads',
+    interrupt: 'a device or timer',
+    outside: 'another process or the kernel',
+    recorder: 'the recorder',
+  };
+  const waker = ({waker, thread}) => (thread === null ? wakers[waker] : threadLink(rec, thread));
+  const woken = (time) => [
+    '. Woken by ',
+    time.woken_by.slice(0, 3).map((by, at) => [at > 0 ? ', ' : '', waker(by)]),
+  ];
   return [
     h('h4', {}, 'Blocked in system calls'),
     shortList(
@@ -137,6 +148,7 @@ function systemCalls(thread) {
           'li',
           {},
           `${duration(time.blocked_ns)} in ${name(time)}, ${counted(time.count, 'time')}, at most ${duration(time.longest_ns)}`,
+          time.woken_by.length > 0 && woken(time),
         ),
       (items) => h('ul', {}, items),
     ),
@@ -228,7 +240,7 @@ function threadDetails(rec, at) {
     creation.length > 0
       ? stackList(rec, creation, thread.creation_truncated)
       : h('p', {class: 'quiet'}, `${ORIGINS[thread.origin]}.`),
-    ...systemCalls(thread),
+    ...systemCalls(rec, thread),
     waits.length > 0 && h('h4', {}, `Longest of ${counted(waits.length, 'wait')}`),
     waits.length > 0 &&
       shortList(

@@ -1,0 +1,170 @@
+//! What ended blocked times, by the kernel's records of wake-ups.
+//!
+//! The kernel names the thread that ran when another one was woken, and whether an interrupt did it
+//! meanwhile. Then the thread that ran has nothing to do with the wake-up. Otherwise it caused the
+//! wake-up by its own call: it wrote, read, closed, sent a signal, or let go of a lock in the
+//! kernel.
+
+use foldhash::HashMap;
+
+use super::{CallIndex, Interval, RunState, Schedule};
+use crate::model::thread::{Creation, Thread};
+use crate::model::{Model, ThreadIndex};
+
+/// What woke a blocked thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Waker {
+    /// A thread of the program.
+    Thread(ThreadIndex),
+    /// An interrupt: a device or a timer.
+    Interrupt,
+    /// A thread of another process or of the kernel.
+    Outside,
+    /// The recorder that started the program.
+    Recorder,
+}
+
+/// Time that a thread was blocked in one system call until one waker woke it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallWake {
+    /// The waker.
+    pub waker: Waker,
+    /// How often it woke the thread.
+    pub count: u64,
+    /// The sum of the times until then, in nanoseconds.
+    pub blocked_ns: u64,
+}
+
+/// The wakers of a schedule, as threads of the program.
+#[derive(Debug)]
+pub struct Wakers<'a> {
+    schedule: &'a Schedule,
+    threads: &'a [Thread],
+    by_tid: HashMap<u64, Vec<ThreadIndex>>,
+    recorder: Option<u64>,
+}
+
+impl Model {
+    /// The wakers of the recorded schedule.
+    pub fn wakers(&self) -> Wakers<'_> {
+        let launched = self.recording.source == Some(unspool_capture::Source::Launched);
+        Wakers::of(&self.schedule, &self.threads, launched)
+    }
+}
+
+impl<'a> Wakers<'a> {
+    /// `launched`: the recorder started the program, so that a stranger that wakes the first thread
+    /// first is the recorder.
+    pub(in crate::model) fn of(
+        schedule: &'a Schedule,
+        threads: &'a [Thread],
+        launched: bool,
+    ) -> Wakers<'a> {
+        let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();
+        for (index, thread) in threads.iter().enumerate() {
+            if let Some(tid) = thread.tid {
+                by_tid.entry(tid).or_default().push(ThreadIndex(index));
+            }
+        }
+        let first = first_waker(schedule, threads).filter(|_| launched);
+        Wakers {
+            recorder: first.filter(|tid| !by_tid.contains_key(tid)),
+            schedule,
+            threads,
+            by_tid,
+        }
+    }
+
+    /// The program's thread that had an id at a moment.
+    pub(in crate::model) fn thread(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
+        let all = self.by_tid.get(&tid)?;
+        let there = all.iter().rev().find(|index| {
+            let first = self.threads[index.0].first_ns();
+            first.is_none_or(|first| first <= ns)
+        });
+        there.or(all.first()).copied()
+    }
+
+    /// What ended the blocked time before this interval; `None` if its wake-up was not recorded.
+    pub fn before(&self, next: &Interval) -> Option<Waker> {
+        let RunState::Woken { waker } = next.state else {
+            return None;
+        };
+        Some(match waker {
+            None => Waker::Interrupt,
+            Some(tid) => match self.thread(tid, next.from_ns) {
+                Some(thread) => Waker::Thread(thread),
+                None if self.recorder == Some(tid) => Waker::Recorder,
+                None => Waker::Outside,
+            },
+        })
+    }
+
+    /// What ended each blocked time of a thread in a system call, in order. Leaves out times whose
+    /// end is not known, and those that the end of the program ended.
+    pub fn of_calls(
+        &self,
+        thread: ThreadIndex,
+    ) -> impl Iterator<Item = (&'a Interval, CallIndex, Waker)> {
+        let intervals = self.schedule.of_thread(thread);
+        let pairs = intervals.windows(2).filter(|_| self.schedule.has_wakers);
+        pairs.filter_map(move |pair| {
+            let [blocked, next] = pair else { return None };
+            let call = blocked.call?;
+            let waker = match next.state {
+                RunState::Unknown => return None,
+                // Threads' wake-ups are recorded if any are. Kernels leave out those by interrupts
+                // when an idle processor handles the interrupt.
+                _ => self.before(next).unwrap_or(Waker::Interrupt),
+            };
+            (!self.is_killed(thread, waker, next.from_ns)).then_some((blocked, call, waker))
+        })
+    }
+
+    /// The wakers of a thread in each system call.
+    pub fn call_wakes(&self, thread: ThreadIndex) -> HashMap<CallIndex, Vec<CallWake>> {
+        let mut wakes: HashMap<(CallIndex, Waker), CallWake> = HashMap::default();
+        for (blocked, call, waker) in self.of_calls(thread) {
+            let wake = wakes.entry((call, waker)).or_insert(CallWake {
+                waker,
+                count: 0,
+                blocked_ns: 0,
+            });
+            wake.count += 1;
+            wake.blocked_ns += blocked.length_ns();
+        }
+        let mut by_call: HashMap<CallIndex, Vec<CallWake>> = HashMap::default();
+        for ((call, _), wake) in wakes {
+            by_call.entry(call).or_default().push(wake);
+        }
+        by_call
+    }
+
+    /// True if a thread was probably woken to be killed, because the waker ended the program. Both
+    /// have then been in no further call until their end.
+    fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
+        let Waker::Thread(waker) = waker else {
+            return false;
+        };
+        let lived_to_the_end = self.threads[thread.0].ended_ns.is_none();
+        let ends = |thread: ThreadIndex| {
+            let intervals = self.schedule.of_thread(thread);
+            let first = intervals.partition_point(|interval| interval.from_ns < ns);
+            let has_ended = |last: &Interval| last.state != RunState::Unknown;
+            intervals.last().is_some_and(has_ended)
+                && intervals[first..].iter().all(|later| later.call.is_none())
+        };
+        lived_to_the_end && ends(thread) && ends(waker)
+    }
+}
+
+/// The id of the thread that woke the first thread first.
+fn first_waker(schedule: &Schedule, threads: &[Thread]) -> Option<u64> {
+    let is_main = |thread: &Thread| thread.creation == Creation::Main;
+    let main = schedule.threads.get(threads.iter().position(is_main)?)?;
+    let mut wakers = main.iter().filter_map(|interval| match interval.state {
+        RunState::Woken { waker } => Some(waker),
+        _ => None,
+    });
+    wakers.next()?
+}

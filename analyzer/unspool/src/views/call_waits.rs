@@ -1,0 +1,249 @@
+//! Blocked times in system calls, and what ended them, of threads with the same identity together.
+
+use std::collections::BTreeMap;
+
+use crate::model::schedule::{CallIndex, CallWake, Waker};
+use crate::model::{Model, ThreadIndex};
+
+/// How often threads were blocked, and for how long in total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Blocked {
+    pub(super) count: u64,
+    pub(super) ns: u64,
+}
+
+impl Blocked {
+    pub(super) fn add(&mut self, other: Blocked) {
+        self.count += other.count;
+        self.ns += other.ns;
+    }
+}
+
+/// What woke threads: [`Waker`] with an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WokenBy {
+    Threads(usize),
+    Interrupt,
+    Outside,
+    Recorder,
+}
+
+impl WokenBy {
+    pub(super) fn of(model: &Model, waker: Waker) -> WokenBy {
+        match waker {
+            Waker::Thread(ThreadIndex(thread)) => {
+                WokenBy::Threads(model.sync.identity_of.get(thread).copied().unwrap_or(0))
+            }
+            Waker::Interrupt => WokenBy::Interrupt,
+            Waker::Outside => WokenBy::Outside,
+            Waker::Recorder => WokenBy::Recorder,
+        }
+    }
+
+    /// `thread`, `interrupt`, `outside` or `recorder`.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            WokenBy::Threads(_) => "thread",
+            WokenBy::Interrupt => "interrupt",
+            WokenBy::Outside => "outside",
+            WokenBy::Recorder => "recorder",
+        }
+    }
+}
+
+/// Threads of one identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Threads {
+    pub(super) identity: usize,
+    /// The thread, if it is only one of them.
+    pub(super) one: Option<ThreadIndex>,
+}
+
+impl Threads {
+    /// Adds a thread of the same identity.
+    fn add(&mut self, thread: ThreadIndex) {
+        self.one = self.one.filter(|one| *one == thread);
+    }
+}
+
+/// The blocked times of the threads of one identity in one system call.
+#[derive(Clone, Debug)]
+pub(super) struct CallWait {
+    pub(super) call: CallIndex,
+    pub(super) threads: Threads,
+    pub(super) blocked: Blocked,
+    /// What ended them, as far as known; the longest sum first.
+    pub(super) wakers: Vec<Woken>,
+}
+
+/// The wake-ups by threads of one identity, or by something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Woken {
+    pub(super) by: WokenBy,
+    /// The thread, if it was only one.
+    pub(super) one: Option<ThreadIndex>,
+    pub(super) blocked: Blocked,
+}
+
+/// All blocked times, the longest sum first. Leaves out futex calls if the waits at their objects
+/// were recorded.
+pub(super) fn of(model: &Model) -> Vec<CallWait> {
+    let recorded = model.sync.recorded && !model.recording.too_little_seen();
+    let names_object = |call| {
+        let call = model.schedule.call(call);
+        call.is_none_or(|call| call.is_futex && recorded)
+    };
+    type Times = (Threads, Blocked, Vec<CallWake>);
+    let mut all: BTreeMap<(CallIndex, usize), Times> = BTreeMap::new();
+    let wakers = model.wakers();
+    for (thread, &identity) in model.sync.identity_of.iter().enumerate() {
+        let thread = ThreadIndex(thread);
+        let times = model.schedule.call_times(thread);
+        let mut wakes = wakers.call_wakes(thread);
+        for time in times.iter().filter(|time| !names_object(time.call)) {
+            let one = Some(thread);
+            let (threads, blocked, woken) = all.entry((time.call, identity)).or_insert((
+                Threads { identity, one },
+                Blocked::default(),
+                Vec::new(),
+            ));
+            threads.add(thread);
+            blocked.add(Blocked {
+                count: time.count,
+                ns: time.blocked_ns,
+            });
+            woken.extend(wakes.remove(&time.call).unwrap_or_default());
+        }
+    }
+    let waits = all.into_iter();
+    let waits = waits.map(|((call, _), (threads, blocked, wakes))| CallWait {
+        call,
+        threads,
+        blocked,
+        wakers: by_identity(model, &wakes),
+    });
+    let mut waits: Vec<CallWait> = waits.collect();
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.blocked.ns));
+    waits
+}
+
+/// Wakers with the same identity together, the longest sum first.
+pub(super) fn by_identity<'a>(
+    model: &Model,
+    wakes: impl IntoIterator<Item = &'a CallWake>,
+) -> Vec<Woken> {
+    let mut wakers: BTreeMap<WokenBy, Woken> = BTreeMap::new();
+    for wake in wakes {
+        let by = WokenBy::of(model, wake.waker);
+        let one = match wake.waker {
+            Waker::Thread(thread) => Some(thread),
+            _ => None,
+        };
+        let woken = wakers.entry(by).or_insert(Woken {
+            by,
+            one,
+            blocked: Blocked::default(),
+        });
+        woken.one = woken.one.filter(|before| Some(*before) == one);
+        woken.blocked.add(Blocked {
+            count: wake.count,
+            ns: wake.blocked_ns,
+        });
+    }
+    let mut wakers: Vec<Woken> = wakers.into_values().collect();
+    wakers.sort_by_key(|woken| std::cmp::Reverse(woken.blocked.ns));
+    wakers
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::{
+        BlockingCall, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind as Kind,
+    };
+
+    use super::*;
+    use crate::model::fixture::{PID, Stage};
+    use crate::views::{Style, graph, text};
+
+    /// Two threads of one identity wait for the main thread, for one of them, and for a timer.
+    fn model() -> Model {
+        let mut stage = Stage::new();
+        let main = ["orders!main@orders.c:9"];
+        for tid in [7, 8] {
+            stage.spawn(PID, tid, 1, "orders!work@orders.c:20", &main);
+        }
+        let begins = Schedule {
+            time_ns: 1_000_000,
+            edge: ScheduleEdge::BeginsWithWakers.into(),
+            ..Schedule::default()
+        };
+        stage.add(begins);
+        let call = |id, number, file: &str| BlockingCall {
+            id,
+            number: Some(number),
+            args: vec![3, 0],
+            file: file.to_owned(),
+        };
+        let mut part = Schedule {
+            time_ns: 1_000_000,
+            calls: vec![call(1, 0, "pipe:[7]"), call(2, 7, "")],
+            ..Schedule::default()
+        };
+        let mut last_ns = part.time_ns;
+        for (us, kind, tid, detail) in [
+            (2000, Kind::Runs, PID, 0),
+            (2100, Kind::Runs, 7, 0),
+            (3000, Kind::Blocks, 7, 1),
+            (3100, Kind::Runs, 8, 0),
+            (4000, Kind::Blocks, 8, 1),
+            (6000, Kind::Woken, 7, PID),
+            (6100, Kind::Runs, 7, 0),
+            (7000, Kind::Woken, 8, 7),
+            (7100, Kind::Runs, 8, 0),
+            (8000, Kind::Blocks, 8, 2),
+            (9000, Kind::Woken, 8, 0),
+            (9100, Kind::Runs, 8, 0),
+        ] {
+            let entry = ScheduleEntry {
+                time_ns: us * 1000,
+                kind,
+                tid,
+                cpu: 0,
+                detail,
+            };
+            last_ns = part.push(last_ns, entry);
+        }
+        stage.add(part);
+        stage.end(10);
+        stage.model()
+    }
+
+    #[test]
+    fn wakers_are_named_by_identity() {
+        let model = model();
+        let mut out = Vec::new();
+        text::waits::write(&model, &mut out, &Style::default()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let (_, calls) = text.split_once("Blocked in system calls\n").unwrap();
+        let expected = "  read() of pipe:[7]  6.00 ms, twice
+     6.00 ms twice         2 × work
+                           woken by main: 3.00 ms, once
+                           woken by work 7: 3.00 ms, once
+  poll()  1.00 ms, once
+     1.00 ms once          work 8, woken by a device or timer
+";
+        assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn the_graph_of_waits_has_dashed_edges() {
+        let mut out = Vec::new();
+        graph::waits::write(&model(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let edges: Vec<&str> = text.lines().filter(|line| line.contains(" -> ")).collect();
+        let label = "label=\" \\nread() of pipe:[7]\\n3.00 ms, once\\n \"";
+        let edge = |to: &str| format!("  t1 -> {to} [{label}, style=dashed];");
+        assert_eq!(edges, [edge("t0"), edge("t1")]);
+        assert!(text.contains("\\ndashed: blocked in system calls"));
+    }
+}
