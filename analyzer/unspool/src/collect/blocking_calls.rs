@@ -163,20 +163,24 @@ impl Batch<'_> {
 }
 
 impl Program<'_> {
-    /// The code before a program counter, from the program's memory or its files.
+    /// The code before a program counter, from the program's files or its memory. In memory, a
+    /// probe may have replaced the instruction that loads the number.
     fn code_before(&mut self, pc: u64) -> Option<Vec<u8>> {
-        self.local_code_before(pc).or_else(|| {
-            let mapped = self.modules.at(pc)?;
-            let svma = pc.wrapping_sub(mapped.bias);
-            let image = mapped.image.as_ref()?;
-            // A shorter piece at the start of a segment.
-            let sizes = [CODE_BEFORE, 8, 4].into_iter();
-            let mut code = sizes.filter_map(|size| {
-                let start = svma.checked_sub(size as u64)?;
-                image.bytes_at(start, size).map(<[u8]>::to_vec)
-            });
-            code.next()
-        })
+        self.code_of_file_before(pc)
+            .or_else(|| self.local_code_before(pc))
+    }
+
+    fn code_of_file_before(&self, pc: u64) -> Option<Vec<u8>> {
+        let mapped = self.modules.at(pc)?;
+        let svma = pc.wrapping_sub(mapped.bias);
+        let image = mapped.image.as_ref()?;
+        // A shorter piece at the start of a segment.
+        let sizes = [CODE_BEFORE, 8, 4].into_iter();
+        let mut code = sizes.filter_map(|size| {
+            let start = svma.checked_sub(size as u64)?;
+            image.bytes_at(start, size).map(<[u8]>::to_vec)
+        });
+        code.next()
     }
 
     fn local_code_before(&mut self, pc: u64) -> Option<Vec<u8>> {

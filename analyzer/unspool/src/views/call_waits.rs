@@ -14,8 +14,8 @@ pub(super) struct Blocked {
 
 impl Blocked {
     pub(super) fn add(&mut self, other: Blocked) {
-        self.count += other.count;
-        self.ns += other.ns;
+        self.count = self.count.saturating_add(other.count);
+        self.ns = self.ns.saturating_add(other.ns);
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
                            woken by main: 3.00 ms, once
                            woken by work 7: 3.00 ms, once
   poll()  1.00 ms, once
-     1.00 ms once          work 8, woken by a device or timer
+     1.00 ms once          work 8, woken by an interrupt (device, timer or network)
 ";
         assert_eq!(calls, expected);
     }
@@ -244,6 +244,6 @@ mod tests {
         let label = "label=\" \\nread() of pipe:[7]\\n3.00 ms, once\\n \"";
         let edge = |to: &str| format!("  t1 -> {to} [{label}, style=dashed];");
         assert_eq!(edges, [edge("t0"), edge("t1")]);
-        assert!(text.contains("\\ndashed: blocked in system calls"));
+        assert!(text.contains("\\ndashed: a thread was blocked in a system call"));
     }
 }

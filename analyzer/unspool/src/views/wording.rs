@@ -7,6 +7,7 @@ pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Histogram, ObjectIndex, Sync};
 use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
 use crate::views::call_waits::{Threads, Woken, WokenBy};
+use crate::views::text::line::clean;
 
 /// A point in time, such as `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
@@ -208,7 +209,7 @@ pub(super) fn blocking_call(call: &BlockedCall) -> String {
     // Such files have no name that says more than the call.
     match file.is_empty() || file.starts_with("anon_inode:") {
         true => format!("{name}()"),
-        false => format!("{name}() of {file}"),
+        false => format!("{name}() of {}", clean(file)),
     }
 }
 
@@ -227,7 +228,7 @@ pub(super) fn waker(model: &Model, woken: &Woken, blocked: Threads, room: usize)
                 _ => threads(model, wakers, room),
             }
         }
-        WokenBy::Interrupt => "a device or timer".to_owned(),
+        WokenBy::Interrupt => "an interrupt (device, timer or network)".to_owned(),
         WokenBy::Outside => "another process or the kernel".to_owned(),
         WokenBy::Recorder => "the recorder".to_owned(),
     }

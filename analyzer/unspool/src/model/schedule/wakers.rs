@@ -1,9 +1,9 @@
 //! What ended blocked times, by the kernel's records of wake-ups.
 //!
 //! The kernel names the thread that ran when another one was woken, and whether an interrupt did it
-//! meanwhile. Then the thread that ran has nothing to do with the wake-up. Otherwise it caused the
-//! wake-up by its own call: it wrote, read, closed, sent a signal, or let go of a lock in the
-//! kernel.
+//! meanwhile. Then the thread that ran has nothing to do with the wake-up. Otherwise it
+//! usually caused the wake-up by its own call: it wrote, read, closed, sent a signal, or let go of a
+//! lock in the kernel.
 
 use foldhash::HashMap;
 
@@ -11,12 +11,15 @@ use super::{CallIndex, Interval, RunState, Schedule};
 use crate::model::thread::{Creation, Thread};
 use crate::model::{Model, ThreadIndex};
 
+/// Maximum time by which the clocks of a thread's end and of a wake-up may differ, in nanoseconds.
+const APART_NS: u64 = 100_000_000;
+
 /// What woke a blocked thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waker {
     /// A thread of the program.
     Thread(ThreadIndex),
-    /// An interrupt: a device or a timer.
+    /// An interrupt: a device, a timer or the network.
     Interrupt,
     /// A thread of another process or of the kernel.
     Outside,
@@ -82,7 +85,12 @@ impl<'a> Wakers<'a> {
             let first = self.threads[index.0].first_ns();
             first.is_none_or(|first| first <= ns)
         });
-        there.or(all.first()).copied()
+        let one = there.or(all.first()).copied()?;
+        // Later, another process may have the id.
+        let ended = self.threads[one.0].ended_ns;
+        ended
+            .is_none_or(|ended| ns <= ended.saturating_add(APART_NS))
+            .then_some(one)
     }
 
     /// What ended the blocked time before this interval; `None` if its wake-up was not recorded.
@@ -131,7 +139,7 @@ impl<'a> Wakers<'a> {
                 blocked_ns: 0,
             });
             wake.count += 1;
-            wake.blocked_ns += blocked.length_ns();
+            wake.blocked_ns = wake.blocked_ns.saturating_add(blocked.length_ns());
         }
         let mut by_call: HashMap<CallIndex, Vec<CallWake>> = HashMap::default();
         for ((call, _), wake) in wakes {
@@ -141,12 +149,12 @@ impl<'a> Wakers<'a> {
     }
 
     /// True if a thread was probably woken to be killed, because the waker ended the program. Both
-    /// have then been in no further call until their end.
+    /// have then been in no further call until their end. The wake-up of a first thread that then
+    /// ends the program itself looks the same.
     fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
-        let Waker::Thread(waker) = waker else {
-            return false;
-        };
-        let lived_to_the_end = self.threads[thread.0].ended_ns.is_none();
+        let killed = &self.threads[thread.0];
+        let is_last = killed.ended_ns.is_none();
+        let is_main = killed.creation == Creation::Main;
         let ends = |thread: ThreadIndex| {
             let intervals = self.schedule.of_thread(thread);
             let first = intervals.partition_point(|interval| interval.from_ns < ns);
@@ -154,7 +162,18 @@ impl<'a> Wakers<'a> {
             intervals.last().is_some_and(has_ended)
                 && intervals[first..].iter().all(|later| later.call.is_none())
         };
-        lived_to_the_end && ends(thread) && ends(waker)
+        let blocks_no_more = || {
+            let intervals = self.schedule.of_thread(thread).iter().rev();
+            let mut later = intervals.take_while(|interval| interval.from_ns >= ns);
+            later.all(|interval| interval.state != RunState::Blocked)
+        };
+        match waker {
+            Waker::Thread(waker) => (is_last || is_main) && ends(thread) && ends(waker),
+            Waker::Outside | Waker::Recorder => {
+                (is_last || is_main) && ends(thread) && blocks_no_more()
+            }
+            Waker::Interrupt => is_last && ends(thread) && blocks_no_more(),
+        }
     }
 }
 

@@ -46,7 +46,8 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     let mut edges: Vec<_> = edges.into_iter().collect();
-    edges.sort_by_key(|(_, edge)| std::cmp::Reverse(edge.total_ns));
+    // A wait in a system call may be one for work, so it does not displace one for a lock.
+    edges.sort_by_key(|(_, edge)| std::cmp::Reverse((edge.object_ns, edge.total_ns)));
     let left = edges.len().saturating_sub(MAX_EDGES);
     edges.truncate(MAX_EDGES);
     let mut title = format!("{}who waited for whom", tree::about(model));
@@ -57,7 +58,9 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         title.push_str("\nno thread was seen waiting for another");
     }
     if edges.iter().any(|(_, edge)| edge.is_of_calls()) {
-        title.push_str("\ndashed: blocked in system calls until the other thread woke it");
+        title.push_str(
+            "\ndashed: a thread was blocked in a system call until the other one woke it",
+        );
     }
     begin(out, &title)?;
     // Graphviz reserves no room for the label of a loop that is wider than its node.
@@ -71,9 +74,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         let text = label(&wording::identity(model, identity, super::MAX_LABEL_WIDTH));
         writeln!(out, "  t{identity} [label={}];", quoted(&text))?;
     }
-    let of_objects = edges.iter().map(|(_, edge)| edge);
-    let mut of_objects = of_objects.filter(|edge| !edge.is_of_calls());
-    let most = of_objects.next().map_or(1, |edge| edge.total_ns).max(1);
+    let most = edges.first().map_or(1, |(_, edge)| edge.object_ns).max(1);
     for ((waiter, holder), edge) in &edges {
         let title = |at: At| match at {
             At::Object(at) => {
@@ -90,7 +91,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         let look = match edge.is_of_calls() {
             true => "style=dashed".to_owned(),
             false => {
-                let thick = 1.0 + 5.0 * (edge.total_ns as f64 / most as f64).sqrt();
+                let thick = 1.0 + 5.0 * (edge.object_ns as f64 / most as f64).sqrt();
                 format!("penwidth={thick:.1}")
             }
         };
@@ -117,14 +118,19 @@ struct Edge {
     /// By place: number and total duration of the waits.
     at: BTreeMap<At, (u64, u64)>,
     total_ns: u64,
+    /// The part of the total that they waited at objects.
+    object_ns: u64,
 }
 
 impl Edge {
     fn add(&mut self, at: At, count: u64, ns: u64) {
         let here = self.at.entry(at).or_default();
-        here.0 += count;
-        here.1 += ns;
-        self.total_ns += ns;
+        here.0 = here.0.saturating_add(count);
+        here.1 = here.1.saturating_add(ns);
+        self.total_ns = self.total_ns.saturating_add(ns);
+        if let At::Object(_) = at {
+            self.object_ns = self.object_ns.saturating_add(ns);
+        }
     }
 
     /// True if all waits were in system calls.
@@ -270,6 +276,7 @@ mod tests {
                 .map(|(at, waits)| (At::Object(at), waits))
                 .collect(),
             total_ns: 0,
+            object_ns: 0,
         };
         assert_eq!(
             edge(&[(0, (2, 5_000_000))]).text(&title),

@@ -53,14 +53,16 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     rest(page, 2, others, "other calls")
 }
 
-/// Writes the threads of one identity, and their wakers: one on the same line, several on lines of
-/// their own.
+/// Writes the threads of one identity, and their wakers: one that ended all their times on the same
+/// line, others on lines of their own.
 fn row(page: &mut Page<'_>, model: &Model, wait: &CallWait) -> io::Result<()> {
     let figures = figures(wait.blocked.count, wait.blocked.ns);
     let mut line = Line::new().with(Ink::Plain, format!("    {figures}  "));
     let indent = line.width();
     let room = page.width.saturating_sub(indent);
-    if let [woken] = &wait.wakers[..] {
+    if let [woken] = &wait.wakers[..]
+        && woken.blocked == wait.blocked
+    {
         line.push(Ink::Plain, wording::threads(model, wait.threads, room / 2));
         line.push(Ink::Faint, ", woken by ");
         let room = page.width.saturating_sub(line.width());
@@ -101,7 +103,9 @@ fn rest(
     if count == 0 {
         return Ok(());
     }
-    let ns = wording::duration(others.map(|blocked| blocked.ns).sum());
+    let mut sum = Blocked::default();
+    others.for_each(|blocked| sum.add(blocked));
+    let ns = wording::duration(sum.ns);
     let mut line = Line::new();
     line.pad(indent);
     line.push(Ink::Faint, format!("{ns} in {count} {noun}"));

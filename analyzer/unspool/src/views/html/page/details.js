@@ -129,14 +129,21 @@ function systemCalls(rec, thread) {
   const name = ({call, file}) => (file ? `${call}() of ${file}` : `${call}()`);
   const wakers = {
     thread: 'other threads',
-    interrupt: 'a device or timer',
+    interrupt: 'an interrupt (device, timer or network)',
     outside: 'another process or the kernel',
     recorder: 'the recorder',
   };
   const waker = ({waker, thread}) => (thread === null ? wakers[waker] : threadLink(rec, thread));
   const woken = (time) => [
     '. Woken by ',
-    time.woken_by.slice(0, 3).map((by, at) => [at > 0 ? ', ' : '', waker(by)]),
+    time.woken_by
+      .slice(0, 3)
+      .map((by, at) => [
+        at > 0 ? ', ' : '',
+        waker(by),
+        ` (${duration(by.blocked_ns)}, ${counted(by.count, 'time')})`,
+      ]),
+    time.woken_by.length > 3 && ', …',
   ];
   return [
     h('h4', {}, 'Blocked in system calls'),
