@@ -1,9 +1,9 @@
 //! What ended blocked times, by the kernel's records of wake-ups.
 //!
 //! The kernel names the thread that ran when another one was woken, and whether an interrupt did it
-//! meanwhile. Then the thread that ran has nothing to do with the wake-up. Otherwise it
-//! usually caused the wake-up by its own call: it wrote, read, closed, sent a signal, or let go of a
-//! lock in the kernel.
+//! meanwhile. Then the thread that ran has nothing to do with the wake-up. Otherwise it usually
+//! caused the wake-up by its own call: it wrote, read, closed, sent a signal, or let go of a lock
+//! in the kernel.
 
 use foldhash::HashMap;
 
