@@ -11,9 +11,10 @@ use super::creation_args::{ATTR, STATE};
 use super::place::Purpose;
 use crate::platform::abi::Abi;
 
-/// Maximum size in bytes of a stack that a tracepoint collects. With a longer stack, the thread
-/// stops.
-const MAX_COLLECTED_STACK: u16 = 0x4000;
+/// Maximum size in bytes of a stack that a tracepoint collects. With a longer stack, the program
+/// stops, and a stop interrupts system calls of other threads. Buffers of 64 KiB on a stack are
+/// usual.
+const MAX_COLLECTED_STACK: u32 = 0x20000;
 /// Size in bytes of the kernel's thread names: 15 and a zero.
 const NAME: u8 = 16;
 
@@ -109,10 +110,10 @@ fn is_needed(purpose: Purpose, function: &str) -> bool {
 
 /// Collects the whole stack, or stops the thread if it is too long.
 fn stack(sp: u16) -> Vec<u8> {
-    let [high, low] = MAX_COLLECTED_STACK.to_be_bytes();
     let [sp_high, sp_low] = sp.to_be_bytes();
     let left = [GETV, 0, number(STACK_LEFT)];
-    let mut code = vec![CONST16, high, low];
+    let mut code = vec![CONST32];
+    code.extend(MAX_COLLECTED_STACK.to_be_bytes());
     code.extend(left);
     let jump = code.len();
     code.extend([LESS_UNSIGNED, IF_GOTO, 0, 0, REG, sp_high, sp_low]);
