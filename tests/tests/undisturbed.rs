@@ -16,6 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         ("other_processes", other_processes as fn() -> Result<()>),
         ("filtered_calls", filtered_calls),
+        ("large_frames", large_frames),
         ("set_user_id", set_user_id),
         ("ending_process", ending_process),
     ]
@@ -88,6 +89,23 @@ fn filtered_calls() -> Result<()> {
             .with_context(|| format!("{run}"))?;
         run.success()?;
     }
+    Ok(())
+}
+
+/// A creation from a large frame does not stop all threads, which would interrupt their system
+/// calls. It has its caller.
+fn large_frames() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "frames.c", &OPTIONS)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "-o"]).arg(&capture).arg("--");
+    let run = process::run(record.arg(&program), LIMIT)?.success()?;
+    ensure!(run.text() == "write 262144\nepoll_wait 0 0\n", "{run}");
+    let mut view = report::unspool()?;
+    let text = process::run(view.arg("report").arg(&capture), LIMIT)?;
+    let text = text.success()?.text();
+    let created = text.matches("created by  main").count();
+    ensure!(created == 3, "{text}");
     Ok(())
 }
 
