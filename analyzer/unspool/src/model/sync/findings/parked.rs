@@ -62,8 +62,13 @@ fn parks(basis: &Basis<'_>, object: &Object) -> Option<(ThreadIndex, ThreadIndex
         .first()
         .filter(|_| object.kind == Kind::Mutex)?;
     let (helper, owner) = first.longest;
+    // On a busy machine, the owner may find that a helper has the mutex at that moment.
+    let is_brief = |waited_ns: u64| waited_ns <= object.waits.total_ns / HOLD_DIVISOR;
     let mut pairs = object.contention.iter();
-    let one_pair = pairs.all(|pair| pair.by_one && pair.for_one && pair.longest == (helper, owner));
+    let one_pair = pairs.all(|pair| {
+        let owner_waits = pair.longest == (owner, helper) && is_brief(pair.total_ns);
+        pair.by_one && pair.for_one && (pair.longest == (helper, owner) || owner_waits)
+    });
     if !one_pair || helper == owner {
         return None;
     }
@@ -73,7 +78,9 @@ fn parks(basis: &Basis<'_>, object: &Object) -> Option<(ThreadIndex, ThreadIndex
     let uses = object.uses.iter().map(|used| &basis.uses[used.0]);
     let mut waits = uses.filter(|used| used.waits.count > 0);
     let waits_there = waits.all(|used| {
-        used.path == place && used.shares.iter().all(|share| share.identity == identity)
+        let is_helpers =
+            used.path == place && used.shares.iter().all(|share| share.identity == identity);
+        is_helpers || is_brief(used.waits.total_ns)
     });
     let briefly = object.uses.iter().all(|used| {
         let used = &basis.uses[used.0];
