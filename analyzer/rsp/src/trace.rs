@@ -80,6 +80,9 @@ impl Tracepoint {
     }
 }
 
+/// Largest size in bytes of a memory block, whose length has 16 bits.
+const MAX_BLOCK: usize = 0xffff;
+
 /// The data collected at one hit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -89,7 +92,7 @@ pub struct TraceFrame {
     /// Registers in the layout of the `g` packet, zero where not collected. Empty if none were
     /// collected.
     pub registers: Vec<u8>,
-    /// Memory, in the order of collection.
+    /// Memory, in the order of collection. The blocks of a larger area are one.
     pub memory: Vec<(u64, Vec<u8>)>,
     /// Trace state variables.
     pub variables: Vec<(u32, i64)>,
@@ -133,7 +136,10 @@ impl TraceFrame {
                 b'M' => {
                     let (address, length) = (blocks.number::<8>()?, blocks.number::<2>()?);
                     let bytes = blocks.take(usize::try_from(length).ok()?)?;
-                    self.memory.push((address, bytes.to_vec()));
+                    match self.memory.last_mut().filter(|last| goes_on(last, address)) {
+                        Some((_, before)) => before.extend_from_slice(bytes),
+                        None => self.memory.push((address, bytes.to_vec())),
+                    }
                 }
                 b'V' => {
                     let (number, value) = (blocks.number::<4>()?, blocks.number::<8>()?);
@@ -144,6 +150,14 @@ impl TraceFrame {
         }
         Some(())
     }
+}
+
+/// True if a block at `address` belongs to the memory before it. Servers send larger memory in
+/// blocks of the largest size.
+fn goes_on((start, bytes): &(u64, Vec<u8>), address: u64) -> bool {
+    !bytes.is_empty()
+        && bytes.len().is_multiple_of(MAX_BLOCK)
+        && start.wrapping_add(bytes.len() as u64) == address
 }
 
 /// Bytes that have not been read.
@@ -228,5 +242,26 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(TraceFrame::decode(&bytes[..end], 4).len() < 2);
         }
+    }
+
+    #[test]
+    fn blocks_of_a_larger_area_are_one() {
+        let block = |address: u64, size: u16| {
+            let head = [&[b'M'][..], &address.to_le_bytes(), &size.to_le_bytes()];
+            [head.concat(), vec![7; size.into()]].concat()
+        };
+        let blocks = [
+            block(0x1000, 0xffff),
+            block(0x10fff, 0xffff),
+            block(0x20ffe, 2),
+            // It follows, but the area has ended.
+            block(0x21000, 3),
+        ];
+        let blocks = blocks.concat();
+        let length = u32::try_from(blocks.len()).unwrap();
+        let frame = [&[1, 0][..], &length.to_le_bytes(), &blocks].concat();
+        let frames = TraceFrame::decode(&frame, 4);
+        let sizes: Vec<(u64, usize)> = frames[0].memory.iter().map(|m| (m.0, m.1.len())).collect();
+        assert_eq!(sizes, [(0x1000, 0x20000), (0x21000, 3)]);
     }
 }

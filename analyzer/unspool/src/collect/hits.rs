@@ -22,9 +22,6 @@ use super::stack_walk::StackWalker;
 use super::thread_reader::ReadThread;
 use crate::platform::abi::Abi;
 
-/// Maximum size in bytes of a memory block in a frame, whose length has 16 bits.
-const MAX_BLOCK: usize = 0xffff;
-
 /// Reads the data that a hit needs and makes an event of them.
 #[derive(Debug, Default)]
 pub(super) struct HitReader {
@@ -184,17 +181,10 @@ impl HitReader {
         let mut snapshot = snapshot_of(&registers);
         if kind == ProbeKind::Create {
             event.args = abi.args(&registers, 4).unwrap_or_default();
-            let mut memory = memory.into_iter().peekable();
-            let stack = memory.next().map(|(address, mut bytes)| {
-                // A frame has blocks of limited size.
-                let follows = |bytes: &[u8], next: u64| {
-                    bytes.len() >= MAX_BLOCK && next == address.wrapping_add(bytes.len() as u64)
-                };
-                while let Some((_, more)) = memory.next_if(|(next, _)| follows(&bytes, *next)) {
-                    bytes.extend(more);
-                }
-                Chunk { address, bytes }
-            });
+            let mut memory = memory.into_iter();
+            let stack = memory
+                .next()
+                .map(|(address, bytes)| Chunk { address, bytes });
             let attr = event.args.get(1).copied();
             let attr = attr.filter(|attr| plausible(*attr));
             let state = state_at(modules, abi, &event.args);
