@@ -20,6 +20,9 @@ pub use wakers::{CallWake, Waker, Wakers};
 /// processor was faster.
 const EARLY_WAKE_NS: u64 = 20_000;
 
+/// Maximum difference between the kernel's clock and the server's, in nanoseconds.
+const APART_NS: u64 = 100_000_000;
+
 /// The schedule of all threads; empty where it was not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
@@ -374,10 +377,8 @@ impl Life {
             let common = to.min(self.to_ns) as i128 - from.max(self.from_ns) as i128;
             (common, ThreadIndex(index))
         });
-        // The kernel's clock and the server's differ slightly.
-        const APART: i128 = 100_000_000;
         let (common, index) = overlap.max_by_key(|(common, _)| *common)?;
-        (common > -APART).then_some(index)
+        (common > -i128::from(APART_NS)).then_some(index)
     }
 }
 

@@ -7,12 +7,9 @@
 
 use foldhash::HashMap;
 
-use super::{CallIndex, Interval, RunState, Schedule};
+use super::{APART_NS, CallIndex, Interval, RunState, Schedule};
 use crate::model::thread::{Creation, Thread};
 use crate::model::{Model, ThreadIndex};
-
-/// Maximum time by which the clocks of a thread's end and of a wake-up may differ, in nanoseconds.
-const APART_NS: u64 = 100_000_000;
 
 /// What woke a blocked thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,26 +151,25 @@ impl<'a> Wakers<'a> {
     fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
         let killed = &self.threads[thread.0];
         let is_last = killed.ended_ns.is_none();
-        let is_main = killed.creation == Creation::Main;
-        let ends = |thread: ThreadIndex| {
+        // A timer that wakes the first thread does not end the program.
+        let is_main = killed.creation == Creation::Main && waker != Waker::Interrupt;
+        let later = |thread: ThreadIndex| {
             let intervals = self.schedule.of_thread(thread);
             let first = intervals.partition_point(|interval| interval.from_ns < ns);
-            let has_ended = |last: &Interval| last.state != RunState::Unknown;
-            intervals.last().is_some_and(has_ended)
-                && intervals[first..].iter().all(|later| later.call.is_none())
+            &intervals[first..]
         };
-        let blocks_no_more = || {
-            let intervals = self.schedule.of_thread(thread).iter().rev();
-            let mut later = intervals.take_while(|interval| interval.from_ns >= ns);
-            later.all(|interval| interval.state != RunState::Blocked)
+        let ends = |thread: ThreadIndex| {
+            let last = self.schedule.of_thread(thread).last();
+            last.is_some_and(|last| last.state != RunState::Unknown)
+                && later(thread).iter().all(|later| later.call.is_none())
         };
-        match waker {
-            Waker::Thread(waker) => (is_last || is_main) && ends(thread) && ends(waker),
-            Waker::Outside | Waker::Recorder => {
-                (is_last || is_main) && ends(thread) && blocks_no_more()
+        let blocks = |interval: &Interval| interval.state == RunState::Blocked;
+        (is_last || is_main)
+            && ends(thread)
+            && match waker {
+                Waker::Thread(waker) => ends(waker),
+                _ => !later(thread).iter().any(blocks),
             }
-            Waker::Interrupt => is_last && ends(thread) && blocks_no_more(),
-        }
     }
 }
 
