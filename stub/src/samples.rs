@@ -18,7 +18,7 @@ use crate::arch;
 use crate::sys::perf::{self, Ring, SampledStack};
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
-use crate::thread_events::{Drains, Refusal, RingLimits, ThreadEvents, apart};
+use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
 
 use record::{Record, parse};
 use wire::Encoder;
@@ -101,6 +101,7 @@ impl Samples {
             ThreadEvents::open(
                 process,
                 limits,
+                Heirs::Threads,
                 &move |tid, cpu, threads_only, watermark| {
                     perf::open_samples(tid, cpu, threads_only, watermark, sampled)
                 },

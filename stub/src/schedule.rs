@@ -1,6 +1,9 @@
 //! The schedule of a process: when each of its threads ran, was runnable or was blocked, as the
 //! kernel's perf events record it. Recording stops no thread.
 //!
+//! The processes that it creates inherit its events, so the schedule can include them. They are not
+//! traced for that.
+//!
 //! Each processor has its own ring buffer, into which the kernel writes for all threads. This
 //! module merges the records by time. The kernel counts records that do not fit into a ring as
 //! lost.
@@ -8,7 +11,7 @@
 mod record;
 mod wire;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -19,7 +22,7 @@ use crate::arch;
 use crate::sys::perf::{self, Ring, Tracepoints};
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
-use crate::thread_events::{Drains, Refusal, RingLimits, ThreadEvents, apart};
+use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
 
 use record::{Event, Parsed, Place, Record, WakingFormat, parse};
 
@@ -36,9 +39,28 @@ const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
 
+/// The parts of a schedule that a client can choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Also where threads block, if the kernel permits it.
+    pub(crate) places: bool,
+    /// Also the processes that the process creates.
+    pub(crate) processes: bool,
+}
+
+/// The owner of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The process itself.
+    Process,
+    /// A process that it or one of its descendants created.
+    Descendant,
+}
+
 /// A running recording of one process's schedule.
 pub(crate) struct Schedule {
     process: u32,
+    wanted: Wanted,
     sources: Vec<Source>,
     /// Events that write into the ring of another event.
     events: Vec<OwnedFd>,
@@ -47,8 +69,8 @@ pub(crate) struct Schedule {
     has_places: bool,
     /// Initial states of the threads, not sent yet.
     initial: VecDeque<Record>,
-    /// The threads of the process. Needed because the kernel reports wake-ups of all processes.
-    threads: HashSet<u32>,
+    /// The known threads. Needed because the kernel reports wake-ups of all processes.
+    threads: HashMap<u32, Owner>,
     drains: Drains,
 }
 
@@ -63,10 +85,14 @@ pub fn prepare() {
 }
 
 impl Schedule {
-    /// Begins to record. With `places`, also records where threads block, if the kernel permits it.
-    pub(crate) fn open(process: Tid, places: bool) -> Result<Schedule, Refusal> {
+    /// Begins to record.
+    pub(crate) fn open(process: Tid, wanted: Wanted) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
-        let mut opened = ThreadEvents::open(process, RINGS, &perf::open_schedule)?;
+        let heirs = match wanted.processes {
+            true => Heirs::Processes,
+            false => Heirs::Threads,
+        };
+        let mut opened = ThreadEvents::open(process, RINGS, heirs, &perf::open_schedule)?;
         let drains = Drains::new(opened.watermarks()?, INTERVAL);
         // An event of one thread would miss wake-ups, because these happen to the thread while it
         // sleeps.
@@ -77,17 +103,20 @@ impl Schedule {
         let blocked = |tid, cpu, threads_only, watermark| {
             perf::open_blocked(tid, cpu, threads_only, watermark, arch::BLOCKED.bits)
         };
-        let has_places = places && opened.add_for_threads(&blocked).is_ok();
+        let has_places = wanted.places && opened.add_for_threads(&blocked).is_ok();
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();
         Ok(Schedule {
             process: pid,
+            wanted,
             sources: opened.rings.into_iter().map(Source::new).collect(),
             events: opened.events,
             waking,
             has_places,
-            threads: initial.iter().map(|record| record.tid).collect(),
+            threads: (initial.iter())
+                .map(|record| (record.tid, Owner::Process))
+                .collect(),
             initial,
             drains,
         })
@@ -113,8 +142,9 @@ impl Schedule {
         &self.drains
     }
 
-    /// Takes records as notification bodies, ordered by time. Takes all records if `all` is set;
-    /// otherwise only those whose order is certain, and about `max_bytes` at most.
+    /// Takes records as notification bodies, ordered by time; those of other processes have bodies
+    /// of their own. Takes all records if `all` is set; otherwise only those whose order is
+    /// certain, and about `max_bytes` at most.
     pub(crate) fn take(&mut self, all: bool, max_bytes: usize) -> Vec<Vec<u8>> {
         let cutoff_ns = match all {
             true => u64::MAX,
@@ -127,13 +157,17 @@ impl Schedule {
         let mut bytes = 0;
         let mut unfinished = false;
         loop {
-            let records = self.batch(cutoff_ns);
-            if records.is_empty() {
+            let [own, others] = self.batch(cutoff_ns);
+            if own.is_empty() && others.is_empty() {
                 break;
             }
-            let body = wire::notification(&records, monotonic_ns());
-            bytes += body.len();
-            bodies.push(body);
+            for (name, records) in [("UnspoolSchedule", own), ("UnspoolProcesses", others)] {
+                if !records.is_empty() {
+                    let body = wire::notification(name, &records, monotonic_ns());
+                    bytes += body.len();
+                    bodies.push(body);
+                }
+            }
             if bytes >= max_bytes && !all {
                 unfinished = true;
                 break;
@@ -143,33 +177,46 @@ impl Schedule {
         bodies
     }
 
-    fn batch(&mut self, cutoff_ns: u64) -> Vec<Record> {
-        let mut batch: Vec<Record> = Vec::new();
-        while batch.len() < MAX_BATCH_RECORDS
-            && let Some(record) = self.next(cutoff_ns)
+    /// Records of the process, and of its descendants.
+    fn batch(&mut self, cutoff_ns: u64) -> [Vec<Record>; 2] {
+        let mut own: Vec<Record> = Vec::new();
+        let mut others: Vec<Record> = Vec::new();
+        while own.len() + others.len() < MAX_BATCH_RECORDS
+            && let Some((process, mut record)) = self.next(cutoff_ns)
         {
+            let batch = match self.owner(process, &record) {
+                Some(Owner::Process) => {
+                    // `exec` notifications report what the process itself executes.
+                    if let Event::Exec(name) = record.event {
+                        record.event = Event::Name(name);
+                    }
+                    &mut own
+                }
+                Some(Owner::Descendant) if self.wanted.processes => &mut others,
+                _ => continue,
+            };
             // A thread that was found while it was being created has two events.
-            if batch.last() != Some(&record) && self.is_of_process(&record) {
+            if batch.last() != Some(&record) {
                 batch.push(record);
             }
         }
         for source in &self.sources {
             source.ring.release(source.position);
         }
-        batch
+        [own, others]
     }
 
-    /// The earliest record, unless its time is after `cutoff_ns`.
-    fn next(&mut self, cutoff_ns: u64) -> Option<Record> {
+    /// The earliest record and its process, unless its time is after `cutoff_ns`.
+    fn next(&mut self, cutoff_ns: u64) -> Option<(u32, Record)> {
         for source in &mut self.sources {
-            source.fill(self.process, self.waking);
+            source.fill(self.waking);
         }
         let times = self
             .sources
             .iter()
             .enumerate()
             .filter_map(|(index, source)| {
-                let record = source.next.as_ref()?;
+                let (_, record) = source.next.as_ref()?;
                 Some((record.time_ns, index))
             });
         let earliest = times.min();
@@ -177,7 +224,7 @@ impl Schedule {
         if let Some(initial_ns) = initial_ns
             && earliest.is_none_or(|(time_ns, _)| initial_ns <= time_ns)
         {
-            return self.initial.pop_front();
+            return Some((self.process, self.initial.pop_front()?));
         }
         let (time_ns, index) = earliest?;
         if time_ns > cutoff_ns {
@@ -186,20 +233,27 @@ impl Schedule {
         self.sources.get_mut(index)?.next.take()
     }
 
-    /// True if a record belongs to a thread of the process. Updates the set of threads.
-    fn is_of_process(&mut self, record: &Record) -> bool {
+    /// The owner of a record's thread; none for wake-ups of strangers. Updates the known threads.
+    fn owner(&mut self, process: u32, record: &Record) -> Option<Owner> {
+        let owner = match process == self.process {
+            true => Owner::Process,
+            false => Owner::Descendant,
+        };
         match record.event {
-            Event::Waking { .. } => self.threads.contains(&record.tid),
+            Event::Waking { .. } => return self.threads.get(&record.tid).copied(),
+            Event::Lost { .. } => return Some(Owner::Process),
             Event::Exit => {
                 self.threads.remove(&record.tid);
-                true
             }
-            Event::Lost { .. } | Event::Name(_) | Event::State(_) => true,
-            Event::SwitchIn | Event::SwitchOut { .. } | Event::Fork { .. } => {
-                self.threads.insert(record.tid);
-                true
+            Event::Name(_) | Event::Exec(_) | Event::State(_) => {}
+            Event::SwitchIn
+            | Event::SwitchOut { .. }
+            | Event::Fork { .. }
+            | Event::Process { .. } => {
+                self.threads.insert(record.tid, owner);
             }
         }
+        Some(owner)
     }
 }
 
@@ -220,7 +274,8 @@ struct Source {
     head: u64,
     /// End of the data that has been parsed.
     position: u64,
-    next: Option<Record>,
+    /// Its process, and the record.
+    next: Option<(u32, Record)>,
     /// The thread that is about to stop running, and its place. The record of the switch follows.
     stopping: Option<(u32, Place)>,
     /// The time of the last parsed record.
@@ -239,8 +294,8 @@ impl Source {
         }
     }
 
-    /// Parses the next record of the process, unless one is waiting already.
-    fn fill(&mut self, process: u32, waking: Option<WakingFormat>) {
+    /// Parses the next record, unless one is waiting already.
+    fn fill(&mut self, waking: Option<WakingFormat>) {
         let mut buffer = [0; 256];
         while self.next.is_none() && self.position < self.head {
             let left = usize::try_from(self.head - self.position).unwrap_or(usize::MAX);
@@ -255,14 +310,14 @@ impl Source {
             // A longer record has a kind that this module does not use.
             if let Some(bytes) = buffer.get_mut(..size) {
                 self.ring.copy(self.position, bytes);
-                match parse(bytes, process, waking) {
-                    Some(Parsed::Record(record)) => self.next = Some(record),
+                match parse(bytes, waking) {
+                    Some(Parsed::Record(process, record)) => self.next = Some((process, record)),
                     Some(Parsed::Stopping(tid, place)) => self.stopping = Some((tid, place)),
                     None => {}
                 }
             }
             self.position += size as u64;
-            if let Some(record) = &mut self.next {
+            if let Some((_, record)) = &mut self.next {
                 match &mut record.event {
                     Event::Lost { since_ns, .. } => {
                         *since_ns = self.last_ns;

@@ -41,6 +41,15 @@ pub(crate) struct RingLimits {
 /// not processes, should inherit the event; the last is the ring's watermark in bytes.
 pub(crate) type Open<'o> = dyn Fn(Tid, u32, bool, u32) -> Result<OwnedFd, Errno> + 'o;
 
+/// The threads that get the events of their creator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heirs {
+    /// New threads of the process.
+    Threads,
+    /// Also the processes that it creates.
+    Processes,
+}
+
 /// The open events of all threads of a process.
 pub(crate) struct ThreadEvents {
     /// The rings, one for each processor that is online.
@@ -63,6 +72,7 @@ impl ThreadEvents {
     pub(crate) fn open(
         process: Tid,
         limits: RingLimits,
+        heirs: Heirs,
         open: &Open<'_>,
     ) -> Result<ThreadEvents, Refusal> {
         let _more = MoreDescriptors::allow();
@@ -71,7 +81,7 @@ impl ThreadEvents {
             events: Vec::new(),
             threads: Vec::new(),
             processors: (0..perf::processors()).collect(),
-            threads_only: true,
+            threads_only: heirs == Heirs::Threads,
             limits,
             size: ring_size(perf::processors().into(), limits),
         };

@@ -105,12 +105,15 @@ pub enum Record {
     /// When threads ran, could have run, or were blocked.
     #[prost(message, tag = "26")]
     Schedule(Schedule),
-    /// The program started another process, which is not recorded.
+    /// The program started another process.
     #[prost(message, tag = "27")]
     ProcessStarted(ProcessStarted),
     /// Where threads ran, at regular intervals of their processor time.
     #[prost(message, tag = "28")]
     Samples(Samples),
+    /// The same as `Schedule`, for threads of processes that the program created.
+    #[prost(message, tag = "29")]
+    Processes(Schedule),
 }
 
 /// The messages in a block's batch: one record each, or none if its kind is unknown.
@@ -118,7 +121,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29"
     )]
     pub(crate) record: Option<Record>,
 }

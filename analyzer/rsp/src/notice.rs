@@ -84,6 +84,15 @@ pub enum Notice {
         /// Time since it arrived.
         since: Duration,
     },
+    /// The same for the processes that the target created.
+    Processes {
+        /// The records, in the order of their times.
+        records: Vec<ScheduleRecord>,
+        /// The server's monotonic clock when it sent this, in nanoseconds.
+        sent_ns: u64,
+        /// Time since it arrived.
+        since: Duration,
+    },
     /// The kernel sampled threads that ran.
     Samples {
         /// The samples.
@@ -188,6 +197,13 @@ impl Notice {
         } else if let Some(rest) = payload.strip_prefix(b"UnspoolSchedule:") {
             let decoded = schedule::decode(rest).into_iter();
             notices.extend(decoded.map(|(sent_ns, records)| Notice::Schedule {
+                records,
+                sent_ns,
+                since,
+            }));
+        } else if let Some(rest) = payload.strip_prefix(b"UnspoolProcesses:") {
+            let decoded = schedule::decode(rest).into_iter();
+            notices.extend(decoded.map(|(sent_ns, records)| Notice::Processes {
                 records,
                 sent_ns,
                 since,

@@ -1,5 +1,6 @@
-//! The kernel's schedule of the target's threads, from `unspool-stub`'s notification
-//! `UnspoolSchedule` (docs/reference/protocol.md).
+//! The kernel's schedule of threads, from `unspool-stub`'s notifications `UnspoolSchedule` (the
+//! target's) and `UnspoolProcesses` (those of the processes that it created)
+//! (docs/reference/protocol.md).
 
 use crate::compact::{self, Compact};
 
@@ -50,6 +51,13 @@ pub enum ScheduleEvent {
         /// Start of the gap, on the server's clock.
         since_ns: u64,
     },
+    /// The thread is the first one of a new process.
+    ProcessCreated {
+        /// The thread that created the process.
+        creator: u64,
+    },
+    /// The process executed a program, and its only thread has this name now.
+    Executed(String),
     /// The thread existed when the recording started.
     Found {
         /// The kernel's letter for its state (proc(5)).
@@ -69,7 +77,7 @@ pub struct BlockPlace {
     pub args: [u64; 2],
 }
 
-/// Decodes a notification's body after `UnspoolSchedule:`. Returns its time on the server's
+/// Decodes a notification's body after its name. Returns its time on the server's
 /// monotonic clock, and the records up to the first unknown one.
 pub(crate) fn decode(body: &[u8]) -> Option<(u64, Vec<ScheduleRecord>)> {
     let (now_ns, bytes) = compact::body(body)?;
@@ -97,11 +105,7 @@ impl Compact<'_> {
                 creator: self.number()?,
             },
             4 => ScheduleEvent::Ended,
-            5 => {
-                let length = usize::try_from(self.number()?).ok()?;
-                let name = self.bytes(length)?;
-                ScheduleEvent::Named(String::from_utf8_lossy(name).into_owned())
-            }
+            5 => ScheduleEvent::Named(self.name()?),
             6 => ScheduleEvent::Woken {
                 waker: Some(self.number()?).filter(|waker| *waker != 0),
             },
@@ -119,6 +123,10 @@ impl Compact<'_> {
                     args: [self.number()?, self.number()?],
                 }),
             },
+            10 => ScheduleEvent::ProcessCreated {
+                creator: self.number()?,
+            },
+            11 => ScheduleEvent::Executed(self.name()?),
             // The length of a newer server's record is unknown.
             _ => return None,
         };
@@ -128,6 +136,12 @@ impl Compact<'_> {
             cpu,
             event,
         })
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let name = self.bytes(length)?;
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 }
 
@@ -146,6 +160,8 @@ mod tests {
         &[7, 0, 0, 1, 9, 0xac, 2],
         &[8, 0, 6, 1, b'S'],
         &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
+        &[10, 0, 7, 1, 5],
+        &[11, 0, 7, 1, 2, b'a', b'b'],
     ];
 
     #[test]
@@ -177,6 +193,8 @@ mod tests {
             ),
             record(301, 6, ScheduleEvent::Found { state: b'S' }),
             record(301, 6, ScheduleEvent::Blocks { place: Some(place) }),
+            record(301, 7, ScheduleEvent::ProcessCreated { creator: 5 }),
+            record(301, 7, ScheduleEvent::Executed("ab".into())),
         ];
         assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
     }

@@ -51,7 +51,8 @@ pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
 pub use profile::Profile;
-pub use schedule::Schedule;
+use schedule::AllThreads;
+pub use schedule::{Process, ProcessIndex, Processes, Schedule};
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
 pub use timeline::{Cell, Timeline};
@@ -77,6 +78,8 @@ pub struct Model {
     pub threads: Vec<Thread>,
     /// Running, runnable and blocked times of each thread; empty if not recorded.
     pub schedule: Schedule,
+    /// The processes that the program started.
+    pub processes: Processes,
     /// CPU samples of the threads; empty if none were taken.
     pub profile: Profile,
     /// Synchronization objects, and what threads and functions did with their time.
@@ -167,8 +170,6 @@ pub struct Recording {
     pub joins_are_missing: bool,
     /// True if the times of the gaps are known.
     pub gaps_are_placed: bool,
-    /// Other processes that the program started, which are not recorded.
-    pub processes: Vec<StartedProcess>,
     /// True if threads killed with the program can be distinguished from threads that ended before.
     pub kills_are_told: bool,
     /// True if functions were to be recorded by name (`record --trace`).
@@ -266,19 +267,6 @@ pub struct Paused {
     pub exact: bool,
 }
 
-/// A process that the program started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartedProcess {
-    /// Its id.
-    pub pid: u64,
-    /// The thread that started it.
-    pub creator_tid: Option<u64>,
-    /// Start time, nanoseconds since the recording began.
-    pub started_ns: u64,
-    /// The executed file; empty if unknown, or if it executed none.
-    pub executable: String,
-}
-
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramEnd {
@@ -316,6 +304,7 @@ impl Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
         model.schedule = Schedule::of(capture, &mut model);
+        model.processes = Processes::of(capture, &model);
         model.profile = Profile::of(&capture.records, &model, frames);
         model.notes.extend(model.profile.notes());
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
@@ -354,7 +343,8 @@ impl Model {
         let marks = std::mem::take(&mut self.sync.call_marks);
         if capture.header.source() != Source::Inspected {
             let functions = Functions::of(&self.threads, marks, &self.sync.paths);
-            self.critical_path = CriticalPath::of(&self.path_facts(), functions);
+            let all = self.all_threads();
+            self.critical_path = CriticalPath::of(&self.path_facts(&all), functions);
             self.findings.extend(critical_path::finding(self));
             finding::sort(&mut self.findings);
         }
@@ -364,15 +354,16 @@ impl Model {
     }
 
     /// What the critical path is computed from. The waits are there only with a journal.
-    fn path_facts(&self) -> critical_path::Facts<'_> {
+    fn path_facts<'a>(&'a self, all: &'a AllThreads<'_>) -> critical_path::Facts<'a> {
         let journal = self.sync.journal.as_ref();
         critical_path::Facts {
-            threads: &self.threads,
-            schedule: &self.schedule,
+            threads: &all.threads,
+            schedule: &all.schedule,
             waits: journal.map_or(&[], |journal| &journal.waits),
             uses: &self.sync.uses,
             objects: &self.sync.objects,
-            identity_of: &self.sync.identity_of,
+            identity_of: &all.identity_of,
+            own_identities: self.sync.identities.len(),
             duration_ns: self.recording.duration_ns,
             processors: self.target.processors,
             launched: self.recording.source == Some(Source::Launched),

@@ -14,6 +14,7 @@ const FORK: u32 = 7;
 const SWITCH: u32 = 14;
 
 /// Bits of a record's `misc` field, `PERF_RECORD_MISC_*`.
+const COMM_EXEC: u16 = 1 << 13;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
@@ -49,6 +50,10 @@ pub(crate) enum Event {
     Exit,
     /// The thread took this name.
     Name(Vec<u8>),
+    /// The thread is the first one of a new process. `creator` created it.
+    Process { creator: u32 },
+    /// The process executed a program, and its only thread took this name.
+    Exec(Vec<u8>),
     /// `waker` woke the thread. `None` if an interrupt did.
     Waking { waker: Option<u32> },
     /// The kernel dropped `count` records of this processor between `since_ns` and this record's
@@ -71,7 +76,8 @@ pub(crate) struct Place {
 /// A parsed record of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    Record(Record),
+    /// The process is 0 where the record does not have it: at wake-ups and lost records.
+    Record(u32, Record),
     /// The place of the thread that stops running on the record's processor. The record of that
     /// follows.
     Stopping(u32, Place),
@@ -105,16 +111,15 @@ impl WakingFormat {
     }
 }
 
-/// Parses one complete record. Returns `None` for other processes or kinds and for malformed
-/// records.
-pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) -> Option<Parsed> {
+/// Parses one complete record. Returns `None` for other kinds and for malformed records.
+pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed> {
     let kind = word(bytes, 0)?;
     let misc = misc(bytes)?;
     if kind == SAMPLE {
         return match word(bytes, 32)? {
             NO_REGISTERS => None,
-            abi if abi <= LAST_ABI => stopping(bytes, process),
-            _ => wake_up(bytes, waking?).map(Parsed::Record),
+            abi if abi <= LAST_ABI => stopping(bytes),
+            _ => wake_up(bytes, waking?).map(|record| Parsed::Record(0, record)),
         };
     }
     let identity = bytes
@@ -135,38 +140,43 @@ pub(super) fn parse(bytes: &[u8], process: u32, waking: Option<WakingFormat>) ->
         LOST => {
             let count = long(body, 8)?;
             let since_ns = time_ns;
-            Some(record(0, Event::Lost { count, since_ns }))
+            Parsed::Record(0, record(0, Event::Lost { count, since_ns }))
         }
-        SWITCH if pid == process => Some(record(
-            tid,
-            match misc & SWITCH_OUT {
+        SWITCH => {
+            let event = match misc & SWITCH_OUT {
                 0 => Event::SwitchIn,
                 _ => Event::SwitchOut {
                     preempted: misc & SWITCH_OUT_PREEMPT != 0,
                     place: None,
                 },
-            },
-        )),
-        // Fields: the process, the creator's process, the thread, the creator.
-        FORK if word(body, 0)? == process && word(body, 4)? == process => Some(record(
-            word(body, 8)?,
-            Event::Fork {
-                creator: word(body, 12)?,
-            },
-        )),
-        EXIT if word(body, 0)? == process => Some(record(word(body, 8)?, Event::Exit)),
-        COMM if word(body, 0)? == process => {
-            let name = body.get(8..)?.split(|byte| *byte == 0).next()?;
-            Some(record(word(body, 4)?, Event::Name(name.to_vec())))
+            };
+            Parsed::Record(pid, record(tid, event))
         }
-        _ => None,
+        // Fields: the process, the creator's process, the thread, the creator.
+        FORK => {
+            let (process, creator) = (word(body, 0)?, word(body, 12)?);
+            let event = match word(body, 4)? == process {
+                true => Event::Fork { creator },
+                false => Event::Process { creator },
+            };
+            Parsed::Record(process, record(word(body, 8)?, event))
+        }
+        EXIT => Parsed::Record(word(body, 0)?, record(word(body, 8)?, Event::Exit)),
+        COMM => {
+            let name = body.get(8..)?.split(|byte| *byte == 0).next()?.to_vec();
+            let event = match misc & COMM_EXEC {
+                0 => Event::Name(name),
+                _ => Event::Exec(name),
+            };
+            Parsed::Record(word(body, 0)?, record(word(body, 4)?, event))
+        }
+        _ => return None,
     };
-    record.map(Parsed::Record)
+    Some(record)
 }
 
 /// Parses the registers of a thread that stops running.
-fn stopping(bytes: &[u8], process: u32) -> Option<Parsed> {
-    (word(bytes, 8)? == process).then_some(())?;
+fn stopping(bytes: &[u8]) -> Option<Parsed> {
     let register = |index: usize| long(bytes, 40 + 8 * index);
     let place = Place {
         pc: register(BLOCKED.pc)?,
@@ -230,15 +240,15 @@ mod tests {
     }
 
     fn parsed(bytes: &[u8]) -> Option<(u32, Event)> {
-        match parse(bytes, PROCESS, Some(FORMAT))? {
-            Parsed::Record(record) => Some((record.tid, record.event)),
+        match parse(bytes, Some(FORMAT))? {
+            Parsed::Record(_, record) => Some((record.tid, record.event)),
             Parsed::Stopping(..) => None,
         }
     }
 
     /// Thread 101 stops running. The registers have the values 0x100, 0x101 and so on.
-    fn stopping(process: u32, abi: u32) -> Vec<u8> {
-        let mut bytes = words(&[SAMPLE, 0, process, 101, 7, 0, 2, 0, abi, 0]);
+    fn stopping(abi: u32) -> Vec<u8> {
+        let mut bytes = words(&[SAMPLE, 0, PROCESS, 101, 7, 0, 2, 0, abi, 0]);
         for index in 0..BLOCKED.bits.len() as u32 {
             bytes.extend(words(&[0x100 + index, 0]));
         }
@@ -255,18 +265,13 @@ mod tests {
             number: BLOCKED.number.map(value),
             args: BLOCKED.args.map(value),
         };
-        let seen = parse(&stopping(PROCESS, 2), PROCESS, Some(FORMAT));
+        let seen = parse(&stopping(2), Some(FORMAT));
         assert_eq!(seen, Some(Parsed::Stopping(101, place)));
-        assert_eq!(
-            parse(&stopping(PROCESS, 2), PROCESS, None),
-            seen,
-            "without wake-ups"
-        );
-        assert_eq!(parse(&stopping(7, 2), PROCESS, None), None);
-        assert_eq!(parse(&stopping(PROCESS, 0), PROCESS, None), None);
-        let bytes = stopping(PROCESS, 1);
+        assert_eq!(parse(&stopping(2), None), seen, "without wake-ups");
+        assert_eq!(parse(&stopping(0), None), None);
+        let bytes = stopping(1);
         for end in 0..bytes.len() {
-            assert_eq!(parse(&bytes[..end], PROCESS, None), None);
+            assert_eq!(parse(&bytes[..end], None), None);
         }
     }
 
@@ -294,16 +299,18 @@ mod tests {
                 record(FORK, 0, &words(&[PROCESS, PROCESS, 102, 101, 5, 0])),
                 Some((102, Event::Fork { creator: 101 })),
             ),
-            // A new process, not a thread.
             (
                 record(FORK, 0, &words(&[200, PROCESS, 200, 101, 5, 0])),
-                None,
+                Some((200, Event::Process { creator: 101 })),
             ),
             (
                 record(EXIT, 0, &words(&[PROCESS, PROCESS, 102, 102, 5, 0])),
                 Some((102, Event::Exit)),
             ),
-            (record(EXIT, 0, &words(&[200, 200, 200, 200, 5, 0])), None),
+            (
+                record(EXIT, 0, &words(&[200, 200, 200, 200, 5, 0])),
+                Some((200, Event::Exit)),
+            ),
             (
                 record(
                     COMM,
@@ -311,6 +318,14 @@ mod tests {
                     &[&words(&[PROCESS, 102])[..], b"worker\0\0"].concat(),
                 ),
                 Some((102, name)),
+            ),
+            (
+                record(
+                    COMM,
+                    COMM_EXEC,
+                    &[&words(&[200, 200])[..], b"tar\0\0\0\0\0"].concat(),
+                ),
+                Some((200, Event::Exec(b"tar".to_vec()))),
             ),
             (record(LOST, 0, &words(&[9, 0, 12, 0])), Some((0, lost))),
             (waking(0), Some((102, Event::Waking { waker: Some(101) }))),
@@ -328,15 +343,16 @@ mod tests {
             );
             assert_eq!(parsed(&bytes), expected, "{bytes:x?}");
         }
-        let record_of = |bytes: &[u8], format| match parse(bytes, PROCESS, format) {
-            Some(Parsed::Record(record)) => record,
+        let record_of = |bytes: &[u8], process, format| match parse(bytes, format) {
+            Some(Parsed::Record(of, record)) if of == process => record,
             other => panic!("{other:?}"),
         };
-        let switch = record_of(&record(SWITCH, 0, &[]), None);
+        let switch = record_of(&record(SWITCH, 0, &[]), PROCESS, None);
         assert_eq!((switch.time_ns, switch.cpu), (5, 3));
-        let waking = record_of(&waking(0), Some(FORMAT));
+        let waking = record_of(&waking(0), 0, Some(FORMAT));
         assert_eq!((waking.time_ns, waking.cpu), (7, 2));
-        assert_eq!(parse(&record(SWITCH, 0, &[]), 7, None), None);
+        let fork = record(FORK, 0, &words(&[200, PROCESS, 200, 101, 5, 0]));
+        assert_eq!(record_of(&fork, 200, None).tid, 200);
     }
 
     /// Truncated records parse to nothing, and no damaged byte makes the parser panic.

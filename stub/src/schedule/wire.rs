@@ -1,12 +1,13 @@
-//! Encodes records for the notification `UnspoolSchedule` (docs/reference/protocol.md). The numbers
+//! Encodes records for the notifications `UnspoolSchedule` and `UnspoolProcesses`
+//! (docs/reference/protocol.md). The numbers
 //! have variable length, because a busy program has a hundred thousand records per second.
 
 use super::record::{Event, Record};
 use crate::thread_events::wire::{change, number};
 
-/// `UnspoolSchedule:NOW;` and the records, without escaping.
-pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
-    let mut body = format!("UnspoolSchedule:{now_ns:x};").into_bytes();
+/// The notification's name, `:NOW;` and the records, without escaping.
+pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u8> {
+    let mut body = format!("{name}:{now_ns:x};").into_bytes();
     let mut last_ns = 0;
     for record in records {
         let kind = match &record.event {
@@ -22,6 +23,8 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
             Event::Lost { .. } => 7,
             Event::State(_) => 8,
             Event::SwitchOut { place: Some(_), .. } => 9,
+            Event::Process { .. } => 10,
+            Event::Exec(_) => 11,
         };
         body.push(kind);
         change(record.time_ns, &mut last_ns, &mut body);
@@ -40,8 +43,10 @@ pub(super) fn notification(records: &[Record], now_ns: u64) -> Vec<u8> {
                 place.args.iter().for_each(|arg| number(*arg, &mut body));
             }
             Event::SwitchIn | Event::SwitchOut { .. } | Event::Exit => {}
-            Event::Fork { creator } => number((*creator).into(), &mut body),
-            Event::Name(name) => {
+            Event::Fork { creator } | Event::Process { creator } => {
+                number((*creator).into(), &mut body);
+            }
+            Event::Name(name) | Event::Exec(name) => {
                 number(name.len() as u64, &mut body);
                 body.extend_from_slice(name);
             }
@@ -104,8 +109,10 @@ mod tests {
                     place: Some(place),
                 },
             ),
+            record(301, 7, Event::Process { creator: 5 }),
+            record(301, 7, Event::Exec(b"ab".to_vec())),
         ];
-        let body = notification(&records, 0x1f);
+        let body = notification("UnspoolSchedule", &records, 0x1f);
         let expected = [
             &b"UnspoolSchedule:1f;"[..],
             &[0, 0xd8, 4, 5, 1],
@@ -116,6 +123,8 @@ mod tests {
             &[7, 0, 0, 1, 9, 0xac, 2],
             &[8, 0, 6, 1, b'S'],
             &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
+            &[10, 0, 7, 1, 5],
+            &[11, 0, 7, 1, 2, b'a', b'b'],
         ];
         assert_eq!(body, expected.concat());
         let mut long = Vec::new();

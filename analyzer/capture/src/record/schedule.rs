@@ -25,6 +25,14 @@ pub enum ScheduleKind {
     /// The thread existed when the recording of the schedule started. The detail is the kernel's
     /// letter for its state.
     Found = 7,
+    /// The thread is the first one of a new process. The detail is the thread that created the
+    /// process. Only in [`Record::Processes`](super::Record::Processes), like the following.
+    ProcessCreated = 8,
+    /// The thread has a new name. The detail is its index in [`Schedule::names`].
+    Named = 9,
+    /// The process executed a program, and its only thread has a new name. The detail is the name's
+    /// index in [`Schedule::names`].
+    Executed = 10,
 }
 
 /// Scheduling events of threads. The fields 2 to 6 are the columns of one table.
@@ -61,6 +69,9 @@ pub struct Schedule {
     /// System calls that entries of this record and of later ones refer to.
     #[prost(message, repeated, tag = "10")]
     pub calls: Vec<BlockingCall>,
+    /// Names that entries of this record refer to.
+    #[prost(string, repeated, tag = "11")]
+    pub names: Vec<String>,
 }
 
 /// A system call in which threads were blocked.

@@ -15,6 +15,8 @@ pub enum Schedule {
         wakers: bool,
         /// Whether the records include where threads block.
         places: bool,
+        /// Whether the server also records the processes that the target creates.
+        processes: bool,
         /// The size of the kernel's buffers in bytes.
         buffer_size: u64,
     },
@@ -26,12 +28,17 @@ pub enum Schedule {
 
 impl Client {
     /// Makes the server send the schedule of the target's threads, which [`Client::take_notices`]
-    /// returns.
-    pub fn begin_schedule(&mut self) -> Result<Schedule, Error> {
+    /// returns. With `processes`, also that of the processes that the target creates, if the server
+    /// can.
+    pub fn begin_schedule(&mut self, processes: bool) -> Result<Schedule, Error> {
         if !self.features.has("QUnspoolSchedule") {
             return Ok(Schedule::Unknown);
         }
-        let reply = self.request("QUnspoolSchedule:1;places")?;
+        let processes = processes && self.features.has("UnspoolProcesses");
+        let reply = self.request(match processes {
+            true => "QUnspoolSchedule:1;places;processes",
+            false => "QUnspoolSchedule:1;places",
+        })?;
         let text = match reply.text() {
             Ok(text) => text,
             Err(Error::Remote { error, .. }) => {
@@ -45,10 +52,12 @@ impl Client {
         let malformed = || reply.malformed("`wakers` or `switches`, and a size");
         let mut words = text.split(';');
         let (kind, size) = words.next().zip(words.next()).ok_or_else(malformed)?;
+        let parts: Vec<&str> = words.collect();
         Ok(Schedule::Recorded {
             wakers: kind == "wakers",
-            places: words.next() == Some("places"),
             buffer_size: hex::number(size).ok_or_else(malformed)?,
+            places: parts.contains(&"places"),
+            processes: parts.contains(&"processes"),
         })
     }
 

@@ -73,6 +73,7 @@ impl Cmd {
                 },
                 probes: collect::ProbeKinds::default(),
                 cpu: None,
+                follow: true,
                 budget: self.html.is_some().then(|| "none".to_owned()),
                 wanted: None,
                 stop: None,

@@ -142,6 +142,13 @@ pub(super) struct Cmd {
     #[arg(long)]
     calls: bool,
 
+    /// Do not record the processes that the program starts
+    ///
+    /// Otherwise Unspool records when each of their threads runs and what wakes it, if the kernel
+    /// permits. It does not record their waits and calls.
+    #[arg(long)]
+    no_follow: bool,
+
     /// How calls are recorded
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     probes: collect::ProbeKinds,
@@ -252,6 +259,7 @@ impl Cmd {
                 hz,
                 stack: self.cpu_stack,
             }),
+            follow: !self.no_follow,
             budget: self.budget(&source),
             source,
             wanted: Some(Box::new(wanted::ask(symbolizer))),

@@ -86,6 +86,7 @@ impl Target {
             calls: Default::default(),
             probes: ProbeKinds::default(),
             cpu: None,
+            follow: false,
             budget: None,
             wanted: None,
             stop: None,

@@ -35,6 +35,7 @@ impl Notices {
                 ..
             }
             | Notice::Schedule { sent_ns, since, .. }
+            | Notice::Processes { sent_ns, since, .. }
             | Notice::Samples { sent_ns, since, .. } => Some((*sent_ns, *since)),
             _ => None,
         });

@@ -109,6 +109,8 @@ pub struct Options {
     pub calls: Instrumented,
     /// The CPU samples to take, if any.
     pub cpu: Option<CpuSamples>,
+    /// Also record when the threads of processes run that the program starts.
+    pub follow: bool,
     /// The budget of tracepoints, in the syntax of `unspool-stub --budget`. With `none` the program
     /// waits so that no event is lost.
     pub budget: Option<String>,

@@ -48,6 +48,8 @@ pub(super) struct Recorder {
     pub(super) notices: Notices,
     pub(super) cpu: CpuSampling,
     pub(super) schedule: ScheduleRecording,
+    /// Records the processes that the program starts.
+    follows: bool,
     /// The CPU samples to take, if any.
     sampling: Option<CpuSamples>,
     pub(super) samples: SampleRecording,
@@ -81,6 +83,7 @@ impl Recorder {
             notices: Notices::default(),
             cpu: CpuSampling::new(),
             schedule: ScheduleRecording::default(),
+            follows: options.follow,
             sampling: options.cpu,
             samples: SampleRecording::default(),
             end_inspection: EndInspection::new(options.wanted),
@@ -121,7 +124,8 @@ impl Recorder {
             let (session, sink) = (&mut self.session, &mut self.sink);
             self.samples.begin(session, sink, wanted)?;
         }
-        self.schedule.begin(&mut self.session, &mut self.sink)?;
+        self.schedule
+            .begin(&mut self.session, &mut self.sink, self.follows)?;
         self.planter.begin_trace(&mut self.session)?;
         self.begin_program(executable)?;
         if !fresh {
@@ -412,10 +416,11 @@ impl Recorder {
                     self.samples
                         .record(&mut self.sink, unwinding, clock, samples, since);
                 }
-                Notice::Schedule { records, since, .. } => {
+                scheduled @ (Notice::Schedule { .. } | Notice::Processes { .. }) => {
                     let clock = &self.notices.clock;
-                    let (sink, program) = (&mut self.sink, (&self.session, &self.program.modules));
-                    self.schedule.record(program, sink, clock, records, since);
+                    let program = (&self.session, &self.program.modules);
+                    self.schedule
+                        .record(program, &mut self.sink, clock, scheduled);
                 }
                 other => {
                     let probe_of = |tracepoint| self.planter.probe_of(tracepoint);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use unspool_capture::{
     Record, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ThreadName,
 };
-use unspool_rsp::{ScheduleEvent, ScheduleRecord};
+use unspool_rsp::{Notice, ScheduleEvent, ScheduleRecord};
 
 use super::blocking_calls::{Batch, BlockingCalls};
 use super::error::Error;
@@ -25,6 +25,8 @@ pub(super) struct ScheduleRecording {
     is_on: bool,
     /// The time of the last entry.
     last_ns: u64,
+    /// The same for other processes.
+    last_process_ns: u64,
     calls: BlockingCalls,
     /// Blocked threads: since when, and whether the reason for the wait has been read.
     blocked: HashMap<u64, (u64, bool)>,
@@ -32,9 +34,15 @@ pub(super) struct ScheduleRecording {
 
 impl ScheduleRecording {
     /// Makes the server send the schedule, if it can. Otherwise notes the reason.
-    pub(super) fn begin(&mut self, session: &mut Session, sink: &mut Sink) -> Result<(), Error> {
+    /// With `follow`, also for the processes that the program starts.
+    pub(super) fn begin(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        follow: bool,
+    ) -> Result<(), Error> {
         let time_ns = sink.now_ns();
-        let edge = match session.client.begin_schedule()? {
+        let edge = match session.client.begin_schedule(follow)? {
             unspool_rsp::Schedule::Recorded { wakers: true, .. } => ScheduleEdge::BeginsWithWakers,
             unspool_rsp::Schedule::Recorded { .. } => ScheduleEdge::Begins,
             unspool_rsp::Schedule::Refused(reason) => {
@@ -44,7 +52,7 @@ impl ScheduleRecording {
             _ => return Ok(()),
         };
         self.is_on = true;
-        self.last_ns = time_ns;
+        (self.last_ns, self.last_process_ns) = (time_ns, time_ns);
         sink.record(Schedule {
             time_ns,
             edge: edge.into(),
@@ -78,21 +86,30 @@ impl ScheduleRecording {
         });
     }
 
-    /// Records the entries that the server has sent.
+    /// Records the entries that the server has sent, of the program or of other processes.
     pub(super) fn record(
         &mut self,
         (session, modules): (&Session, &Modules),
         sink: &mut Sink,
         clock: &ServerClock,
-        records: Vec<ScheduleRecord>,
-        since: Duration,
+        notice: Notice,
     ) {
-        let (calls, last_ns) = (self.calls.batch(session, modules), &mut self.last_ns);
-        for record in translated(records, clock, since, calls, last_ns) {
-            if let Record::Schedule(schedule) = &record {
-                self.follow(schedule);
+        match notice {
+            Notice::Schedule { records, since, .. } => {
+                let (calls, last_ns) = (self.calls.batch(session, modules), &mut self.last_ns);
+                for record in translated(records, clock, since, calls, last_ns) {
+                    if let Record::Schedule(schedule) = &record {
+                        self.follow(schedule);
+                    }
+                    sink.record(record);
+                }
             }
-            sink.record(record);
+            Notice::Processes { records, since, .. } => {
+                let last_ns = &mut self.last_process_ns;
+                let entries = of_processes(records, clock, since, last_ns);
+                sink.record(Record::Processes(entries));
+            }
+            _ => {}
         }
     }
 
@@ -199,9 +216,69 @@ fn translated(
     names
 }
 
+/// The same for threads of other processes. The code of their system calls is not read, so the
+/// calls are not known.
+fn of_processes(
+    records: Vec<ScheduleRecord>,
+    clock: &ServerClock,
+    since: Duration,
+    last_ns: &mut u64,
+) -> Schedule {
+    let mut schedule = Schedule {
+        time_ns: *last_ns,
+        ..Schedule::default()
+    };
+    for record in records {
+        let mut name = |name: String| {
+            schedule.names.push(name);
+            schedule.names.len() as u64 - 1
+        };
+        let (kind, detail) = match record.event {
+            ScheduleEvent::Runs => (ScheduleKind::Runs, 0),
+            ScheduleEvent::Blocks { .. } => (ScheduleKind::Blocks, 0),
+            ScheduleEvent::Preempted => (ScheduleKind::Preempted, 0),
+            ScheduleEvent::Created { creator } => (ScheduleKind::Created, creator),
+            ScheduleEvent::ProcessCreated { creator } => (ScheduleKind::ProcessCreated, creator),
+            ScheduleEvent::Ended => (ScheduleKind::Ended, 0),
+            ScheduleEvent::Woken { waker } => (ScheduleKind::Woken, waker.unwrap_or(0)),
+            ScheduleEvent::Named(text) => (ScheduleKind::Named, name(text)),
+            ScheduleEvent::Executed(text) => (ScheduleKind::Executed, name(text)),
+            _ => continue,
+        };
+        let entry = ScheduleEntry {
+            time_ns: clock.sent(Some(record.server_ns), since),
+            kind,
+            tid: record.tid,
+            cpu: record.cpu,
+            detail,
+        };
+        *last_ns = schedule.push(*last_ns, entry);
+    }
+    schedule
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_processes_are_named() {
+        let clock = ServerClock::default();
+        let records = vec![
+            record(10, ScheduleEvent::ProcessCreated { creator: 3 }),
+            record(20, ScheduleEvent::Executed("tar".into())),
+            record(30, ScheduleEvent::Named("worker".into())),
+        ];
+        let schedule = of_processes(records, &clock, Duration::ZERO, &mut 0);
+        let seen: Vec<_> = schedule.entries().map(|e| (e.kind, e.detail)).collect();
+        let expected = [
+            (ScheduleKind::ProcessCreated, 3),
+            (ScheduleKind::Executed, 0),
+            (ScheduleKind::Named, 1),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(schedule.names, ["tar", "worker"]);
+    }
 
     fn record(server_ns: u64, event: ScheduleEvent) -> ScheduleRecord {
         ScheduleRecord {

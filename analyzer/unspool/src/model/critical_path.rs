@@ -84,7 +84,7 @@ impl Basis {
 /// A part of the path in which one thread did one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The thread.
+    /// The thread, perhaps of a process that the program started.
     pub thread: ThreadIndex,
     /// Its beginning, nanoseconds since the recording began.
     pub from_ns: u64,
@@ -191,6 +191,8 @@ pub(super) struct Facts<'a> {
     pub(super) objects: &'a [Object],
     /// Per thread, its identity.
     pub(super) identity_of: &'a [usize],
+    /// The number of identities of the program's own threads. Larger ones are other programs.
+    pub(super) own_identities: usize,
     /// Length of the recording, nanoseconds.
     pub(super) duration_ns: u64,
     /// Number of processors that the program could use, if known.

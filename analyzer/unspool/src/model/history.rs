@@ -13,7 +13,7 @@ use unspool_capture::{
 
 use super::backtrace::{Frames, base_name};
 use super::thread::{Creation, Ending, Thread};
-use super::{Model, Note, ProgramEnd, Recording, StartedProcess, Target, Topic, origin};
+use super::{Model, Note, Process, Processes, ProgramEnd, Recording, Target, Topic, origin};
 use crate::platform::Architecture;
 
 mod creation;
@@ -105,6 +105,7 @@ struct History<'a> {
     pending: Vec<Pending>,
     handles: Handles,
     recording: Recording,
+    processes: Vec<Process>,
     notes: Vec<Note>,
     counts: missing::Counts,
 }
@@ -159,6 +160,7 @@ impl<'a> History<'a> {
                 traces_functions: traces.unwrap_or_else(|| has_option(&header.command, "--trace")),
                 ..Recording::default()
             },
+            processes: Vec::new(),
             notes: Vec::new(),
             counts: missing::Counts::default(),
         }
@@ -179,6 +181,7 @@ impl<'a> History<'a> {
             | Record::Resolution(_)
             | Record::Blocked(_)
             | Record::Schedule(_)
+            | Record::Processes(_)
             | Record::Samples(_) => {}
             Record::Gap(gap) => {
                 self.clock(gap.time_ns);
@@ -336,18 +339,17 @@ impl<'a> History<'a> {
 
     /// Notes that another process was started, or that a started process executes a file.
     fn process_started(&mut self, started: &ProcessStarted) {
-        let processes = &mut self.recording.processes;
+        let processes = &mut self.processes;
         if started.creator_tid.is_none()
             && let Some(process) = processes.iter_mut().rfind(|p| p.pid == started.pid)
         {
             process.executable.clone_from(&started.executable);
             return;
         }
-        processes.push(StartedProcess {
-            pid: started.pid,
-            creator_tid: started.creator_tid,
-            started_ns: started.time_ns,
+        let (pid, creator_tid) = (started.pid, started.creator_tid);
+        processes.push(Process {
             executable: started.executable.clone(),
+            ..Process::new(pid, creator_tid, started.time_ns)
         });
     }
 
@@ -541,6 +543,10 @@ impl<'a> History<'a> {
             modules: Vec::new(),
             threads: self.threads,
             schedule: Default::default(),
+            processes: Processes {
+                all: self.processes,
+                ..Processes::default()
+            },
             profile: Default::default(),
             sync: Default::default(),
             critical_path: None,

@@ -2,6 +2,7 @@
 //! blocked. Recorded calls are separate: they give the object that a thread waited for.
 
 mod calls;
+mod processes;
 mod wakers;
 
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ use unspool_image::Arch;
 use super::{Model, ThreadIndex};
 use calls::forget_calls;
 pub use calls::{BlockedCall, CallIndex, CallTime};
+pub(in crate::model) use processes::AllThreads;
+pub use processes::{Process, ProcessIndex, Processes};
 pub use wakers::{CallWake, Waker, Wakers};
 
 /// Maximum time by which a wake-up can be recorded before its thread's block, if the waker's
@@ -252,25 +255,29 @@ impl Schedule {
 
     /// Time that a thread spent in each state.
     pub fn times(&self, thread: ThreadIndex) -> StateTimes {
-        let mut times = StateTimes::default();
-        for interval in self.of_thread(thread) {
-            let length = interval.length_ns();
-            match interval.state {
-                RunState::Running { .. } => {
-                    times.running_ns += length;
-                    times.switches += 1;
-                }
-                RunState::Preempted => {
-                    times.runnable_ns += length;
-                    times.preemptions += 1;
-                }
-                RunState::Woken { .. } => times.runnable_ns += length,
-                RunState::Blocked => times.blocked_ns += length,
-                RunState::Unknown => times.unknown_ns += length,
-            }
-        }
-        times
+        sum_of(self.of_thread(thread))
     }
+}
+
+fn sum_of<'a>(intervals: impl IntoIterator<Item = &'a Interval>) -> StateTimes {
+    let mut times = StateTimes::default();
+    for interval in intervals {
+        let length = interval.length_ns();
+        match interval.state {
+            RunState::Running { .. } => {
+                times.running_ns += length;
+                times.switches += 1;
+            }
+            RunState::Preempted => {
+                times.runnable_ns += length;
+                times.preemptions += 1;
+            }
+            RunState::Woken { .. } => times.runnable_ns += length,
+            RunState::Blocked => times.blocked_ns += length,
+            RunState::Unknown => times.unknown_ns += length,
+        }
+    }
+    times
 }
 
 /// A thread's life, by the kernel's records.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::schedule::CallIndex;
+use super::schedule::{CallIndex, Interval, RunState};
 use super::sync::{Slots, Sync, Turn, UseIndex, Waiting};
 use super::window::Window;
 use super::{Model, Thread, ThreadIndex};
@@ -39,7 +39,10 @@ pub enum Cell {
 pub struct Timeline {
     /// The window that the timeline shows.
     pub window: Window,
-    /// Per thread, in the order of the model's threads, one cell per column.
+    /// Per thread, in the order of the model's threads and then of [`Processes::threads`], one cell
+    /// per column.
+    ///
+    /// [`Processes::threads`]: super::Processes::threads
     pub threads: Vec<Vec<Cell>>,
 }
 
@@ -79,7 +82,64 @@ impl Timeline {
             waits(&model.sync, index, &window, &ran, cells);
             calls(model, ThreadIndex(index), &window, cells);
         }
+        let others = model.processes.intervals.iter();
+        threads.extend(others.map(|intervals| scheduled(intervals, &window)));
         Timeline { window, threads }
+    }
+}
+
+/// The cells of a thread of which only the schedule is known.
+fn scheduled(intervals: &[Interval], window: &Window) -> Vec<Cell> {
+    /// Time in one column.
+    #[derive(Clone, Copy, Default)]
+    struct Column {
+        ran_ns: u64,
+        runnable_ns: u64,
+        blocked_ns: u64,
+        unknown_ns: u64,
+    }
+    let mut columns = vec![Column::default(); window.columns];
+    for interval in intervals {
+        let touched = window.columns_of(interval.from_ns, interval.to_ns);
+        for at in touched.into_iter().flatten() {
+            let Some(column) = columns.get_mut(at) else {
+                continue;
+            };
+            let from = window.column_ns(at).max(interval.from_ns);
+            let to = window.column_ns(at + 1).min(interval.to_ns);
+            let sum = match interval.state {
+                RunState::Running { .. } => &mut column.ran_ns,
+                RunState::Blocked => &mut column.blocked_ns,
+                RunState::Unknown => &mut column.unknown_ns,
+                RunState::Preempted | RunState::Woken { .. } => &mut column.runnable_ns,
+            };
+            *sum += to.saturating_sub(from);
+        }
+    }
+    let cell = |column: Column| {
+        let known_ns = column.ran_ns + column.runnable_ns + column.blocked_ns;
+        match (known_ns, column.unknown_ns) {
+            (0, 0) => Cell::Absent,
+            (known_ns, unknown_ns) if known_ns < unknown_ns => Cell::Unknown,
+            _ => cell_of(column.ran_ns, column.runnable_ns, known_ns),
+        }
+    };
+    columns.into_iter().map(cell).collect()
+}
+
+/// The cell of a column with these times.
+fn cell_of(on_cpu_ns: u64, runnable_ns: u64, known_ns: u64) -> Cell {
+    let blocked_ns = known_ns.saturating_sub(on_cpu_ns + runnable_ns);
+    if runnable_ns * 2 >= known_ns {
+        Cell::Runnable
+    } else if on_cpu_ns * 2 >= known_ns {
+        Cell::Alive
+    } else if on_cpu_ns * 4 >= known_ns {
+        Cell::Partly
+    } else if runnable_ns > blocked_ns {
+        Cell::Runnable
+    } else {
+        Cell::Away(None)
     }
 }
 
@@ -102,20 +162,7 @@ fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) -> Vec
             continue;
         }
         ran[column] = Some(turn.on_cpu_ns);
-        let blocked_ns = turn
-            .known_ns
-            .saturating_sub(turn.on_cpu_ns + turn.runnable_ns);
-        *cell = if turn.runnable_ns * 2 >= turn.known_ns {
-            Cell::Runnable
-        } else if turn.on_cpu_ns * 2 >= turn.known_ns {
-            Cell::Alive
-        } else if turn.on_cpu_ns * 4 >= turn.known_ns {
-            Cell::Partly
-        } else if turn.runnable_ns > blocked_ns {
-            Cell::Runnable
-        } else {
-            Cell::Away(None)
-        };
+        *cell = cell_of(turn.on_cpu_ns, turn.runnable_ns, turn.known_ns);
     }
     ran
 }

@@ -31,9 +31,7 @@ pub(super) enum WokenBy {
 impl WokenBy {
     pub(super) fn of(model: &Model, waker: Waker) -> WokenBy {
         match waker {
-            Waker::Thread(ThreadIndex(thread)) => {
-                WokenBy::Threads(model.sync.identity_of.get(thread).copied().unwrap_or(0))
-            }
+            Waker::Thread(thread) => WokenBy::Threads(model.identity_of(thread)),
             Waker::Interrupt => WokenBy::Interrupt,
             Waker::Outside => WokenBy::Outside,
             Waker::Recorder => WokenBy::Recorder,

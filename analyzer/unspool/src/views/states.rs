@@ -86,15 +86,21 @@ pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
         let cells = estimates.threads.get(index).map_or(&[][..], Vec::as_slice);
         let others = match scheduled {
             [] => estimated(&window, cells),
-            intervals => exact(intervals, wakers.of_calls(ThreadIndex(index))),
+            intervals => exact(
+                model.threads.len(),
+                intervals,
+                wakers.of_calls(ThreadIndex(index)),
+            ),
         };
         fill(spans, others);
     }
     by_thread
 }
 
-/// The states of a thread by the kernel's schedule. `wakes`: what ended its system calls.
+/// The states of a thread by the kernel's schedule. `wakes`: what ended its system calls. Names only
+/// wakers among the program's own threads, of which there are `threads`.
 fn exact<'a>(
+    threads: usize,
     intervals: &[Interval],
     wakes: impl Iterator<Item = (&'a Interval, CallIndex, Waker)>,
 ) -> Vec<Span> {
@@ -110,7 +116,7 @@ fn exact<'a>(
         (interval.from_ns < interval.to_ns).then(|| Span {
             call: interval.call,
             waker: match wake {
-                Some((.., Waker::Thread(ThreadIndex(waker)))) => Some(waker),
+                Some((.., Waker::Thread(ThreadIndex(waker)))) if waker < threads => Some(waker),
                 _ => None,
             },
             ..Span::without_use(interval.from_ns, interval.to_ns, state)

@@ -269,6 +269,9 @@ pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> St
 
 /// `3 × worker "billing"`
 pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
+    if let Some((program, count)) = model.program(identity) {
+        return program_of(program, *count, room);
+    }
     let Some((_, first, count)) = model.sync.identities.get(identity) else {
         return "unknown threads".to_owned();
     };
@@ -296,8 +299,42 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     text
 }
 
+/// `1 process`, `3 processes`
+pub(super) fn processes(count: usize) -> String {
+    match count {
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    }
+}
+
+/// Processes of one program: `process tar`, `3 × process cc1`.
+pub(super) fn program_of(program: &str, count: usize, room: usize) -> String {
+    let number = match count {
+        1 => String::new(),
+        count => format!("{count} × "),
+    };
+    let name = match program {
+        "" => "of unknown program".to_owned(),
+        name => super::text::line::clean(name),
+    };
+    let room = room.saturating_sub(number.len() + 8).max(12);
+    format!("{number}process {}", super::names::shorten(&name, room))
+}
+
 /// Some threads of an identity: `3 × worker "billing"`, or `worker 4711` if it is one of them.
 pub(super) fn threads(model: &Model, threads: Threads, room: usize) -> String {
+    if let Some((_, process)) = threads.one.and_then(|one| model.process(one)) {
+        let program = process
+            .program
+            .and_then(|it| model.processes.programs.get(it));
+        let name = program.map_or("", |(name, _)| name);
+        let alone = program.is_none_or(|(_, count)| *count == 1);
+        let pid = match alone {
+            true => String::new(),
+            false => format!(" {}", process.pid),
+        };
+        return program_of(name, 1, room.saturating_sub(pid.len())) + &pid;
+    }
     let thread = threads.one.and_then(|one| model.thread(one));
     match (thread, model.sync.identities.get(threads.identity)) {
         (Some(thread), Some((.., 2..))) => match thread.tid {

@@ -3,26 +3,30 @@
 use nix::errno::Errno;
 
 use super::Answer;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Wanted};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-/// `1` begins the recording, and `1;places` one that also has the places at which threads block.
-/// The reply names the kind of records, the size of the rings, and whether there are places. `0`
-/// sends the remaining records and ends the recording.
+/// `1` begins the recording. `;places` after it adds the places at which threads block, and
+/// `;processes` the processes that the program starts. The reply names the kind of records, the
+/// size of the rings, and which of the two there are. `0` sends the remaining records and ends the
+/// recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
-    match rest {
-        b"0" => {
+    match rest.split_at_checked(1) {
+        Some((b"0", b"")) => {
             session.notify_schedule(true);
             session.schedule = None;
             Answer::ok()
         }
-        b"1" | b"1;places" => {
+        Some((b"1", parts)) => {
+            let Some(wanted) = wanted(parts) else {
+                return Answer::error(Errno::EINVAL);
+            };
             let Some(tracee) = debuggee.live() else {
                 return Answer::error(Errno::ESRCH);
             };
             session.schedule = None;
-            match Schedule::open(tracee.process.pid(), rest != b"1") {
+            match Schedule::open(tracee.process.pid(), wanted) {
                 Ok(schedule) => {
                     let kind = match schedule.has_wakers() {
                         true => "wakers",
@@ -32,7 +36,12 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
                         true => ";places",
                         false => "",
                     };
-                    let reply = format!("{kind};{:x}{places}", schedule.ring_bytes());
+                    let processes = match wanted.processes {
+                        true => ";processes",
+                        false => "",
+                    };
+                    let size = schedule.ring_bytes();
+                    let reply = format!("{kind};{size:x}{places}{processes}");
                     session.schedule = Some(schedule);
                     Answer::Reply(reply.into_bytes())
                 }
@@ -41,4 +50,21 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
         }
         _ => Answer::error(Errno::EINVAL),
     }
+}
+
+/// The parts that a client names, each after a semicolon.
+fn wanted(parts: &[u8]) -> Option<Wanted> {
+    let mut wanted = Wanted::default();
+    let mut parts = parts.split(|byte| *byte == b';');
+    if !parts.next()?.is_empty() {
+        return None;
+    }
+    for part in parts {
+        match part {
+            b"places" => wanted.places = true,
+            b"processes" => wanted.processes = true,
+            _ => return None,
+        }
+    }
+    Some(wanted)
 }

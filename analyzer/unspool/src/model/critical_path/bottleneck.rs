@@ -63,6 +63,8 @@ pub(super) fn of(
         let usable = busy as f64 / whole.max(1) as f64;
         let saved_ns = match impact.item {
             Item::Processors => return None,
+            // Other programs are not what a recording is about.
+            Item::Threads(identity) if identity >= facts.own_identities => return None,
             Item::Lock(_) => impact.saved_ns,
             Item::Threads(_) | Item::Function(_) => {
                 let most = path.processors as f64 * (1.0 - MIN_FREE);

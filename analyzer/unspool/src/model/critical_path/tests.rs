@@ -106,6 +106,7 @@ impl Built {
 
     fn facts<'a>(&'a self, identity_of: &'a [usize]) -> Facts<'a> {
         Facts {
+            own_identities: usize::MAX,
             threads: &self.threads,
             schedule: &self.schedule,
             waits: &self.waits,

@@ -137,10 +137,11 @@ impl Identified for FunctionFacts {
 impl Run {
     /// Takes the facts of a model, which needs its journal.
     pub fn of(model: &Model) -> Run {
+        let all = model.all_threads();
         let work = model
             .critical_path
             .as_ref()
-            .and_then(|path| Work::of(&model.path_facts(), path));
+            .and_then(|path| Work::of(&model.path_facts(&all), path));
         let work = work.unwrap_or_default();
         let mut run = Run {
             program: model.target.name.clone(),

@@ -14,11 +14,11 @@ use crate::model::{Model, ThreadIndex};
 /// What woke a blocked thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waker {
-    /// A thread of the program.
+    /// A thread of the program or of a process that it started.
     Thread(ThreadIndex),
     /// An interrupt: a device, a timer or the network.
     Interrupt,
-    /// A thread of another process or of the kernel.
+    /// A thread of a process that the program did not start, or of the kernel.
     Outside,
     /// The recorder that started the program.
     Recorder,
@@ -35,11 +35,13 @@ pub struct CallWake {
     pub blocked_ns: u64,
 }
 
-/// The wakers of a schedule, as threads of the program.
+/// The wakers of a schedule, as threads of the program or of the processes that it started.
 #[derive(Debug)]
 pub struct Wakers<'a> {
     schedule: &'a Schedule,
     threads: &'a [Thread],
+    /// The threads of other processes, whose numbers follow.
+    others: &'a [Thread],
     by_tid: HashMap<u64, Vec<ThreadIndex>>,
     recorder: Option<u64>,
 }
@@ -48,7 +50,12 @@ impl Model {
     /// The wakers of the recorded schedule.
     pub fn wakers(&self) -> Wakers<'_> {
         let launched = self.recording.source == Some(unspool_capture::Source::Launched);
-        Wakers::of(&self.schedule, &self.threads, launched)
+        Wakers::of(
+            &self.schedule,
+            &self.threads,
+            &self.processes.threads,
+            launched,
+        )
     }
 }
 
@@ -58,10 +65,11 @@ impl<'a> Wakers<'a> {
     pub(in crate::model) fn of(
         schedule: &'a Schedule,
         threads: &'a [Thread],
+        others: &'a [Thread],
         launched: bool,
     ) -> Wakers<'a> {
         let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();
-        for (index, thread) in threads.iter().enumerate() {
+        for (index, thread) in threads.iter().chain(others).enumerate() {
             if let Some(tid) = thread.tid {
                 by_tid.entry(tid).or_default().push(ThreadIndex(index));
             }
@@ -71,20 +79,25 @@ impl<'a> Wakers<'a> {
             recorder: first.filter(|tid| !by_tid.contains_key(tid)),
             schedule,
             threads,
+            others,
             by_tid,
         }
     }
 
-    /// The program's thread that had an id at a moment.
+    /// The thread that had an id at a moment.
     pub(in crate::model) fn thread(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
         let all = self.by_tid.get(&tid)?;
+        let known = |index: ThreadIndex| {
+            let other = index.0.checked_sub(self.threads.len());
+            other.map_or_else(|| &self.threads[index.0], |other| &self.others[other])
+        };
         let there = all.iter().rev().find(|index| {
-            let first = self.threads[index.0].first_ns();
+            let first = known(**index).first_ns();
             first.is_none_or(|first| first <= ns)
         });
         let one = there.or(all.first()).copied()?;
         // Later, another process may have the id.
-        let ended = self.threads[one.0].ended_ns;
+        let ended = known(one).ended_ns;
         ended
             .is_none_or(|ended| ns <= ended.saturating_add(APART_NS))
             .then_some(one)

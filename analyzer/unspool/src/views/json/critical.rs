@@ -18,8 +18,8 @@ pub(in crate::views) struct CriticalPath<'a> {
     processors: usize,
     replayed_ns: u64,
     functions: Vec<PathFunction<'a>>,
-    groups: Vec<PathGroup>,
-    impacts: Vec<PathImpact>,
+    groups: Vec<PathGroup<'a>>,
+    impacts: Vec<PathImpact<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<Vec<PathSegment>>,
 }
@@ -31,8 +31,9 @@ struct PathFunction<'a> {
 }
 
 #[derive(Serialize)]
-struct PathGroup {
-    key: String,
+struct PathGroup<'a> {
+    key: Option<String>,
+    program: Option<&'a str>,
     function: Option<usize>,
     object: Option<usize>,
     call: Option<String>,
@@ -43,9 +44,10 @@ struct PathGroup {
 }
 
 #[derive(Serialize)]
-struct PathImpact {
+struct PathImpact<'a> {
     kind: &'static str,
     key: Option<String>,
+    program: Option<&'a str>,
     function: Option<usize>,
     object: Option<usize>,
     saved_ns: u64,
@@ -55,7 +57,8 @@ struct PathImpact {
 
 #[derive(Serialize)]
 struct PathSegment {
-    thread: usize,
+    thread: Option<usize>,
+    process: Option<usize>,
     from_ns: u64,
     to_ns: u64,
     state: &'static str,
@@ -101,19 +104,27 @@ impl<'a> CriticalPath<'a> {
     }
 }
 
-fn key(model: &Model, identity: usize) -> String {
-    let key = model.sync.identities.get(identity).map(|(key, ..)| *key);
-    key.unwrap_or_default().to_string()
+/// The key of an identity of the program's own threads.
+fn key(model: &Model, identity: usize) -> Option<String> {
+    let (key, ..) = model.sync.identities.get(identity)?;
+    Some(key.to_string())
+}
+
+/// The program that another identity means.
+fn program(model: &Model, identity: usize) -> Option<&str> {
+    let (name, _) = model.program(identity)?;
+    Some(name)
 }
 
 fn share(part: u64, whole: u64) -> f64 {
     (1000.0 * part as f64 / whole.max(1) as f64).round() / 1000.0
 }
 
-impl PathGroup {
-    fn of(model: &Model, path: &Path, group: &Group) -> PathGroup {
+impl<'a> PathGroup<'a> {
+    fn of(model: &'a Model, path: &Path, group: &Group) -> PathGroup<'a> {
         PathGroup {
             key: key(model, group.identity),
+            program: program(model, group.identity),
             function: group.function.map(|function| function.0),
             object: group.object.map(|object| object.0),
             call: group.call.as_ref().map(wording::blocking_call),
@@ -125,11 +136,12 @@ impl PathGroup {
     }
 }
 
-impl PathImpact {
-    fn of(model: &Model, path: &Path, impact: &Impact) -> PathImpact {
+impl<'a> PathImpact<'a> {
+    fn of(model: &'a Model, path: &Path, impact: &Impact) -> PathImpact<'a> {
         let mut described = PathImpact {
             kind: impact.item.as_str(),
             key: None,
+            program: None,
             function: None,
             object: None,
             saved_ns: impact.saved_ns,
@@ -137,7 +149,10 @@ impl PathImpact {
             path_ns: impact.path_ns,
         };
         match impact.item {
-            Item::Threads(identity) => described.key = Some(key(model, identity)),
+            Item::Threads(identity) => {
+                described.key = key(model, identity);
+                described.program = program(model, identity);
+            }
             Item::Function(function) => described.function = Some(function.0),
             Item::Lock(object) => described.object = Some(object.0),
             Item::Processors => {}
@@ -150,7 +165,8 @@ impl PathSegment {
     fn of(model: &Model, segment: &Segment) -> PathSegment {
         let call = segment.call().and_then(|call| model.schedule.call(call));
         PathSegment {
-            thread: segment.thread.0,
+            thread: model.thread(segment.thread).map(|_| segment.thread.0),
+            process: model.process(segment.thread).map(|(index, _)| index.0),
             from_ns: segment.from_ns,
             to_ns: segment.to_ns,
             state: segment.state.as_str(),

@@ -13,7 +13,9 @@ use super::profile::Profile;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
 use crate::model::schedule::{CallTime, CallWake, Wakers};
-use crate::model::{Creation, Model, Paused, ProgramEnd, StartedProcess, Thread, ThreadIndex};
+use crate::model::{
+    Creation, Model, Paused, Process as StartedProcess, ProgramEnd, Thread, ThreadIndex,
+};
 use crate::views::Style;
 use crate::views::call_waits::{self, Woken, WokenBy};
 
@@ -31,8 +33,8 @@ pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
         schema_version: super::SCHEMA_VERSION,
         target: Target::of(model),
         recording: Recording::of(model),
-        processes: (model.recording.processes.iter())
-            .map(Process::of)
+        processes: (model.processes.all.iter())
+            .map(|process| Process::of(model, process))
             .collect(),
         modules: model
             .modules
@@ -187,22 +189,71 @@ impl<'a> PausedProbe<'a> {
     }
 }
 
-/// Another process that the program started.
+/// A process that the program or one of its descendants started.
 #[derive(Serialize)]
 struct Process<'a> {
     pid: u64,
     creator_tid: Option<u64>,
-    started_ns: u64,
+    parent: Option<usize>,
+    program: Option<&'a str>,
     executable: Option<&'a str>,
+    executed: &'a [String],
+    started_ns: u64,
+    ended_ns: Option<u64>,
+    times: Option<ProcessTimes>,
+    threads: Vec<ProcessThread<'a>>,
+}
+
+/// Sums over the threads of a process.
+#[derive(Serialize)]
+struct ProcessTimes {
+    running_ns: u64,
+    runnable_ns: u64,
+    blocked_ns: u64,
+    unknown_ns: u64,
+}
+
+#[derive(Serialize)]
+struct ProcessThread<'a> {
+    tid: Option<u64>,
+    name: &'a str,
+    started_ns: Option<u64>,
+    ended_ns: Option<u64>,
 }
 
 impl<'a> Process<'a> {
-    fn of(process: &'a StartedProcess) -> Process<'a> {
+    fn of(model: &'a Model, process: &'a StartedProcess) -> Process<'a> {
+        let all = &model.processes;
+        let times = all.times(process);
+        let program = process
+            .program
+            .and_then(|program| all.programs.get(program));
+        let parent = process.creator.and_then(|creator| model.process(creator));
+        let last = process.first_thread + process.threads;
+        let threads = all.threads.get(process.first_thread..last);
         Process {
             pid: process.pid,
             creator_tid: process.creator_tid,
-            started_ns: process.started_ns,
+            parent: parent.map(|(index, _)| index.0),
+            program: program.map(|(name, _)| name.as_str()),
             executable: Some(process.executable.as_str()).filter(|path| !path.is_empty()),
+            executed: &process.executed,
+            started_ns: process.started_ns,
+            ended_ns: process.ended_ns,
+            times: process.is_recorded().then_some(ProcessTimes {
+                running_ns: times.running_ns,
+                runnable_ns: times.runnable_ns,
+                blocked_ns: times.blocked_ns,
+                unknown_ns: times.unknown_ns,
+            }),
+            threads: (threads.into_iter().flatten())
+                .map(|thread| ProcessThread {
+                    tid: thread.tid,
+                    name: &thread.name,
+                    started_ns: thread.started_ns,
+                    ended_ns: thread.ended_ns,
+                })
+                .collect(),
         }
     }
 }
@@ -257,29 +308,38 @@ struct SystemCall<'a> {
     count: u64,
     blocked_ns: u64,
     longest_ns: u64,
-    woken_by: Vec<CallWaker>,
+    woken_by: Vec<CallWaker<'a>>,
 }
 
 /// What ended the times in which a thread was blocked in one system call.
 #[derive(Serialize)]
-struct CallWaker {
+struct CallWaker<'a> {
     waker: &'static str,
     key: Option<String>,
     thread: Option<usize>,
+    process: Option<usize>,
+    program: Option<&'a str>,
     count: u64,
     blocked_ns: u64,
 }
 
-impl CallWaker {
-    fn of(model: &Model, woken: &Woken) -> CallWaker {
+impl<'a> CallWaker<'a> {
+    fn of(model: &'a Model, woken: &Woken) -> CallWaker<'a> {
         let key = match woken.by {
             WokenBy::Threads(identity) => model.sync.identities.get(identity),
+            _ => None,
+        };
+        let program = match woken.by {
+            WokenBy::Threads(identity) => model.program(identity),
             _ => None,
         };
         CallWaker {
             waker: woken.by.as_str(),
             key: key.map(|(key, ..)| key.to_string()),
-            thread: woken.one.map(|ThreadIndex(thread)| thread),
+            thread: (woken.one.filter(|one| model.thread(*one).is_some()))
+                .map(|ThreadIndex(thread)| thread),
+            process: woken.one.and_then(|one| Some(model.process(one)?.0.0)),
+            program: program.map(|(name, _)| name.as_str()),
             count: woken.blocked.count,
             blocked_ns: woken.blocked.ns,
         }

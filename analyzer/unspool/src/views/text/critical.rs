@@ -1,11 +1,12 @@
 //! The critical path: what would shorten the run, and where its time went.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::line::{Ink, Line, Page};
 use super::{frames, notes, tree};
 use crate::model::critical_path::{Basis, CriticalPath, Group, Impact, Item, PathState};
-use crate::model::{Model, Topic};
+use crate::model::{Model, ProcessIndex, ThreadIndex, Topic};
 use crate::views::call_waits::{self, CallWait, Woken, WokenBy};
 use crate::views::{Style, names, wording};
 
@@ -85,9 +86,24 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
 
 fn summary(model: &Model, path: &CriticalPath) -> String {
     let (from_ns, to_ns) = path.span_ns();
-    let mut threads: Vec<usize> = path.segments.iter().map(|s| s.thread.0).collect();
+    let mut threads: Vec<ThreadIndex> = path.segments.iter().map(|s| s.thread).collect();
     threads.sort_unstable();
     threads.dedup();
+    let own = threads
+        .iter()
+        .filter(|thread| model.thread(**thread).is_some());
+    let own = own.count();
+    let others = threads
+        .iter()
+        .filter_map(|thread| Some(model.process(*thread)?.0));
+    let others: BTreeSet<ProcessIndex> = others.collect();
+    let through = match others.len() {
+        0 => String::new(),
+        count => format!(
+            " and {count} of {}",
+            wording::processes(model.processes.all.len())
+        ),
+    };
     let states = [
         (PathState::Running, "running"),
         (PathState::Runnable, "waiting for a processor"),
@@ -102,13 +118,14 @@ fn summary(model: &Model, path: &CriticalPath) -> String {
         (ns > 0).then(|| format!("{} {words}", percent(ns, path.length_ns()).trim()))
     });
     format!(
-        "{}the critical path takes {}, from {} to {}, through {} of {}: {}.",
+        "{}the critical path takes {}, from {} to {}, through {} of {}{}: {}.",
         tree::about(model),
         wording::duration(path.length_ns()),
         wording::moment(from_ns),
         wording::moment(to_ns),
-        threads.len(),
+        own,
         wording::count(model.threads.len(), "thread"),
+        through,
         parts.collect::<Vec<String>>().join(", "),
     )
 }
@@ -163,6 +180,14 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
 /// `if threads parse were twice as fast`
 fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> String {
     match impact.item {
+        Item::Threads(identity) if let Some((program, count)) = model.program(identity) => {
+            let name = wording::program_of(program, *count, room);
+            let verb = match count {
+                1 => "was",
+                _ => "were",
+            };
+            format!("if {name} {verb} twice as fast")
+        }
         Item::Threads(identity) => {
             let one = model
                 .sync

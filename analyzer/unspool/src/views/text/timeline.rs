@@ -10,7 +10,7 @@ use super::line::{Ink, Line, Page, clean, width};
 use super::{notes, tree};
 use crate::model::schedule::CallIndex;
 use crate::model::sync::{ObjectIndex, Waiting};
-use crate::model::{Cell, Creation, Model, Thread, ThreadIndex, Timeline, Topic, Window};
+use crate::model::{Cell, Creation, Model, Process, Thread, ThreadIndex, Timeline, Topic, Window};
 use crate::primitives::Kind;
 use crate::views::groups::{Forest, Group};
 use crate::views::{Style, names, wording};
@@ -152,18 +152,48 @@ impl Level {
 
 /// A line for one thread, or for the threads with the same identity.
 struct Row {
-    /// Indices of the model's threads.
+    /// Indices of the model's threads, or of its processes' threads after them.
     members: Vec<usize>,
     /// Maximum number of threads that lived at once.
     most: usize,
 }
 
-/// The rows in the order of their first threads.
+/// The rows in the order of their first threads, those of other processes last.
 fn rows(model: &Model, each: bool) -> Vec<Row> {
-    let one = |index: usize| Row {
+    let mut rows: Vec<Row> = threads_of_program(model, each);
+    let own = model.threads.len();
+    let others = own..own + model.processes.threads.len();
+    if each || others.len() <= MAX_SEPARATE_THREADS {
+        rows.extend(others.map(one));
+        return rows;
+    }
+    let mut by_program: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for index in others {
+        let identity = model.identity_of(ThreadIndex(index));
+        by_program.entry(identity).or_default().push(index);
+    }
+    let mut shared: Vec<Row> = Vec::new();
+    for members in by_program.into_values() {
+        if members.len() < MIN_SHARED_LINE {
+            shared.extend(members.into_iter().map(one));
+        } else {
+            let most = max_alive(model, &members);
+            shared.push(Row { members, most });
+        }
+    }
+    shared.sort_by_key(|row| row.members[0]);
+    rows.extend(shared);
+    rows
+}
+
+fn one(index: usize) -> Row {
+    Row {
         members: vec![index],
         most: 1,
-    };
+    }
+}
+
+fn threads_of_program(model: &Model, each: bool) -> Vec<Row> {
     if each || model.threads.len() <= MAX_SEPARATE_THREADS {
         return (0..model.threads.len()).map(one).collect();
     }
@@ -186,7 +216,11 @@ fn rows(model: &Model, each: bool) -> Vec<Row> {
 fn max_alive(model: &Model, members: &[usize]) -> usize {
     let end = model.recording.duration_ns;
     let mut changes: Vec<(u64, i32)> = Vec::new();
-    for thread in members.iter().filter_map(|index| model.threads.get(*index)) {
+    let thread = |index: &usize| match index.checked_sub(model.threads.len()) {
+        Some(other) => model.processes.threads.get(other),
+        None => model.threads.get(*index),
+    };
+    for thread in members.iter().filter_map(thread) {
         let Some(from) = thread.started_ns.or(thread.created_ns) else {
             continue;
         };
@@ -205,6 +239,10 @@ fn max_alive(model: &Model, members: &[usize]) -> usize {
 
 impl Row {
     fn label(&self, model: &Model, room: usize) -> String {
+        let process = self.members.first().map(|index| ThreadIndex(*index));
+        if let Some((_, process)) = process.and_then(|index| model.process(index)) {
+            return self.label_of_process(model, process, room);
+        }
         let threads: Vec<&Thread> = self
             .members
             .iter()
@@ -238,12 +276,45 @@ impl Row {
     }
 }
 
+impl Row {
+    /// `process tar 812`, `24 × process cc1 (≤ 4)`
+    fn label_of_process(&self, model: &Model, process: &Process, room: usize) -> String {
+        let all = &model.processes;
+        let program = process
+            .program
+            .and_then(|program| all.programs.get(program));
+        let program = program.map_or("", |(name, _)| name.as_str());
+        match self.members[..] {
+            [index] => {
+                let thread = all.threads.get(index - model.threads.len());
+                let tid = thread.and_then(|thread| thread.tid).unwrap_or(process.pid);
+                let after = format!(" {tid}");
+                let room = room.saturating_sub(after.len());
+                wording::program_of(program, 1, room) + &after
+            }
+            _ => {
+                let after = format!(" (≤ {})", self.most);
+                let room = room.saturating_sub(width(&after));
+                wording::program_of(program, self.members.len(), room) + &after
+            }
+        }
+    }
+}
+
 fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
     let shared = rows.iter().filter(|row| row.members.len() > 1).count();
+    let others = match model.processes.threads.len() {
+        0 => String::new(),
+        count => format!(
+            " and {} of the processes that it started,",
+            wording::count(count, "thread")
+        ),
+    };
     let mut text = format!(
-        "{}{} from {} to {}; a column is {}.",
+        "{}{}{} from {} to {}; a column is {}.",
         tree::about(model),
         wording::count(model.threads.len(), "thread"),
+        others,
         wording::moment(window.from_ns),
         wording::moment(window.to_ns),
         wording::duration(window.length_ns() / window.columns.max(1) as u64),

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, clean, width};
+use super::processes::ProcessTree;
 use super::{notes, processes};
 use crate::model::{Creation, Model, ProgramEnd, Thread, Topic};
 use crate::views::groups::{Forest, Group};
@@ -40,11 +41,14 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             .main()
             .and_then(|main| model.thread(main))
             .map_or("", |main| &main.name),
+        processes: ProcessTree::of(model, &forest),
         forest: &forest,
     };
-    for root in &forest.roots {
+    let threads = forest.roots.iter().map(|root| Node::Threads(*root));
+    let processes = tree.processes.roots.iter();
+    for root in threads.chain(processes.map(|root| Node::Process(*root))) {
         page.blank()?;
-        tree.write(page, *root)?;
+        tree.write(page, root)?;
     }
     notes::last(page, model, TOPICS)
 }
@@ -113,21 +117,34 @@ pub(in crate::views) fn about(model: &Model) -> String {
     }
 }
 
+/// An entry of the tree.
+#[derive(Clone, Copy)]
+enum Node {
+    /// A group of the program's threads.
+    Threads(usize),
+    /// Processes, as a node of [`ProcessTree`].
+    Process(usize),
+}
+
 struct Tree<'a> {
     model: &'a Model,
     forest: &'a Forest,
+    processes: ProcessTree<'a>,
     sources: Sources,
     main_name: &'a str,
 }
 
 impl Tree<'_> {
-    /// Writes a root and all groups below it.
-    fn write(&self, page: &mut Page<'_>, root: usize) -> io::Result<()> {
-        // (group, prefix of its first line, prefix of all lines below)
+    /// Writes a root and all entries below it.
+    fn write(&self, page: &mut Page<'_>, root: Node) -> io::Result<()> {
+        // (entry, prefix of its first line, prefix of all lines below)
         let mut todo = vec![(root, String::new(), String::new())];
-        while let Some((group, lead, below)) = todo.pop() {
-            let children = &self.forest.groups[group].children;
-            self.group(page, group, &lead, &below)?;
+        while let Some((node, lead, below)) = todo.pop() {
+            let children = self.children(node);
+            match node {
+                Node::Threads(group) => self.group(page, group, &lead, &below)?,
+                Node::Process(node) => self.process(page, node, &lead, &below)?,
+            }
             for (at, child) in children.iter().enumerate().rev() {
                 let last = at + 1 == children.len();
                 let (branch, beside) = if last {
@@ -145,6 +162,35 @@ impl Tree<'_> {
         Ok(())
     }
 
+    fn children(&self, node: Node) -> Vec<Node> {
+        let (threads, processes) = match node {
+            Node::Threads(group) => (
+                self.forest.groups[group].children.as_slice(),
+                self.processes.of_group[group].as_slice(),
+            ),
+            Node::Process(node) => (&[][..], self.processes.nodes[node].children.as_slice()),
+        };
+        let threads = threads.iter().map(|group| Node::Threads(*group));
+        let processes = processes.iter().map(|node| Node::Process(*node));
+        threads.chain(processes).collect()
+    }
+
+    fn process(&self, page: &mut Page<'_>, at: usize, lead: &str, below: &str) -> io::Result<()> {
+        let node = &self.processes.nodes[at];
+        stem_above(page, lead)?;
+        let mut line = Line::new().with(Ink::Faint, limit(lead, page.width));
+        let room = page.width.saturating_sub(line.width());
+        line.push(Ink::Strong, node.headline(room));
+        page.line(&line)?;
+        let stem = if node.children.is_empty() {
+            "  "
+        } else {
+            "│ "
+        };
+        let prefix = Line::new().with(Ink::Faint, limit(below, page.width) + stem);
+        list(page, &prefix, node.facts(self.model))
+    }
+
     fn group(&self, page: &mut Page<'_>, at: usize, lead: &str, below: &str) -> io::Result<()> {
         let group = &self.forest.groups[at];
         let members: Vec<&Thread> = group
@@ -155,14 +201,10 @@ impl Tree<'_> {
         let Some(first) = members.first() else {
             return Ok(());
         };
-        if !lead.is_empty() {
-            // An empty line that continues the branch.
-            let stem = format!("{}│", limit(&lead[..lead.len() - "├─ ".len()], page.width));
-            page.line(&Line::new().with(Ink::Faint, stem))?;
-        }
+        stem_above(page, lead)?;
         page.line(&self.headline(page.width, &members, &limit(lead, page.width)))?;
 
-        let stem = if group.children.is_empty() {
+        let stem = if self.children(Node::Threads(at)).is_empty() {
             "  "
         } else {
             "│ "
@@ -276,19 +318,33 @@ impl Tree<'_> {
         if members[0].creation == Creation::Unseen {
             facts.push("its creation was not seen".to_owned());
         }
-        let room = page.width.saturating_sub(prefix.width());
-        let mut line = String::new();
-        for fact in facts {
-            if !line.is_empty() && width(&line) + 3 + width(&fact) > room {
-                page.paragraph(prefix, prefix, Ink::Faint, &std::mem::take(&mut line))?;
-            }
-            if !line.is_empty() {
-                line.push_str(" · ");
-            }
-            line.push_str(&fact);
-        }
-        page.paragraph(prefix, prefix, Ink::Faint, &line)
+        list(page, prefix, facts)
     }
+}
+
+/// An empty line that continues the branch of an entry.
+fn stem_above(page: &mut Page<'_>, lead: &str) -> io::Result<()> {
+    if lead.is_empty() {
+        return Ok(());
+    }
+    let stem = format!("{}│", limit(&lead[..lead.len() - "├─ ".len()], page.width));
+    page.line(&Line::new().with(Ink::Faint, stem))
+}
+
+/// Writes facts with dots between them.
+fn list(page: &mut Page<'_>, prefix: &Line, facts: Vec<String>) -> io::Result<()> {
+    let room = page.width.saturating_sub(prefix.width());
+    let mut line = String::new();
+    for fact in facts {
+        if !line.is_empty() && width(&line) + 3 + width(&fact) > room {
+            page.paragraph(prefix, prefix, Ink::Faint, &std::mem::take(&mut line))?;
+        }
+        if !line.is_empty() {
+            line.push_str(" · ");
+        }
+        line.push_str(&fact);
+    }
+    page.paragraph(prefix, prefix, Ink::Faint, &line)
 }
 
 /// Limits indentation to half of the page. Deeper entries keep their innermost branches.

@@ -78,7 +78,8 @@ export function drawPath(timeline, context) {
 }
 
 /** The threads' name of an item or of a group. */
-function identityTitle(rec, key) {
+function identityTitle(rec, key, program) {
+  if (program) return `of process ${program}`;
   const group = rec.groups.byKey.get(key);
   if (!group) return 'unknown threads';
   return h(
@@ -99,7 +100,7 @@ function itemWords(rec, item) {
   if (item.kind === 'processors') return [`${2 * rec.critical_path.processors} processors`];
   const what =
     item.kind === 'threads'
-      ? identityTitle(rec, item.key)
+      ? identityTitle(rec, item.key, item.program)
       : h('span', {class: 'function'}, pathFunction(rec, item.function));
   return [`${item.kind === 'threads' ? 'Threads' : 'Function'} `, what, ' twice as fast'];
 }

@@ -1,0 +1,533 @@
+//! The processes that the program started: their programs, their threads, and when these ran.
+//!
+//! The kernel's schedule has them, because they inherit its events. Nothing else of them is
+//! recorded. Where there is no schedule, only their starts are known.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use unspool_capture::{Capture, Record, ScheduleEntry, ScheduleKind, ScheduleLoss};
+
+use super::{APART_NS, Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
+use crate::model::backtrace::base_name;
+use crate::model::thread::{Creation, Ending, Thread};
+use crate::model::{Model, ThreadIndex};
+
+/// Maximum difference between the stub's and the kernel's time of the same start.
+const SAME_START_NS: u64 = 1_000_000_000;
+/// The kernel keeps this many bytes of a program's name.
+const NAME_BYTES: usize = 15;
+
+/// Index of a process in [`Processes::all`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessIndex(pub usize);
+
+/// The processes that the program and its descendants started.
+///
+/// Their threads have numbers after those of the program's threads, and their programs after the
+/// program's identities. So a [`ThreadIndex`] or an identity can mean either.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Processes {
+    /// All of them, creators before the processes that they started.
+    pub all: Vec<Process>,
+    /// The threads of all processes; those of one process are neighbours.
+    pub threads: Vec<Thread>,
+    /// Per thread, its intervals, in order and without gaps.
+    pub intervals: Vec<Vec<Interval>>,
+    /// Per thread, its process.
+    pub process_of: Vec<ProcessIndex>,
+    /// The names of the programs that the processes ran last, and the number of such processes.
+    pub programs: Vec<(String, usize)>,
+}
+
+/// A process that the program or one of its descendants started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u64,
+    /// The thread that started it.
+    pub creator_tid: Option<u64>,
+    /// The same thread, if it is known.
+    pub creator: Option<ThreadIndex>,
+    /// Start time, nanoseconds since the recording began.
+    pub started_ns: u64,
+    /// When its last thread ended, if that was recorded.
+    pub ended_ns: Option<u64>,
+    /// Path of the executed file; empty if unknown, or if it executed none.
+    pub executable: String,
+    /// The kernel's names of the programs that it executed, in order. Empty if it executed none.
+    pub executed: Vec<String>,
+    /// The program that it ran last, in [`Processes::programs`]; none if that is not known.
+    pub program: Option<usize>,
+    /// Number of its threads in [`Processes::threads`]; 0 if they were not recorded.
+    pub threads: usize,
+    /// The first of them.
+    pub first_thread: usize,
+}
+
+impl Process {
+    /// A process of which only the start is known.
+    pub(in crate::model) fn new(pid: u64, creator_tid: Option<u64>, started_ns: u64) -> Process {
+        Process {
+            pid,
+            creator_tid,
+            creator: None,
+            started_ns,
+            ended_ns: None,
+            executable: String::new(),
+            executed: Vec::new(),
+            program: None,
+            threads: 0,
+            first_thread: 0,
+        }
+    }
+
+    /// True if the kernel's schedule has its threads.
+    pub fn is_recorded(&self) -> bool {
+        self.threads > 0
+    }
+}
+
+impl Processes {
+    /// Adds what the schedule has to the processes whose starts were recorded.
+    pub(in crate::model) fn of(capture: &Capture, model: &Model) -> Processes {
+        let started = model.processes.all.clone();
+        let Some((begun_ns, last_ns)) = model.schedule.span_ns else {
+            return Processes::named(started, model);
+        };
+        let mut found = Found::default();
+        let mut losses: Vec<ScheduleLoss> = Vec::new();
+        for record in &capture.records {
+            match record {
+                Record::Schedule(part) => losses.extend(&part.losses),
+                Record::Processes(part) => {
+                    for entry in part.entries() {
+                        let name = usize::try_from(entry.detail).ok();
+                        let name = name.and_then(|index| part.names.get(index));
+                        found.entry(entry, name, begun_ns);
+                    }
+                }
+                _ => {}
+            }
+        }
+        losses.sort_unstable_by_key(|loss| loss.from_ns);
+        found.finish(started, &losses, last_ns, model)
+    }
+
+    /// Finds the programs and the creators of processes.
+    fn named(all: Vec<Process>, model: &Model) -> Processes {
+        let mut processes = Processes {
+            all,
+            ..Processes::default()
+        };
+        processes.find_creators(model);
+        processes.find_programs(model);
+        processes
+    }
+
+    /// Adds a start that the stub has seen.
+    fn add(&mut self, start: Process) {
+        let apart = |process: &Process| process.started_ns.abs_diff(start.started_ns);
+        let same = self
+            .all
+            .iter_mut()
+            .filter(|process| process.pid == start.pid);
+        match same.min_by_key(|process| apart(process)) {
+            Some(process) if apart(process) <= SAME_START_NS => {
+                process.executable = start.executable;
+            }
+            _ => self.all.push(start),
+        }
+    }
+
+    fn find_creators(&mut self, model: &Model) {
+        let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::new();
+        let all = model.threads.iter().chain(&self.threads).enumerate();
+        for (index, thread) in all {
+            if let Some(tid) = thread.tid {
+                by_tid.entry(tid).or_default().push(ThreadIndex(index));
+            }
+        }
+        let own = model.threads.len();
+        for index in 0..self.all.len() {
+            let (tid, ns) = (self.all[index].creator_tid, self.all[index].started_ns);
+            let candidates = tid.and_then(|tid| by_tid.get(&tid));
+            let mut candidates = candidates.into_iter().flatten().rev();
+            let lived = |thread: &Thread| {
+                let ended = thread.ended_ns.unwrap_or(u64::MAX);
+                thread.first_ns().is_none_or(|first| first <= ns)
+                    && ns <= ended.saturating_add(APART_NS)
+            };
+            let thread = |index: usize| match index.checked_sub(own) {
+                Some(other) => self.threads.get(other),
+                None => model.threads.get(index),
+            };
+            let creator = candidates.find(|index| thread(index.0).is_some_and(lived));
+            self.all[index].creator = creator.copied();
+        }
+    }
+
+    /// A process that executed nothing runs the program of its creator.
+    fn find_programs(&mut self, model: &Model) {
+        let mut known: HashMap<String, usize> = HashMap::new();
+        for index in 0..self.all.len() {
+            let process = &self.all[index];
+            let file = base_name(&process.executable);
+            let name = match process.executed.last() {
+                Some(name) if name.len() >= NAME_BYTES && file.starts_with(name.as_str()) => file,
+                Some(name) => name,
+                None if !file.is_empty() => file,
+                None if !process.is_recorded() => continue,
+                None => {
+                    let creator = process.creator.and_then(|creator| {
+                        let other = creator.0.checked_sub(model.threads.len())?;
+                        let process = self.process_of.get(other)?;
+                        self.all.get(process.0)?.program
+                    });
+                    let own = model.target.name.as_str();
+                    creator.map_or(own, |program| &self.programs[program].0)
+                }
+            };
+            let name = name.to_owned();
+            let program = *known.entry(name.clone()).or_insert_with(|| {
+                self.programs.push((name, 0));
+                self.programs.len() - 1
+            });
+            self.programs[program].1 += 1;
+            self.all[index].program = Some(program);
+        }
+    }
+
+    /// The times of all threads of a process.
+    pub fn times(&self, process: &Process) -> StateTimes {
+        let threads = process.first_thread..process.first_thread + process.threads;
+        let intervals = self.intervals.get(threads).into_iter().flatten().flatten();
+        sum_of(intervals)
+    }
+}
+
+/// What the schedule has of other processes, while its entries are read.
+#[derive(Default)]
+struct Found {
+    reader: Reader,
+    processes: Vec<Process>,
+    /// Per process, its threads.
+    threads: Vec<Vec<FoundThread>>,
+    /// The process and the thread that has each thread id now.
+    current: HashMap<u64, (usize, usize)>,
+}
+
+struct FoundThread {
+    tid: u64,
+    name: String,
+    /// Its place among the lives of this thread id.
+    life: usize,
+}
+
+impl Found {
+    fn entry(&mut self, entry: ScheduleEntry, name: Option<&String>, begun_ns: u64) {
+        match entry.kind {
+            ScheduleKind::ProcessCreated => {
+                let creator = Some(entry.detail);
+                let process = Process::new(entry.tid, creator, entry.time_ns);
+                self.processes.push(process);
+                self.threads.push(Vec::new());
+                let name = self.thread_named(entry.detail).unwrap_or_default();
+                self.begin(entry, self.processes.len() - 1, name, begun_ns);
+            }
+            ScheduleKind::Created => {
+                if let Some(&(process, _)) = self.current.get(&entry.detail) {
+                    let name = self.thread_named(entry.detail).unwrap_or_default();
+                    self.begin(entry, process, name, begun_ns);
+                }
+            }
+            ScheduleKind::Named | ScheduleKind::Executed => {
+                let Some((&(process, thread), name)) = self.current.get(&entry.tid).zip(name)
+                else {
+                    return;
+                };
+                self.threads[process][thread].name.clone_from(name);
+                if entry.kind == ScheduleKind::Executed {
+                    self.processes[process].executed.push(name.clone());
+                }
+            }
+            _ if self.current.contains_key(&entry.tid) => self.reader.entry(entry, begun_ns),
+            _ => {}
+        }
+    }
+
+    fn thread_named(&self, tid: u64) -> Option<String> {
+        let (process, thread) = *self.current.get(&tid)?;
+        Some(self.threads[process][thread].name.clone())
+    }
+
+    fn begin(&mut self, entry: ScheduleEntry, process: usize, name: String, begun_ns: u64) {
+        let created = ScheduleEntry {
+            kind: ScheduleKind::Created,
+            ..entry
+        };
+        self.reader.entry(created, begun_ns);
+        let life = self.reader.lives[&entry.tid].len() - 1;
+        let threads = &mut self.threads[process];
+        self.current.insert(entry.tid, (process, threads.len()));
+        threads.push(FoundThread {
+            tid: entry.tid,
+            name,
+            life,
+        });
+    }
+
+    fn finish(
+        self,
+        started: Vec<Process>,
+        losses: &[ScheduleLoss],
+        last_ns: u64,
+        model: &Model,
+    ) -> Processes {
+        let mut lives = self.reader.finish(last_ns);
+        let mut processes = Processes::default();
+        let all = self.processes.into_iter().zip(self.threads);
+        for (mut process, threads) in all {
+            process.first_thread = processes.threads.len();
+            let mut ended_ns = Some(0);
+            for found in threads {
+                let life = lives
+                    .get_mut(&found.tid)
+                    .and_then(|all| all.get_mut(found.life));
+                let Some(life) = life else { continue };
+                let end = life.is_ended.then_some(life.to_ns);
+                ended_ns = ended_ns.zip(end).map(|(last, end)| last.max(end));
+                let intervals = with_losses(std::mem::take(&mut life.intervals), losses);
+                processes.intervals.push(merged(intervals));
+                processes.threads.push(Thread {
+                    tid: Some(found.tid),
+                    name: found.name,
+                    key: Default::default(),
+                    function: None,
+                    start: None,
+                    creation: Creation::Unseen,
+                    created_ns: None,
+                    started_ns: Some(life.from_ns),
+                    ended_ns: end,
+                    end_exact: end.is_some(),
+                    ending: match end {
+                        Some(_) => Ending::Exited,
+                        None => Ending::Alive,
+                    },
+                    detached: false,
+                    joiner: None,
+                    joined_ns: None,
+                    stack: None,
+                });
+                let index = ProcessIndex(processes.all.len());
+                processes.process_of.push(index);
+            }
+            process.threads = processes.threads.len() - process.first_thread;
+            process.ended_ns = ended_ns;
+            processes.all.push(process);
+        }
+        for start in started {
+            processes.add(start);
+        }
+        processes.find_creators(model);
+        processes.find_programs(model);
+        processes
+    }
+}
+
+/// The program's threads and those of the processes that it started, in the order of their numbers.
+#[derive(Clone, Debug)]
+pub(in crate::model) struct AllThreads<'a> {
+    pub(in crate::model) threads: Cow<'a, [Thread]>,
+    pub(in crate::model) schedule: Cow<'a, Schedule>,
+    /// Per thread, its identity.
+    pub(in crate::model) identity_of: Cow<'a, [usize]>,
+}
+
+impl Model {
+    /// All threads, with their identities.
+    pub(in crate::model) fn all_threads(&self) -> AllThreads<'_> {
+        let mut all = AllThreads {
+            threads: Cow::Borrowed(&self.threads),
+            schedule: Cow::Borrowed(&self.schedule),
+            identity_of: Cow::Borrowed(&self.sync.identity_of),
+        };
+        let others = &self.processes;
+        if !others.threads.is_empty() {
+            all.threads.to_mut().extend_from_slice(&others.threads);
+            let schedule = &mut all.schedule.to_mut().threads;
+            schedule.resize(self.threads.len(), Vec::new());
+            schedule.extend_from_slice(&others.intervals);
+            let identity_of = all.identity_of.to_mut();
+            identity_of.resize(self.threads.len(), 0);
+            identity_of
+                .extend((0..others.threads.len()).map(|other| self.identity_of_other(other)));
+        }
+        all
+    }
+
+    /// The identity of a thread of the program or of another process.
+    pub fn identity_of(&self, thread: ThreadIndex) -> usize {
+        match thread.0.checked_sub(self.threads.len()) {
+            Some(other) => self.identity_of_other(other),
+            None => self.sync.identity_of.get(thread.0).copied().unwrap_or(0),
+        }
+    }
+
+    fn identity_of_other(&self, other: usize) -> usize {
+        let process = self.processes.process_of.get(other);
+        let process = process.and_then(|process| self.processes.all.get(process.0));
+        let program = process.and_then(|process| process.program);
+        self.sync.identities.len() + program.unwrap_or(self.processes.programs.len())
+    }
+
+    /// The program that an identity means, and the number of its processes. None for identities of
+    /// the program's own threads.
+    pub fn program(&self, identity: usize) -> Option<&(String, usize)> {
+        let program = identity.checked_sub(self.sync.identities.len())?;
+        self.processes.programs.get(program)
+    }
+
+    /// The process of a thread that does not belong to the program itself.
+    pub fn process(&self, thread: ThreadIndex) -> Option<(ProcessIndex, &Process)> {
+        let other = thread.0.checked_sub(self.threads.len())?;
+        let index = *self.processes.process_of.get(other)?;
+        Some((index, self.processes.all.get(index.0)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
+
+    use super::*;
+    use crate::model::fixture::{PID, Stage};
+
+    /// The main thread, which waits until process 20 ends. That process executes `sh`, and creates
+    /// process 21, which executes nothing and has a second thread, 22.
+    fn stage() -> Stage {
+        let mut stage = Stage::new();
+        stage.add(Part {
+            time_ns: 1_000_000,
+            edge: ScheduleEdge::BeginsWithWakers.into(),
+            ..Part::default()
+        });
+        let entries = |entries: &[(u64, Kind, u64, u64)]| {
+            let mut part = Part {
+                time_ns: 1_000_000,
+                names: vec!["sh".to_owned(), "helper".to_owned()],
+                ..Part::default()
+            };
+            let mut last_ns = part.time_ns;
+            for &(us, kind, tid, detail) in entries {
+                let entry = ScheduleEntry {
+                    time_ns: us * 1000,
+                    kind,
+                    tid,
+                    cpu: 0,
+                    detail,
+                };
+                last_ns = part.push(last_ns, entry);
+            }
+            part
+        };
+        stage.add(entries(&[
+            (1000, Kind::Runs, PID, 0),
+            (2000, Kind::Blocks, PID, 0),
+            (8000, Kind::Woken, PID, 20),
+            (8100, Kind::Runs, PID, 0),
+            (9000, Kind::Ended, PID, 0),
+        ]));
+        stage.add(Record::Processes(entries(&[
+            (1500, Kind::ProcessCreated, 20, PID),
+            (2000, Kind::Runs, 20, 0),
+            (2500, Kind::Executed, 20, 0),
+            (3000, Kind::ProcessCreated, 21, 20),
+            (3100, Kind::Blocks, 20, 0),
+            (3100, Kind::Runs, 21, 0),
+            (3500, Kind::Created, 22, 21),
+            (3600, Kind::Named, 22, 1),
+            (4000, Kind::Ended, 21, 0),
+            (4000, Kind::Runs, 22, 0),
+            (7000, Kind::Woken, 20, 22),
+            (7000, Kind::Ended, 22, 0),
+            (7000, Kind::Runs, 20, 0),
+            (8000, Kind::Ended, 20, 0),
+            // A stranger.
+            (8500, Kind::Runs, 99, 0),
+        ])));
+        stage.add(ProcessStarted {
+            pid: 20,
+            creator_tid: Some(PID),
+            time_ns: 1_600_000,
+            executable: "/bin/dash".to_owned(),
+        });
+        stage.end(10);
+        stage
+    }
+
+    #[test]
+    fn processes_of_the_schedule() {
+        let model = stage().model();
+        let all = &model.processes;
+        let own = model.threads.len();
+        assert_eq!(all.programs, [("sh".to_owned(), 2)]);
+        let pids: Vec<u64> = all.all.iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [20, 21]);
+        let [first, second] = &all.all[..] else {
+            panic!("{all:#?}")
+        };
+        assert_eq!(first.executable, "/bin/dash");
+        assert_eq!(first.executed, ["sh"]);
+        assert_eq!(first.creator, model.main());
+        assert_eq!(second.creator, Some(ThreadIndex(own)));
+        assert_eq!((first.threads, second.threads), (1, 2));
+        assert_eq!(
+            (first.ended_ns, second.ended_ns),
+            (Some(8_000_000), Some(7_000_000))
+        );
+        assert_eq!(all.threads[2].name, "helper");
+        let times = all.times(first);
+        assert_eq!((times.running_ns, times.runnable_ns), (2_100_000, 500_000));
+        assert_eq!(times.blocked_ns, 3_900_000);
+        assert_eq!(all.times(second).running_ns, 900_000 + 3_000_000);
+        let (index, _) = model.process(ThreadIndex(own + 2)).unwrap();
+        assert_eq!(index, ProcessIndex(1));
+        assert_eq!(model.process(ThreadIndex(0)), None);
+        let identity = model.identity_of(ThreadIndex(own + 2));
+        assert_eq!(model.program(identity), Some(&("sh".to_owned(), 2)));
+        assert_eq!(model.program(0), None);
+    }
+
+    #[test]
+    fn the_critical_path_goes_through_processes() {
+        let model = stage().model();
+        let path = model.critical_path.as_ref().unwrap();
+        let threads = path.segments.iter().map(|segment| segment.thread.0);
+        let threads: Vec<usize> = threads.collect();
+        let own = model.threads.len();
+        // The main thread, `sh`, both threads of its child, `sh`, the main thread.
+        let mut order = threads.clone();
+        order.dedup();
+        assert_eq!(order, [0, own, own + 1, own + 2, own, 0], "{path:#?}");
+    }
+
+    #[test]
+    fn without_a_schedule_only_starts_are_known() {
+        let mut stage = Stage::new();
+        stage.add(ProcessStarted {
+            pid: 20,
+            creator_tid: Some(PID),
+            time_ns: 1_600_000,
+            executable: "/bin/dash".to_owned(),
+        });
+        stage.end(10);
+        let model = stage.model();
+        let [process] = &model.processes.all[..] else {
+            panic!("{:#?}", model.processes)
+        };
+        assert!(!process.is_recorded());
+        assert_eq!(process.creator, model.main());
+        assert_eq!(model.processes.programs, [("dash".to_owned(), 1)]);
+    }
+}
