@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         ("names_system_calls", system_calls),
         ("names_wakers_of_system_calls", wakers),
+        ("of_other_processes", processes),
         ("refused", refused),
     ]
     .into_iter()
@@ -40,6 +41,61 @@ fn stolen_ns() -> Result<u64> {
     let text = fs::read_to_string("/proc/stat")?;
     let ticks = text.split_whitespace().nth(8).context("steal")?;
     Ok(ticks.parse::<u64>()? * TICK_NS)
+}
+
+/// Each process prints its processor time just before it ends. A plain recording must have the same
+/// processes, creators, threads and times.
+fn processes() -> Result<()> {
+    let (folder, file) = waiting::compile_in(".", "family.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "-o"]);
+    record.arg(&capture).arg("--").arg(file);
+    let before_ns = stolen_ns()?;
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let stolen_ns = stolen_ns()? - before_ns + TICK_NS;
+    let json = report::json(&capture, &[])?;
+    let recorded = json["processes"].as_array().context("processes")?;
+    let printed = run
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("process "));
+    let printed: Vec<&str> = printed.collect();
+    ensure!(
+        (printed.len(), recorded.len()) == (3, 3),
+        "{run}\n{recorded:#?}"
+    );
+    for line in printed {
+        let numbers: Vec<u64> = (line.split(' ').map(str::parse))
+            .collect::<Result<_, _>>()
+            .context(line.to_owned())?;
+        let &[pid, parent, threads, on_cpu_ns] = &numbers[..] else {
+            anyhow::bail!("{line}");
+        };
+        let process = recorded.iter().find(|process| process["pid"] == pid);
+        let process = process.with_context(|| format!("no process {pid}"))?;
+        ensure!(process["creator_tid"] == parent, "{line}: {process:#}");
+        ensure!(
+            process["threads"].as_array().map(Vec::len) == usize::try_from(threads).ok(),
+            "{line}: {process:#}"
+        );
+        ensure!(process["program"] == "family", "{process:#}");
+        // Its end takes some time, too.
+        let running_ns = process["times"]["running_ns"].as_u64().context("times")?;
+        ensure!(
+            running_ns.abs_diff(on_cpu_ns) <= on_cpu_ns / 50 + 5_000_000 + stolen_ns,
+            "{line}: {process:#}"
+        );
+        ensure!(process["times"]["unknown_ns"] == 0, "{process:#}");
+    }
+    // The program itself only waits, so most of the critical path is in the others.
+    let groups = json["critical_path"]["groups"]
+        .as_array()
+        .context("groups")?;
+    let others = groups.iter().filter(|group| group["program"] == "family");
+    let share: f64 = others.filter_map(|group| group["share"].as_f64()).sum();
+    ensure!(share > 0.5, "{share}: {:#}", json["critical_path"]);
+    Ok(())
 }
 
 /// Each thread prints the kernel's counters just before it ends. A plain recording must have the

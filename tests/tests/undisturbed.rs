@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 const LIMIT: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 4] = ["gcc", "-g", "-O1", "-pthread"];
 
-/// The report names the programs that were started and not recorded, however they were started.
+/// The report names the programs that were started, however they were started.
 fn other_processes() -> Result<()> {
     let (folder, program) = waiting::compile_in(".", "processes.c", &OPTIONS)?;
     let capture = folder.path().join("capture");
@@ -58,8 +58,22 @@ fn other_processes() -> Result<()> {
     );
     let second = run.stderr.lines().nth(1).unwrap_or_default();
     ensure!(
-        second.starts_with("It started 5 other processes, which were not recorded:")
-            && run.stderr.contains("sleep"),
+        second.starts_with("It started 5 processes: ") && run.stderr.contains("sleep"),
+        "{run}"
+    );
+    ensure!(
+        processes
+            .iter()
+            .all(|process| process["times"]["running_ns"].as_u64() > Some(0)),
+        "{processes:#?}"
+    );
+    // Without the option that records them, the report says so.
+    let mut record = report::unspool()?;
+    record.args(["record", "--no-follow", "-o"]).arg(&capture);
+    let run = process::run(record.arg("--").arg(&program), LIMIT)?.success()?;
+    let second = run.stderr.lines().nth(1).unwrap_or_default();
+    ensure!(
+        second.starts_with("It started 5 other processes, which were not recorded:"),
         "{run}"
     );
     Ok(())

@@ -451,7 +451,7 @@ mod tests {
             (4000, Kind::Runs, 22, 0),
             (7000, Kind::Woken, 20, 22),
             (7000, Kind::Ended, 22, 0),
-            (7000, Kind::Runs, 20, 0),
+            (7100, Kind::Runs, 20, 0),
             (8000, Kind::Ended, 20, 0),
             // A stranger.
             (8500, Kind::Runs, 99, 0),
@@ -488,7 +488,7 @@ mod tests {
         );
         assert_eq!(all.threads[2].name, "helper");
         let times = all.times(first);
-        assert_eq!((times.running_ns, times.runnable_ns), (2_100_000, 500_000));
+        assert_eq!((times.running_ns, times.runnable_ns), (2_000_000, 600_000));
         assert_eq!(times.blocked_ns, 3_900_000);
         assert_eq!(all.times(second).running_ns, 900_000 + 3_000_000);
         let (index, _) = model.process(ThreadIndex(own + 2)).unwrap();
