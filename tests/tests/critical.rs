@@ -71,7 +71,8 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "io",
-        first: &[("threads", "read_blocks"), ("function", "read_blocks")],
+        // The device is another process.
+        first: &[("processes", "io")],
         is_found: false,
     },
     Case {
@@ -261,6 +262,7 @@ fn said(report: &Value) -> Result<Said> {
             .as_str()
             .unwrap_or("main")
         }
+        "processes" => first["program"].as_str().context("a program")?,
         "function" => {
             let at = index(&first["function"]).context("a function")?;
             path["functions"][at]["name"].as_str().unwrap_or_default()

@@ -56,8 +56,8 @@ fn processes() -> Result<()> {
     let stolen_ns = stolen_ns()? - before_ns + TICK_NS;
     let json = report::json(&capture, &[])?;
     let recorded = json["processes"].as_array().context("processes")?;
-    let printed = run
-        .stdout
+    let text = run.text();
+    let printed = text
         .lines()
         .filter_map(|line| line.strip_prefix("process "));
     let printed: Vec<&str> = printed.collect();

@@ -152,6 +152,9 @@ impl<'a> PathImpact<'a> {
             Item::Threads(identity) => {
                 described.key = key(model, identity);
                 described.program = program(model, identity);
+                if described.program.is_some() {
+                    described.kind = "processes";
+                }
             }
             Item::Function(function) => described.function = Some(function.0),
             Item::Lock(object) => described.object = Some(object.0),

@@ -78,8 +78,7 @@ export function drawPath(timeline, context) {
 }
 
 /** The threads' name of an item or of a group. */
-function identityTitle(rec, key, program) {
-  if (program) return `of process ${program}`;
+function identityTitle(rec, key) {
   const group = rec.groups.byKey.get(key);
   if (!group) return 'unknown threads';
   return h(
@@ -98,9 +97,10 @@ function pathFunction(rec, index) {
 function itemWords(rec, item) {
   if (item.kind === 'lock') return [objectLink(rec, item.object), ' never contended'];
   if (item.kind === 'processors') return [`${2 * rec.critical_path.processors} processors`];
+  if (item.kind === 'processes') return [`Processes ${item.program} twice as fast`];
   const what =
     item.kind === 'threads'
-      ? identityTitle(rec, item.key, item.program)
+      ? identityTitle(rec, item.key)
       : h('span', {class: 'function'}, pathFunction(rec, item.function));
   return [`${item.kind === 'threads' ? 'Threads' : 'Function'} `, what, ' twice as fast'];
 }
