@@ -36,6 +36,17 @@ const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
 
+/// The contents of the records of blocking threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// No registers.
+    None,
+    /// The registers that show the system call.
+    Registers,
+    /// Also words of the stack that may be the system call's number.
+    Stack,
+}
+
 /// A running recording of one process's schedule.
 pub(crate) struct Schedule {
     process: u32,
@@ -63,8 +74,8 @@ pub fn prepare() {
 }
 
 impl Schedule {
-    /// Begins to record. With `places`, also records where threads block, if the kernel permits it.
-    pub(crate) fn open(process: Tid, places: bool) -> Result<Schedule, Refusal> {
+    /// Begins to record. Records also what `places` asks for, if the kernel permits it.
+    pub(crate) fn open(process: Tid, places: Places) -> Result<Schedule, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
         let mut opened = ThreadEvents::open(process, RINGS, &perf::open_schedule)?;
         let drains = Drains::new(opened.watermarks()?, INTERVAL);
@@ -74,10 +85,15 @@ impl Schedule {
             let open = |cpu, watermark| perf::open_tracepoint(id, cpu, watermark);
             opened.add_for_processors(&open).map(|()| format).ok()
         });
-        let blocked = |tid, cpu, threads_only, watermark| {
-            perf::open_blocked(tid, cpu, threads_only, watermark, arch::BLOCKED.bits)
+        let stack = match places {
+            Places::Stack => 8 * arch::BLOCKED.stack_words as u32,
+            _ => 0,
         };
-        let has_places = places && opened.add_for_threads(&blocked).is_ok();
+        let blocked = |tid, cpu, threads_only, watermark| {
+            let registers = arch::BLOCKED.bits;
+            perf::open_blocked(tid, cpu, threads_only, watermark, registers, stack)
+        };
+        let has_places = places != Places::None && opened.add_for_threads(&blocked).is_ok();
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();

@@ -67,6 +67,9 @@ pub struct BlockPlace {
     pub number: Option<u64>,
     /// The first two arguments.
     pub args: [u64; 2],
+    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or too
+    /// large for the number of a system call.
+    pub stack: [Option<u64>; 8],
 }
 
 /// Decodes a notification's body after `UnspoolSchedule:`. Returns its time on the server's
@@ -113,12 +116,18 @@ impl Compact<'_> {
                 state: self.byte()?,
             },
             9 => ScheduleEvent::Blocks {
-                place: Some(BlockPlace {
-                    pc: self.number()?,
-                    number: self.number()?.checked_sub(1),
-                    args: [self.number()?, self.number()?],
-                }),
+                place: Some(self.block_place()?),
             },
+            10 => {
+                let mut place = self.block_place()?;
+                let mask = self.byte()?;
+                for (index, word) in place.stack.iter_mut().enumerate() {
+                    if mask >> index & 1 == 1 {
+                        *word = Some(self.number()?);
+                    }
+                }
+                ScheduleEvent::Blocks { place: Some(place) }
+            }
             // The length of a newer server's record is unknown.
             _ => return None,
         };
@@ -127,6 +136,17 @@ impl Compact<'_> {
             tid,
             cpu,
             event,
+        })
+    }
+}
+
+impl Compact<'_> {
+    fn block_place(&mut self) -> Option<BlockPlace> {
+        Some(BlockPlace {
+            pc: self.number()?,
+            number: self.number()?.checked_sub(1),
+            args: [self.number()?, self.number()?],
+            stack: [None; 8],
         })
     }
 }
@@ -146,6 +166,7 @@ mod tests {
         &[7, 0, 0, 1, 9, 0xac, 2],
         &[8, 0, 6, 1, b'S'],
         &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
+        &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b10_0100, 0xac, 2, 0],
     ];
 
     #[test]
@@ -160,7 +181,12 @@ mod tests {
             pc: 257,
             number: Some(7),
             args: [3, 0],
+            stack: [None; 8],
         };
+        let mut with_stack = place;
+        with_stack.stack[2] = Some(300);
+        with_stack.stack[5] = Some(0);
+        let blocks = |place| ScheduleEvent::Blocks { place: Some(place) };
         let expected = [
             record(300, 5, ScheduleEvent::Runs),
             record(299, 5, ScheduleEvent::Preempted),
@@ -176,7 +202,8 @@ mod tests {
                 },
             ),
             record(301, 6, ScheduleEvent::Found { state: b'S' }),
-            record(301, 6, ScheduleEvent::Blocks { place: Some(place) }),
+            record(301, 6, blocks(place)),
+            record(301, 6, blocks(with_stack)),
         ];
         assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
     }

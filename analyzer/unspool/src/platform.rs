@@ -12,6 +12,7 @@ pub mod c_library;
 pub(crate) mod condition;
 pub mod disassembler;
 pub(crate) mod layouts;
+pub mod call_number;
 pub mod syscall;
 mod x86_64;
 

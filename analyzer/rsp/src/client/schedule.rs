@@ -31,7 +31,15 @@ impl Client {
         if !self.features.has("QUnspoolSchedule") {
             return Ok(Schedule::Unknown);
         }
-        let reply = self.request("QUnspoolSchedule:1;places")?;
+        let mut reply = self.request("QUnspoolSchedule:1;places;stack")?;
+        if let Err(Error::Remote {
+            error: RemoteError::Code(_),
+            ..
+        }) = reply.text()
+        {
+            // An older server, which does not know `stack`.
+            reply = self.request("QUnspoolSchedule:1;places")?;
+        }
         let text = match reply.text() {
             Ok(text) => text,
             Err(Error::Remote { error, .. }) => {

@@ -3,12 +3,12 @@
 use nix::errno::Errno;
 
 use super::Answer;
-use crate::schedule::Schedule;
+use crate::schedule::{Places, Schedule};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
 /// `1` begins the recording, and `1;places` one that also has the places at which threads block.
-/// The reply names the kind of records, the size of the rings, and whether there are places. `0`
+/// `1;places;stack` adds words of their stacks. The reply names the kind of records, the size of the rings, and whether there are places. `0`
 /// sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest {
@@ -17,12 +17,17 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
             session.schedule = None;
             Answer::ok()
         }
-        b"1" | b"1;places" => {
+        b"1" | b"1;places" | b"1;places;stack" => {
+            let places = match rest {
+                b"1" => Places::None,
+                b"1;places" => Places::Registers,
+                _ => Places::Stack,
+            };
             let Some(tracee) = debuggee.live() else {
                 return Answer::error(Errno::ESRCH);
             };
             session.schedule = None;
-            match Schedule::open(tracee.process.pid(), rest != b"1") {
+            match Schedule::open(tracee.process.pid(), places) {
                 Ok(schedule) => {
                     let kind = match schedule.has_wakers() {
                         true => "wakers",
