@@ -9,10 +9,10 @@ pub(crate) mod abi;
 pub mod architecture;
 mod arm;
 pub mod c_library;
+pub mod call_number;
 pub(crate) mod condition;
 pub mod disassembler;
 pub(crate) mod layouts;
-pub mod call_number;
 pub mod syscall;
 mod x86_64;
 

@@ -176,7 +176,8 @@ fn stopping(bytes: &[u8], process: u32) -> Option<Parsed> {
     let register = |index: usize| long(bytes, 40 + 8 * index);
     // The size of the stack, the stack, and how many bytes of it are valid.
     let stack_at = 40 + 8 * BLOCKED.bits.len();
-    let size = long(bytes, stack_at).map_or(0, |size| size.min(8 * MAX_STACK_WORDS as u64)) as usize;
+    let size =
+        long(bytes, stack_at).map_or(0, |size| size.min(8 * MAX_STACK_WORDS as u64)) as usize;
     let valid = long(bytes, stack_at + 8 + size).unwrap_or(0);
     let mut stack = [None; MAX_STACK_WORDS];
     for (index, known) in stack.iter_mut().enumerate() {

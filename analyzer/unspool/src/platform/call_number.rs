@@ -112,8 +112,8 @@ impl Code<'_> {
     /// functions.
     fn origin(&self, mut register: u8, at: u64, starts: &BTreeSet<u64>) -> Option<Origin> {
         let (before, joins) = self.instructions(at, MAX_DISTANCE)?;
-        // Another value may arrive by a jump between the load and the system call.
-        let is_only_path = |load: u64| joins.range(load + 1..at).next().is_none();
+        // Another value may arrive by a jump that skips the load.
+        let is_only_path = |load: u64| joins.range(load + 1..=at).next().is_none();
         for (svma, instruction) in before.iter().rev() {
             if !matches!(
                 instruction.flow,
@@ -152,15 +152,15 @@ impl Code<'_> {
             RBP => &[Source::Cfi],
             _ => return None,
         };
-        sources.iter().find_map(|source| {
-            match self.table.lookup_from(*source, svma)?.rule.cfa {
+        sources.iter().find_map(
+            |source| match self.table.lookup_from(*source, svma)?.rule.cfa {
                 Cfa::Register {
                     register: base,
                     offset,
                 } if base == register => Some(offset.into()),
                 _ => None,
-            }
-        })
+            },
+        )
     }
 
     /// The distance of the CFA above the stack pointer, at an instruction.
@@ -248,5 +248,120 @@ impl Code<'_> {
     fn is_visible(&self, start: u64) -> bool {
         let symbol = self.image.symbols().containing(start);
         symbol.is_some_and(|symbol| symbol.svma == start && symbol.binding != Binding::Local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_unwind::CompileOptions;
+
+    use super::*;
+
+    /// Address of the first instruction, after the ELF header and one program header.
+    const CODE: u64 = 0x40_0078;
+
+    /// An executable without symbols or unwind information, and its unwind table.
+    fn image(code: &[u8]) -> (Image, Table) {
+        let size = (CODE & 0xfff) + code.len() as u64;
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+        bytes.resize(16, 0);
+        let half = |value: u16| value.to_le_bytes().to_vec();
+        let word = |value: u32| value.to_le_bytes().to_vec();
+        let long = |value: u64| value.to_le_bytes().to_vec();
+        // ET_EXEC, EM_X86_64; entry, program headers, section headers; sizes and counts
+        bytes.extend([half(2), half(62), word(1), long(CODE), long(64), long(0)].concat());
+        bytes.extend(
+            [
+                word(0),
+                half(64),
+                half(56),
+                half(1),
+                half(64),
+                half(0),
+                half(0),
+            ]
+            .concat(),
+        );
+        // PT_LOAD, readable and executable
+        bytes.extend([word(1), word(5), long(0), long(CODE & !0xfff)].concat());
+        bytes.extend([long(CODE & !0xfff), long(size), long(size), long(0x1000)].concat());
+        assert_eq!(bytes.len() as u64, CODE & 0xfff);
+        bytes.extend(code);
+        let image = Image::parse("hand-made", bytes).expect("an executable");
+        let table = Table::on_demand(&image, &CompileOptions::default());
+        (image, table)
+    }
+
+    /// The answer for the last system call in the code.
+    fn found(code: &[u8]) -> Option<CallNumber> {
+        let (image, table) = image(code);
+        let call = code.windows(2).rposition(|bytes| bytes == SYSCALL)?;
+        find(&image, &table, CODE + call as u64 + 2)
+    }
+
+    /// `call rel32` from an offset to another.
+    fn call(from: usize, to: usize) -> Vec<u8> {
+        let distance = to as i32 - (from as i32 + 5);
+        [&[CALL][..], &distance.to_le_bytes()].concat()
+    }
+
+    /// push 7; call middle; pop rax; ret
+    ///
+    /// middle: push rbx; push r9; `load`; call last; pop rcx; pop rbx; ret
+    ///
+    /// last: mov r11, rdi; mov rax, rsi; mov rdi, rdx; syscall; ret
+    fn three_functions(load: &[u8]) -> Vec<u8> {
+        let mut code = vec![0x6a, 7];
+        code.extend(call(2, 9));
+        code.extend([0x58, 0xc3, 0x53, 0x41, 0x51]);
+        code.extend(load);
+        code.extend(call(code.len(), code.len() + 8));
+        code.extend([0x59, 0x5b, 0xc3]);
+        code.extend([
+            0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0, 0x48, 0x89, 0xd7, 0x0f, 0x05, 0xc3,
+        ]);
+        code
+    }
+
+    /// mov rsi, [rsp + 24]: the argument that the first function has pushed.
+    const LOAD: [u8; 5] = [0x48, 0x8b, 0x74, 0x24, 24];
+
+    #[test]
+    fn in_a_caller_of_the_function_with_the_call() {
+        assert_eq!(
+            found(&three_functions(&LOAD)),
+            Some(CallNumber::OnStack(32))
+        );
+        // mov esi, 7
+        let constant = three_functions(&[0xbe, 7, 0, 0, 0]);
+        assert_eq!(found(&constant), Some(CallNumber::Constant(7)));
+    }
+
+    #[test]
+    fn in_the_function_with_the_call() {
+        // push 7; call +2; pop rax; ret; push rbx; mov rax, [rsp + 16]; syscall; pop rbx; ret
+        let mut code = vec![0x6a, 7];
+        code.extend(call(2, 9));
+        code.extend([
+            0x58, 0xc3, 0x53, 0x48, 0x8b, 0x44, 0x24, 16, 0x0f, 0x05, 0x5b, 0xc3,
+        ]);
+        assert_eq!(found(&code), Some(CallNumber::OnStack(16)));
+    }
+
+    #[test]
+    fn none_where_several_are_possible() {
+        // jz +5; `LOAD`: only one of two paths loads the register.
+        let two_paths = three_functions(&[&[0x74, 5][..], &LOAD].concat());
+        assert_eq!(found(&two_paths), None);
+        // A second caller passes a constant: mov esi, 7; call last; ret
+        let mut two_callers = three_functions(&LOAD);
+        let last = two_callers.len() - 12;
+        two_callers.extend([0xbe, 7, 0, 0, 0]);
+        two_callers.extend(call(two_callers.len(), last));
+        two_callers.push(0xc3);
+        assert_eq!(found(&two_callers), None);
+        // The number is a sum: add rsi, rbx
+        let sum = three_functions(&[&LOAD[..], &[0x48, 0x01, 0xde]].concat());
+        assert_eq!(found(&sum), None);
     }
 }
