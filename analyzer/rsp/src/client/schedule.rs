@@ -15,6 +15,8 @@ pub enum Schedule {
         wakers: bool,
         /// Whether the records include where threads block.
         places: bool,
+        /// The server's thread, which wakes threads when it stops and resumes them.
+        server_tid: Option<u64>,
         /// The size of the kernel's buffers in bytes.
         buffer_size: u64,
     },
@@ -53,9 +55,13 @@ impl Client {
         let malformed = || reply.malformed("`wakers` or `switches`, and a size");
         let mut words = text.split(';');
         let (kind, size) = words.next().zip(words.next()).ok_or_else(malformed)?;
+        let further: Vec<&str> = words.collect();
+        let mut own = further.iter();
+        let own = own.find_map(|word| word.strip_prefix("stub="));
         Ok(Schedule::Recorded {
             wakers: kind == "wakers",
-            places: words.next() == Some("places"),
+            places: further.contains(&"places"),
+            server_tid: own.and_then(hex::number),
             buffer_size: hex::number(size).ok_or_else(malformed)?,
         })
     }

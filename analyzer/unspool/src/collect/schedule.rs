@@ -34,9 +34,13 @@ impl ScheduleRecording {
     /// Makes the server send the schedule, if it can. Otherwise notes the reason.
     pub(super) fn begin(&mut self, session: &mut Session, sink: &mut Sink) -> Result<(), Error> {
         let time_ns = sink.now_ns();
-        let edge = match session.client.begin_schedule()? {
-            unspool_rsp::Schedule::Recorded { wakers: true, .. } => ScheduleEdge::BeginsWithWakers,
-            unspool_rsp::Schedule::Recorded { .. } => ScheduleEdge::Begins,
+        let (edge, recorder_tid) = match session.client.begin_schedule()? {
+            unspool_rsp::Schedule::Recorded {
+                wakers, server_tid, ..
+            } => match wakers {
+                true => (ScheduleEdge::BeginsWithWakers, server_tid),
+                false => (ScheduleEdge::Begins, None),
+            },
             unspool_rsp::Schedule::Refused(reason) => {
                 sink.note(Severity::Info, refused(&reason));
                 return Ok(());
@@ -49,6 +53,7 @@ impl ScheduleRecording {
             time_ns,
             edge: edge.into(),
             stolen_ns: session.stolen_ns(),
+            recorder_tid,
             ..Schedule::default()
         });
         Ok(())

@@ -8,8 +8,8 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
 /// `1` begins the recording, and `1;places` one that also has the places at which threads block.
-/// `1;places;stack` adds words of their stacks. The reply names the kind of records, the size of the rings, and whether there are places. `0`
-/// sends the remaining records and ends the recording.
+/// `1;places;stack` adds words of their stacks. The reply names the kind of records, the size of the rings, whether there are places, and the
+/// stub's thread. `0` sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest {
         b"0" => {
@@ -37,7 +37,10 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
                         true => ";places",
                         false => "",
                     };
-                    let reply = format!("{kind};{:x}{places}", schedule.ring_bytes());
+                    // All changes of threads by ptrace come from this one.
+                    let own = nix::unistd::gettid().as_raw();
+                    let size = schedule.ring_bytes();
+                    let reply = format!("{kind};{size:x}{places};stub={own:x}");
                     session.schedule = Some(schedule);
                     Answer::Reply(reply.into_bytes())
                 }
