@@ -39,11 +39,23 @@ const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
 
+/// The contents of the records of blocking threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// No registers.
+    #[default]
+    None,
+    /// The registers that show the system call.
+    Registers,
+    /// Also words of the stack that may be the system call's number.
+    Stack,
+}
+
 /// The parts of a schedule that a client can choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Also where threads block, if the kernel permits it.
-    pub(crate) places: bool,
+    /// Where threads block, if the kernel permits it.
+    pub(crate) places: Places,
     /// Also the processes that the process creates.
     pub(crate) processes: bool,
 }
@@ -100,10 +112,15 @@ impl Schedule {
             let open = |cpu, watermark| perf::open_tracepoint(id, cpu, watermark);
             opened.add_for_processors(&open).map(|()| format).ok()
         });
-        let blocked = |tid, cpu, threads_only, watermark| {
-            perf::open_blocked(tid, cpu, threads_only, watermark, arch::BLOCKED.bits)
+        let stack = match wanted.places {
+            Places::Stack => 8 * arch::BLOCKED.stack_words as u32,
+            _ => 0,
         };
-        let has_places = wanted.places && opened.add_for_threads(&blocked).is_ok();
+        let blocked = |tid, cpu, threads_only, watermark| {
+            let registers = arch::BLOCKED.bits;
+            perf::open_blocked(tid, cpu, threads_only, watermark, registers, stack)
+        };
+        let has_places = wanted.places != Places::None && opened.add_for_threads(&blocked).is_ok();
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();

@@ -29,7 +29,7 @@ impl<'a> Compact<'a> {
         Some(bytes)
     }
 
-    /// Seven bits in each byte, the lowest first.
+    /// Reads a number: seven bits in each byte, the lowest first.
     pub(crate) fn number(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -42,8 +42,7 @@ impl<'a> Compact<'a> {
         None
     }
 
-    /// Reads a number as a length in memory." and "Seven bits in each byte, the lowest first." ->
-    /// "Reads a number: seven bits in each byte, the lowest first.
+    /// Reads a number as a length in memory.
     pub(crate) fn length(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()
     }

@@ -75,6 +75,9 @@ pub struct BlockPlace {
     pub number: Option<u64>,
     /// The first two arguments.
     pub args: [u64; 2],
+    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or too
+    /// large for the number of a system call.
+    pub stack: [Option<u64>; 8],
 }
 
 /// Decodes a notification's body after its name. Returns its time on the server's
@@ -117,16 +120,22 @@ impl Compact<'_> {
                 state: self.byte()?,
             },
             9 => ScheduleEvent::Blocks {
-                place: Some(BlockPlace {
-                    pc: self.number()?,
-                    number: self.number()?.checked_sub(1),
-                    args: [self.number()?, self.number()?],
-                }),
+                place: Some(self.block_place()?),
             },
-            10 => ScheduleEvent::ProcessCreated {
+            10 => {
+                let mut place = self.block_place()?;
+                let mask = self.byte()?;
+                for (index, word) in place.stack.iter_mut().enumerate() {
+                    if mask >> index & 1 == 1 {
+                        *word = Some(self.number()?);
+                    }
+                }
+                ScheduleEvent::Blocks { place: Some(place) }
+            }
+            11 => ScheduleEvent::ProcessCreated {
                 creator: self.number()?,
             },
-            11 => ScheduleEvent::Executed(self.name()?),
+            12 => ScheduleEvent::Executed(self.name()?),
             // The length of a newer server's record is unknown.
             _ => return None,
         };
@@ -145,6 +154,17 @@ impl Compact<'_> {
     }
 }
 
+impl Compact<'_> {
+    fn block_place(&mut self) -> Option<BlockPlace> {
+        Some(BlockPlace {
+            pc: self.number()?,
+            number: self.number()?.checked_sub(1),
+            args: [self.number()?, self.number()?],
+            stack: [None; 8],
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,8 +180,9 @@ mod tests {
         &[7, 0, 0, 1, 9, 0xac, 2],
         &[8, 0, 6, 1, b'S'],
         &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
-        &[10, 0, 7, 1, 5],
-        &[11, 0, 7, 1, 2, b'a', b'b'],
+        &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b10_0100, 0xac, 2, 0],
+        &[11, 0, 7, 1, 5],
+        &[12, 0, 7, 1, 2, b'a', b'b'],
     ];
 
     #[test]
@@ -176,7 +197,12 @@ mod tests {
             pc: 257,
             number: Some(7),
             args: [3, 0],
+            stack: [None; 8],
         };
+        let mut with_stack = place;
+        with_stack.stack[2] = Some(300);
+        with_stack.stack[5] = Some(0);
+        let blocks = |place| ScheduleEvent::Blocks { place: Some(place) };
         let expected = [
             record(300, 5, ScheduleEvent::Runs),
             record(299, 5, ScheduleEvent::Preempted),
@@ -192,7 +218,8 @@ mod tests {
                 },
             ),
             record(301, 6, ScheduleEvent::Found { state: b'S' }),
-            record(301, 6, ScheduleEvent::Blocks { place: Some(place) }),
+            record(301, 6, blocks(place)),
+            record(301, 6, blocks(with_stack)),
             record(301, 7, ScheduleEvent::ProcessCreated { creator: 5 }),
             record(301, 7, ScheduleEvent::Executed("ab".into())),
         ];

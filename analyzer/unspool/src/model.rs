@@ -174,6 +174,9 @@ pub struct Recording {
     pub kills_are_told: bool,
     /// True if functions were to be recorded by name (`record --trace`).
     pub traces_functions: bool,
+    /// True if calls of functions built with `-finstrument-functions` were recorded (`record
+    /// --calls`).
+    pub has_hook_calls: bool,
 }
 
 impl Recording {

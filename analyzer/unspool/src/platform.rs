@@ -9,6 +9,7 @@ pub(crate) mod abi;
 pub mod architecture;
 mod arm;
 pub mod c_library;
+pub mod call_number;
 pub(crate) mod condition;
 pub mod disassembler;
 pub(crate) mod layouts;

@@ -61,6 +61,7 @@ pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
     pc: 3,
     args: [0, 1],
     number: Some(2),
+    stack_words: 0,
 };
 /// Number of the register that points to a thread's own data: tpidruro.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(59);

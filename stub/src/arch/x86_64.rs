@@ -69,12 +69,14 @@ pub(crate) const SAMPLED: &[(u32, usize)] = &[
     (23, 15),
 ];
 /// The registers of a blocked thread that show its system call: rsi, rdi, rip. Samples have no
-/// register with the number of the call.
+/// register with the number of the call. glibc 2.41 keeps the number on the stack, 2 to 7 words
+/// above the stack pointer.
 pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
     bits: &[4, 5, 8],
     pc: 2,
     args: [1, 0],
     number: None,
+    stack_words: super::MAX_STACK_WORDS,
 };
 /// Number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);

@@ -215,6 +215,9 @@ impl Process {
             if at != At::InCall {
                 self.avoid_restart_call(tid);
             }
+            if at == At::Event {
+                self.repeat_call(tid);
+            }
         }
     }
 

@@ -36,6 +36,17 @@ impl Process {
         }
     }
 
+    /// Makes the kernel repeat a call that it ends with `EINTR` only because of this stop.
+    pub(super) fn repeat_call(&mut self, tid: Tid) {
+        if let Some(stopped) = self.stopped(tid)
+            && let Ok(general) = stopped.general()
+            && let Some(changed) = call::repeated_after_stop(general)
+            && let Some(stopped) = self.stopped(tid)
+        {
+            let _ = stopped.set_general(&changed);
+        }
+    }
+
     /// Finds a thread that can make a system call.
     pub(crate) fn find_caller(&mut self) -> Option<Tid> {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();

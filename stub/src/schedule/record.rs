@@ -1,10 +1,10 @@
 //! Parses records of the kernel's perf events. Pure functions, separate from the ring buffers.
 //!
 //! The layout is `enum perf_event_type` in the kernel's `include/uapi/linux/perf_event.h`. Samples
-//! have the fields TID, TIME and CPU, and then RAW for a wake-up, or REGS_USER for a thread that
-//! stops running. All other records end with TID, TIME and CPU.
+//! have the fields TID, TIME and CPU, and then RAW for a wake-up, or REGS_USER and perhaps STACK_USER
+//! for a thread that stops running. All other records end with TID, TIME and CPU.
 
-use crate::arch::BLOCKED;
+use crate::arch::{BLOCKED, MAX_STACK_WORDS};
 use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};
 
 /// Record types, `PERF_RECORD_*`.
@@ -71,7 +71,13 @@ pub(crate) struct Place {
     pub(crate) number: Option<u64>,
     /// The first two arguments of the system call.
     pub(crate) args: [u64; 2],
+    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or too
+    /// large for the number of a system call.
+    pub(crate) stack: [Option<u16>; MAX_STACK_WORDS],
 }
+
+/// Maximum value of a stack word that may be the number of a system call.
+const MAX_NUMBER: u64 = 0xfff;
 
 /// A parsed record of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,10 +184,24 @@ pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed
 /// Parses the registers of a thread that stops running.
 fn stopping(bytes: &[u8]) -> Option<Parsed> {
     let register = |index: usize| long(bytes, 40 + 8 * index);
+    // The size of the stack, the stack, and how many bytes of it are valid.
+    let stack_at = 40 + 8 * BLOCKED.bits.len();
+    let size =
+        long(bytes, stack_at).map_or(0, |size| size.min(8 * MAX_STACK_WORDS as u64)) as usize;
+    let valid = long(bytes, stack_at + 8 + size).unwrap_or(0);
+    let mut stack = [None; MAX_STACK_WORDS];
+    for (index, known) in stack.iter_mut().enumerate() {
+        let end = 8 * (index + 1);
+        if end <= size && end as u64 <= valid {
+            let value = long(bytes, stack_at + end).filter(|value| *value <= MAX_NUMBER);
+            *known = value.map(|value| value as u16);
+        }
+    }
     let place = Place {
         pc: register(BLOCKED.pc)?,
         number: BLOCKED.number.and_then(register),
         args: [register(BLOCKED.args[0])?, register(BLOCKED.args[1])?],
+        stack,
     };
     Some(Parsed::Stopping(word(bytes, 12)?, place))
 }
@@ -247,10 +267,14 @@ mod tests {
     }
 
     /// Thread 101 stops running. The registers have the values 0x100, 0x101 and so on.
-    fn stopping(abi: u32) -> Vec<u8> {
+    fn stopping(abi: u32, stack: &[u64], valid: u64) -> Vec<u8> {
         let mut bytes = words(&[SAMPLE, 0, PROCESS, 101, 7, 0, 2, 0, abi, 0]);
         for index in 0..BLOCKED.bits.len() as u32 {
             bytes.extend(words(&[0x100 + index, 0]));
+        }
+        if !stack.is_empty() {
+            let fields = [&[8 * stack.len() as u64], stack, &[valid]].concat();
+            bytes.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
         }
         let size = bytes.len() as u16;
         bytes[6..8].copy_from_slice(&size.to_le_bytes());
@@ -264,15 +288,47 @@ mod tests {
             pc: value(BLOCKED.pc),
             number: BLOCKED.number.map(value),
             args: BLOCKED.args.map(value),
+            stack: [None; MAX_STACK_WORDS],
         };
-        let seen = parse(&stopping(2), Some(FORMAT));
+        let bare = |abi| stopping(abi, &[], 0);
+        let seen = parse(&bare(2), Some(FORMAT));
         assert_eq!(seen, Some(Parsed::Stopping(101, place)));
-        assert_eq!(parse(&stopping(2), None), seen, "without wake-ups");
-        assert_eq!(parse(&stopping(0), None), None);
-        let bytes = stopping(1);
+        assert_eq!(parse(&bare(2), None), seen, "without wake-ups");
+        assert_eq!(parse(&bare(0), None), None);
+        let bytes = bare(1);
         for end in 0..bytes.len() {
             assert_eq!(parse(&bytes[..end], None), None);
         }
+    }
+
+    #[test]
+    fn stack_words_of_stopping_threads() {
+        let words = |stack: &[u64], valid| {
+            let bytes = stopping(2, stack, valid);
+            match parse(&bytes, None) {
+                Some(Parsed::Stopping(101, place)) => place.stack,
+                other => panic!("{other:?}"),
+            }
+        };
+        let stack = [0x7fff_1234_5678, 7, 0, 0x1000, 0xfff, 1, 2, 3];
+        let all = [
+            None,
+            Some(7),
+            Some(0),
+            None,
+            Some(0xfff),
+            Some(1),
+            Some(2),
+            Some(3),
+        ];
+        assert_eq!(words(&stack, 64), all);
+        // The stack ends after two words.
+        let [first, second, ..] = all;
+        let none = None;
+        let two = [first, second, none, none, none, none, none, none];
+        assert_eq!(words(&stack, 16), two);
+        assert_eq!(words(&stack[..2], 16), two);
+        assert_eq!(words(&stack[..2], 99), two);
     }
 
     /// The bytes of a record, and the expected thread and event.

@@ -2,7 +2,8 @@
 //! (docs/reference/protocol.md). The numbers
 //! have variable length, because a busy program has a hundred thousand records per second.
 
-use super::record::{Event, Record};
+use super::record::{Event, Place, Record};
+use crate::arch::MAX_STACK_WORDS;
 use crate::thread_events::wire::{change, number};
 
 /// The notification's name, `:NOW;` and the records, without escaping.
@@ -22,9 +23,14 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
             Event::Waking { .. } => 6,
             Event::Lost { .. } => 7,
             Event::State(_) => 8,
-            Event::SwitchOut { place: Some(_), .. } => 9,
-            Event::Process { .. } => 10,
-            Event::Exec(_) => 11,
+            Event::SwitchOut {
+                place: Some(place), ..
+            } => match stack_mask(place) {
+                0 => 9,
+                _ => 10,
+            },
+            Event::Process { .. } => 11,
+            Event::Exec(_) => 12,
         };
         body.push(kind);
         change(record.time_ns, &mut last_ns, &mut body);
@@ -41,6 +47,12 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                     &mut body,
                 );
                 place.args.iter().for_each(|arg| number(*arg, &mut body));
+                let mask = stack_mask(place);
+                if mask != 0 {
+                    body.push(mask);
+                    let known = place.stack.iter().flatten();
+                    known.for_each(|word| number((*word).into(), &mut body));
+                }
             }
             Event::SwitchIn | Event::SwitchOut { .. } | Event::Exit => {}
             Event::Fork { creator } | Event::Process { creator } => {
@@ -61,10 +73,18 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
     body
 }
 
+/// Bit N: word N of the stack is known.
+fn stack_mask(place: &Place) -> u8 {
+    const { assert!(MAX_STACK_WORDS <= 8) };
+    let words = place.stack.iter().enumerate();
+    words.fold(0, |mask, (index, word)| {
+        mask | u8::from(word.is_some()) << index
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::record::Place;
 
     #[test]
     fn records_on_the_wire() {
@@ -78,7 +98,11 @@ mod tests {
             pc: 257,
             number: Some(7),
             args: [3, 0],
+            stack: [None; MAX_STACK_WORDS],
         };
+        let mut with_stack = place;
+        with_stack.stack[2] = Some(300);
+        with_stack.stack[5] = Some(0);
         let records = [
             record(300, 5, Event::SwitchIn),
             record(
@@ -109,6 +133,14 @@ mod tests {
                     place: Some(place),
                 },
             ),
+            record(
+                301,
+                6,
+                Event::SwitchOut {
+                    preempted: false,
+                    place: Some(with_stack),
+                },
+            ),
             record(301, 7, Event::Process { creator: 5 }),
             record(301, 7, Event::Exec(b"ab".to_vec())),
         ];
@@ -123,8 +155,9 @@ mod tests {
             &[7, 0, 0, 1, 9, 0xac, 2],
             &[8, 0, 6, 1, b'S'],
             &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
-            &[10, 0, 7, 1, 5],
-            &[11, 0, 7, 1, 2, b'a', b'b'],
+            &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b10_0100, 0xac, 2, 0],
+            &[11, 0, 7, 1, 5],
+            &[12, 0, 7, 1, 2, b'a', b'b'],
         ];
         assert_eq!(body, expected.concat());
         let mut long = Vec::new();

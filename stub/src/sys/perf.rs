@@ -105,19 +105,25 @@ pub(crate) fn open_schedule(
 }
 
 /// Opens an event for a thread on one processor. It samples user-mode registers whenever the thread
-/// stops running. Threads that the thread creates later inherit the event. `registers` are bits of
-/// the kernel's mask. Needs the permission to see the kernel's events.
+/// stops running, and `stack` bytes of its stack, a multiple of 8. Threads that the thread creates
+/// later inherit the event. `registers` are bits of the kernel's mask. Needs the permission to see
+/// the kernel's events.
 pub(crate) fn open_blocked(
     thread: Tid,
     cpu: u32,
     threads_only: bool,
     watermark: u32,
     registers: &[u32],
+    stack: u32,
 ) -> Result<OwnedFd, Errno> {
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_CONTEXT_SWITCHES,
-        sample_type: SAMPLE_REGS_USER,
+        sample_type: match stack {
+            0 => SAMPLE_REGS_USER,
+            _ => SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        },
+        sample_stack_user: stack,
         sample_regs_user: registers.iter().map(|bit| 1 << bit).sum(),
         flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
         ..Attributes::default()

@@ -69,8 +69,12 @@ pub struct Schedule {
     /// System calls that entries of this record and of later ones refer to.
     #[prost(message, repeated, tag = "10")]
     pub calls: Vec<BlockingCall>,
+    /// The recorder's thread that stops and resumes the program's threads, which wakes them. Only
+    /// where a schedule with wakers begins.
+    #[prost(uint64, optional, tag = "11")]
+    pub recorder_tid: Option<u64>,
     /// Names that entries of this record refer to.
-    #[prost(string, repeated, tag = "11")]
+    #[prost(string, repeated, tag = "12")]
     pub names: Vec<String>,
 }
 

@@ -15,6 +15,8 @@ pub enum Schedule {
         wakers: bool,
         /// Whether the records include where threads block.
         places: bool,
+        /// The server's thread, which wakes threads when it stops and resumes them.
+        server_tid: Option<u64>,
         /// Whether the server also records the processes that the target creates.
         processes: bool,
         /// The size of the kernel's buffers in bytes.
@@ -34,11 +36,20 @@ impl Client {
         if !self.features.has("QUnspoolSchedule") {
             return Ok(Schedule::Unknown);
         }
-        let processes = processes && self.features.has("UnspoolProcesses");
-        let reply = self.request(match processes {
-            true => "QUnspoolSchedule:1;places;processes",
-            false => "QUnspoolSchedule:1;places",
-        })?;
+        let processes = match processes && self.features.has("UnspoolProcesses") {
+            true => ";processes",
+            false => "",
+        };
+        let request = format!("QUnspoolSchedule:1;places;stack{processes}");
+        let mut reply = self.request(&request)?;
+        if let Err(Error::Remote {
+            error: RemoteError::Code(_),
+            ..
+        }) = reply.text()
+        {
+            // An older server, which does not know `stack`.
+            reply = self.request("QUnspoolSchedule:1;places")?;
+        }
         let text = match reply.text() {
             Ok(text) => text,
             Err(Error::Remote { error, .. }) => {
@@ -53,8 +64,11 @@ impl Client {
         let mut words = text.split(';');
         let (kind, size) = words.next().zip(words.next()).ok_or_else(malformed)?;
         let parts: Vec<&str> = words.collect();
+        let mut own = parts.iter();
+        let own = own.find_map(|word| word.strip_prefix("stub="));
         Ok(Schedule::Recorded {
             wakers: kind == "wakers",
+            server_tid: own.and_then(hex::number),
             buffer_size: hex::number(size).ok_or_else(malformed)?,
             places: parts.contains(&"places"),
             processes: parts.contains(&"processes"),

@@ -13,6 +13,7 @@ use unspool_rsp::BlockPlace;
 use super::kernel_state::file_of;
 use super::modules::Modules;
 use super::session::Session;
+use crate::platform::call_number::{self, CallNumber};
 use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
 
 /// Maximum number of different calls in a recording. Further ones have no name.
@@ -32,7 +33,7 @@ const ON_SOCKETS: &[&str] = &[
 pub(super) struct BlockingCalls {
     /// By program counter. Outer `None`: the thread is in no call. Inner `None`: the number is
     /// unknown.
-    numbers: HashMap<u64, Option<Option<u64>>>,
+    numbers: HashMap<u64, Option<Option<CallNumber>>>,
     ids: HashMap<CallKey, u64>,
     /// The last known file of each descriptor, for when it is closed or the program has ended.
     files: HashMap<i32, String>,
@@ -98,6 +99,10 @@ impl Batch<'_> {
         let number = known.unwrap_or_else(|| match program.code_before(place.pc) {
             Some(code) => {
                 let number = number_before(program.arch, place.number, &code);
+                let number = number.map(|constant| match constant {
+                    Some(constant) => Some(CallNumber::Constant(constant)),
+                    None => program.number_of_file_before(place.pc),
+                });
                 numbers.insert(place.pc, number);
                 number
             }
@@ -110,7 +115,13 @@ impl Batch<'_> {
         // Where a register keeps the number, one instruction serves for several calls.
         let number = place
             .number
-            .or(number)
+            .or_else(|| match number? {
+                CallNumber::Constant(number) => Some(number),
+                CallNumber::OnStack(offset) => {
+                    let word = usize::try_from(offset / 8).ok()?;
+                    *place.stack.get(word)?
+                }
+            })
             .filter(|number| *number <= MAX_NUMBER);
         let mut args = [0; 6];
         args[..2].copy_from_slice(&place.args);
@@ -181,6 +192,13 @@ impl Program<'_> {
             image.bytes_at(start, size).map(<[u8]>::to_vec)
         });
         code.next()
+    }
+
+    /// Where the program's files keep the number of the call before a program counter.
+    fn number_of_file_before(&self, pc: u64) -> Option<CallNumber> {
+        let mapped = self.modules.at(pc)?;
+        let (image, table) = (mapped.image.as_ref()?, mapped.table()?);
+        call_number::find(image, table, pc.wrapping_sub(mapped.bias))
     }
 
     fn local_code_before(&mut self, pc: u64) -> Option<Vec<u8>> {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use unspool_capture::{Capture, CpuTimes, Header, Severity};
-use unspool_rsp::{Control, Notice, StopReply};
+use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
 use super::cpu_times;
 use super::error::Error;
@@ -194,8 +194,15 @@ impl Inspection {
         let executable = self.program.identify(&mut self.session)?;
         self.sink
             .record(self.session.target(executable.path.clone()));
-        self.threads
-            .compare(&mut self.sink, &mut self.session, true);
+        let (threads, sink, session) = (&mut self.threads, &mut self.sink, &mut self.session);
+        match &taken {
+            Some((taken, _)) => {
+                let read = taken.iter().filter(|one| one.registers.is_some());
+                let read: Vec<ThreadId> = read.map(|one| one.thread).collect();
+                threads.compare_read(sink, session, &read);
+            }
+            None => threads.compare(sink, session, true),
+        }
         self.reader().record_kernel_state(before);
         self.program
             .list_modules(&mut self.session, &mut self.sink, executable);

@@ -48,6 +48,11 @@ impl Mapped {
         link.chain([self.path.as_str()]).collect()
     }
 
+    /// The unwind rules of its image.
+    pub(super) fn table(&self) -> Option<&Table> {
+        self.table.as_deref()
+    }
+
     /// All functions with this name.
     pub(super) fn functions(&self, name: &str) -> Vec<Place> {
         let Some(image) = &self.image else {

@@ -42,9 +42,13 @@ impl ScheduleRecording {
         follow: bool,
     ) -> Result<(), Error> {
         let time_ns = sink.now_ns();
-        let edge = match session.client.begin_schedule(follow)? {
-            unspool_rsp::Schedule::Recorded { wakers: true, .. } => ScheduleEdge::BeginsWithWakers,
-            unspool_rsp::Schedule::Recorded { .. } => ScheduleEdge::Begins,
+        let (edge, recorder_tid) = match session.client.begin_schedule(follow)? {
+            unspool_rsp::Schedule::Recorded {
+                wakers, server_tid, ..
+            } => match wakers {
+                true => (ScheduleEdge::BeginsWithWakers, server_tid),
+                false => (ScheduleEdge::Begins, None),
+            },
             unspool_rsp::Schedule::Refused(reason) => {
                 sink.note(Severity::Info, refused(&reason));
                 return Ok(());
@@ -57,6 +61,7 @@ impl ScheduleRecording {
             time_ns,
             edge: edge.into(),
             stolen_ns: session.stolen_ns(),
+            recorder_tid,
             ..Schedule::default()
         });
         Ok(())

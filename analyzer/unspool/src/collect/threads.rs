@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use unspool_capture::{ProcessStarted, ThreadEnd, ThreadExited, ThreadName, ThreadSeen};
-use unspool_rsp::{ThreadId, ThreadNotice};
+use unspool_rsp::{ThreadEntry, ThreadId, ThreadNotice};
 
 use super::server_clock::ServerClock;
 use super::session::Session;
@@ -203,10 +203,35 @@ impl Threads {
 
     /// Compares with the server's list, and records new and ended threads. The program is stopped.
     pub(super) fn compare(&mut self, sink: &mut Sink, session: &mut Session, existed_before: bool) {
-        let Ok(list) = session.thread_list() else {
-            return;
+        if let Ok(list) = session.thread_list() {
+            self.compare_list(sink, session, &list, existed_before);
+        }
+    }
+
+    /// Records the threads that a server has read at one moment. Takes only names from its list,
+    /// because threads may begin and end until it sends the list.
+    pub(super) fn compare_read(
+        &mut self,
+        sink: &mut Sink,
+        session: &mut Session,
+        read: &[ThreadId],
+    ) {
+        let list = match session.local {
+            true => Vec::new(),
+            false => session.thread_list().unwrap_or_default(),
         };
-        for entry in &list {
+        let list = entries_of(read, list);
+        self.compare_list(sink, session, &list, true);
+    }
+
+    fn compare_list(
+        &mut self,
+        sink: &mut Sink,
+        session: &mut Session,
+        list: &[ThreadEntry],
+        existed_before: bool,
+    ) {
+        for entry in list {
             let name = entry.name.clone().filter(|_| !session.nameless);
             if session.local {
                 self.seen(sink, session, entry.id, existed_before);
@@ -262,5 +287,40 @@ impl Threads {
         } else {
             self.compare(sink, session, false);
         }
+    }
+}
+
+/// The entries of these threads. A thread that is not listed has no name.
+fn entries_of(threads: &[ThreadId], listed: Vec<ThreadEntry>) -> Vec<ThreadEntry> {
+    let mut listed: BTreeMap<u64, ThreadEntry> = listed
+        .into_iter()
+        .map(|entry| (entry.id.tid, entry))
+        .collect();
+    let entry = |id: &ThreadId| {
+        listed.remove(&id.tid).unwrap_or(ThreadEntry {
+            id: *id,
+            name: None,
+            core: None,
+        })
+    };
+    threads.iter().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_begin_or_end_after_the_stop() {
+        let id = |tid| ThreadId { pid: Some(1), tid };
+        let entry = |tid, name: Option<&str>| ThreadEntry {
+            id: id(tid),
+            name: name.map(str::to_owned),
+            core: None,
+        };
+        // Thread 2 has ended since, and thread 4 has begun.
+        let listed = vec![entry(1, Some("main")), entry(4, Some("new"))];
+        let entries = entries_of(&[id(1), id(2)], listed);
+        assert_eq!(entries, [entry(1, Some("main")), entry(2, None)]);
     }
 }

@@ -24,7 +24,9 @@ pub(super) fn describe(places: &TracePlaces, remedy: &str) -> String {
     let (jumps, traps) = (places.jumps, places.traps);
     let all = jumps + traps;
     if traps == 0 {
-        return format!("all {all} probes recorded calls without stopping a thread");
+        return format!(
+            "no probe stopped a thread: the stub recorded hits of all {all} without a trap"
+        );
     }
     // Public names come first.
     let own = |name: &String| !name.starts_with('_');
@@ -53,7 +55,7 @@ mod tests {
         };
         assert_eq!(
             describe(&places(105, 0, &[]), "remedy"),
-            "all 105 probes recorded calls without stopping a thread"
+            "no probe stopped a thread: the stub recorded hits of all 105 without a trap"
         );
         let names = ["__aio_notify", "pthread_mutex_lock", "sem_post", "sem_wait"];
         let within_budget = describe(&places(105, 124, &names), "with '--budget none'");

@@ -247,6 +247,7 @@ impl<'a> History<'a> {
                 self.joins_returned(index, exited.time_ns);
             }
             Record::Probe(probe) => {
+                self.recording.has_hook_calls |= probe.kind() == ProbeKind::Hook;
                 self.probes.insert(probe.id, probe);
                 self.counts.create_probes += u64::from(probe.kind() == ProbeKind::Create);
             }

@@ -231,6 +231,38 @@ pub struct Hits {
     pub cum: u64,
 }
 
+/// A function's name without template arguments and parameters. Keeps brackets that begin a part
+/// of the name, such as `(anonymous namespace)` and `<T as Trait>`, and those of operators.
+fn without_arguments(name: &str) -> String {
+    let mut short = String::with_capacity(name.len());
+    // The brackets that are open, and whether the content of each is left out.
+    let mut open: Vec<bool> = Vec::new();
+    let mut last = ' ';
+    for letter in name.chars() {
+        let hidden = open.last() == Some(&true);
+        match letter {
+            '<' | '(' => {
+                let follows_name = last.is_alphanumeric() || matches!(last, '_' | '>' | ')' | '~');
+                let is_operator = short.ends_with("operator") || short.ends_with("operator<");
+                open.push(hidden || follows_name && !is_operator);
+            }
+            // `operator->` and `operator>>` close nothing.
+            '>' | ')' if !(short.ends_with("operator") || last == '-') => {
+                if open.pop() == Some(true) {
+                    last = letter;
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        if open.last() != Some(&true) {
+            short.push(letter);
+        }
+        last = letter;
+    }
+    short
+}
+
 /// The functions of a profile, and the functions of each stack.
 #[derive(Clone, Debug, Default)]
 pub struct Breakdown {
@@ -287,6 +319,8 @@ impl Breakdown {
     }
 
     /// The functions that a name selects: its exact matches, otherwise those that contain it.
+    /// Reports leave out template arguments and parameters, so these count only if the name has
+    /// brackets.
     pub fn named(&self, wanted: &str) -> Vec<FunctionIndex> {
         let matching = |is_match: &dyn Fn(&str) -> bool| -> Vec<FunctionIndex> {
             let all = self.functions.iter().enumerate();
@@ -297,7 +331,10 @@ impl Breakdown {
         // C++ and Rust functions may be named without their arguments.
         let exact = |name: &str| name == wanted || name.split('(').next() == Some(wanted);
         match matching(&exact) {
-            none if none.is_empty() => matching(&|name: &str| name.contains(wanted)),
+            none if none.is_empty() => matching(&|name: &str| match wanted.contains(['<', '(']) {
+                true => name.contains(wanted),
+                false => without_arguments(name).contains(wanted),
+            }),
             exact => exact,
         }
     }

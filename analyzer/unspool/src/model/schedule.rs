@@ -13,8 +13,8 @@ use unspool_capture::{
 use unspool_image::Arch;
 
 use super::{Model, ThreadIndex};
-use calls::forget_calls;
 pub use calls::{BlockedCall, CallIndex, CallTime};
+use calls::{forget_calls, join_blocks};
 pub(in crate::model) use processes::AllThreads;
 pub use processes::{Process, ProcessIndex, Processes};
 pub use wakers::{CallWake, Waker, Wakers};
@@ -42,6 +42,8 @@ pub struct Schedule {
     /// Time that the host of a virtual machine took from its processors meanwhile. Threads that it
     /// took a processor from seem to have run.
     pub stolen_ns: Option<u64>,
+    /// The recorder's thread that stopped and resumed the threads, if it is known.
+    pub recorder_tid: Option<u64>,
 }
 
 /// A time in which a thread's state was the same.
@@ -55,6 +57,9 @@ pub struct Interval {
     pub state: RunState,
     /// The system call in which it was blocked; none in other states, or if it is not known.
     pub call: Option<CallIndex>,
+    /// It continues the block before it in the same call, because only a stop by the recorder came
+    /// between them.
+    pub continues: bool,
 }
 
 /// The state of a thread.
@@ -160,6 +165,7 @@ impl Schedule {
                 }
                 ScheduleEdge::Unspecified => {}
             }
+            schedule.recorder_tid = schedule.recorder_tid.or(part.recorder_tid);
             schedule.has_wakers |= part.edge() == ScheduleEdge::BeginsWithWakers;
             losses.extend(&part.losses);
             schedule.span_ns = Some((begun_ns, last_ns));
@@ -199,6 +205,7 @@ impl Schedule {
                             false => RunState::Unknown,
                         },
                         call: None,
+                        continues: false,
                     };
                     intervals.insert(0, first);
                 }
@@ -208,11 +215,16 @@ impl Schedule {
                         to_ns: thread.ended_ns.unwrap_or(model.recording.duration_ns),
                         state: RunState::Unknown,
                         call: None,
+                        continues: false,
                     };
                     intervals.push(last);
                 }
                 if schedule.threads[index.0].is_empty() {
-                    schedule.threads[index.0] = merged(intervals);
+                    let mut intervals = merged(intervals);
+                    if let Some(recorder) = schedule.recorder_tid {
+                        join_blocks(&mut intervals, recorder);
+                    }
+                    schedule.threads[index.0] = intervals;
                 }
             }
         }
@@ -321,6 +333,7 @@ impl Life {
                 to_ns: time_ns,
                 state,
                 call: self.call.filter(|_| state == RunState::Blocked),
+                continues: false,
             });
         }
         self.call = None;

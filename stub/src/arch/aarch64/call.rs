@@ -35,6 +35,11 @@ pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
+/// Always `None`: the kernel shows a tracer the result in place of the first argument.
+pub(crate) fn repeated_after_stop(_general: &[u8]) -> Option<Vec<u8>> {
+    None
+}
+
 /// Whether a thread that is about to execute `code` may make another call first. The kernel keeps
 /// the remaining time of an interrupted sleep only until the thread makes another call.
 pub(crate) fn may_precede(code: &[u8], general: &[u8]) -> bool {

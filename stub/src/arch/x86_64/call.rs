@@ -36,6 +36,15 @@ const RESTART_SYSCALL: u64 = 219;
 const ERESTART_RESTARTBLOCK: u64 = 516;
 /// The result of an interrupted call that the kernel repeats unless a handler runs.
 const ERESTARTNOHAND: u64 = 514;
+const EINTR: u64 = 4;
+
+/// Calls that do not restart by themselves.
+const SEMOP: u64 = 65;
+const RT_SIGTIMEDWAIT: u64 = 128;
+const SEMTIMEDOP: u64 = 220;
+const EPOLL_WAIT: u64 = 232;
+const EPOLL_PWAIT: u64 = 281;
+const EPOLL_PWAIT2: u64 = 441;
 
 /// The instruction, followed by code that restores the thread's registers if the stub dies.
 pub(crate) fn code(before: &[u8]) -> Vec<u8> {
@@ -66,6 +75,26 @@ pub(crate) fn code(before: &[u8]) -> Vec<u8> {
 /// arch/x86/kernel/signal.c).
 pub(crate) fn restarted_as_itself(general: &[u8]) -> Option<Vec<u8>> {
     if !goes_back(general) || word(general, RAX) != ERESTART_RESTARTBLOCK.wrapping_neg() {
+        return None;
+    }
+    let mut general = general.to_vec();
+    set_word(&mut general, RAX, ERESTARTNOHAND.wrapping_neg());
+    Some(general)
+}
+
+/// For a thread in a call that waits without a time limit, and that the kernel ends with `EINTR`
+/// although no signal arrived, because the thread was stopped (signal(7)): its registers, changed
+/// so that the kernel repeats the call unless a handler runs.
+pub(crate) fn repeated_after_stop(general: &[u8]) -> Option<Vec<u8>> {
+    let argument = |index: usize| word(general, ARGUMENTS[index]);
+    let has_no_limit = match word(general, ORIG_RAX) {
+        SEMOP => true,
+        EPOLL_WAIT | EPOLL_PWAIT => (argument(3) as i32) < 0,
+        SEMTIMEDOP | EPOLL_PWAIT2 => argument(3) == 0,
+        RT_SIGTIMEDWAIT => argument(2) == 0,
+        _ => false,
+    };
+    if !has_no_limit || word(general, RAX) != EINTR.wrapping_neg() {
         return None;
     }
     let mut general = general.to_vec();
@@ -106,4 +135,38 @@ pub(crate) fn prepare(
 pub(crate) fn result(general: &[u8]) -> Option<u64> {
     let value = word(general, RAX);
     (general.len() >= 8 * COUNT && value < u64::MAX - 4095).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The registers in a call whose arguments are all the same.
+    fn in_call(number: u64, argument: u64, result: u64) -> Vec<u8> {
+        let mut general = vec![0; 8 * COUNT];
+        for index in ARGUMENTS {
+            set_word(&mut general, index, argument);
+        }
+        set_word(&mut general, ORIG_RAX, number);
+        set_word(&mut general, RAX, result);
+        general
+    }
+
+    #[test]
+    fn only_calls_without_a_time_limit_are_repeated() {
+        let result = |number, argument, result| {
+            let changed = repeated_after_stop(&in_call(number, argument, result))?;
+            Some(word(&changed, RAX))
+        };
+        let (interrupted, again) = (EINTR.wrapping_neg(), Some(ERESTARTNOHAND.wrapping_neg()));
+        let forever = u64::from(u32::MAX);
+        assert_eq!(result(EPOLL_WAIT, forever, interrupted), again);
+        assert_eq!(result(EPOLL_WAIT, 1000, interrupted), None);
+        assert_eq!(result(EPOLL_WAIT, forever, 1), None);
+        assert_eq!(result(SEMOP, 7, interrupted), again);
+        assert_eq!(result(RT_SIGTIMEDWAIT, 0, interrupted), again);
+        assert_eq!(result(RT_SIGTIMEDWAIT, 0x7fff_0000, interrupted), None);
+        // The thread is not in a call.
+        assert_eq!(result(u64::MAX, 0, interrupted), None);
+    }
 }

@@ -3,14 +3,14 @@
 use nix::errno::Errno;
 
 use super::Answer;
-use crate::schedule::{Schedule, Wanted};
+use crate::schedule::{Places, Schedule, Wanted};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-/// `1` begins the recording. `;places` after it adds the places at which threads block, and
-/// `;processes` the processes that the program starts. The reply names the kind of records, the
-/// size of the rings, and which of the two there are. `0` sends the remaining records and ends the
-/// recording.
+/// `1` begins the recording. `;places` after it adds the places at which threads block, `;stack`
+/// also words of their stacks, and `;processes` the processes that the program starts. The reply
+/// names the kind of records, the size of the rings, what else there is, and the stub's thread. `0`
+/// sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest.split_at_checked(1) {
         Some((b"0", b"")) => {
@@ -40,8 +40,10 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
                         true => ";processes",
                         false => "",
                     };
+                    // All changes of threads by ptrace come from this one.
+                    let own = nix::unistd::gettid().as_raw();
                     let size = schedule.ring_bytes();
-                    let reply = format!("{kind};{size:x}{places}{processes}");
+                    let reply = format!("{kind};{size:x}{places}{processes};stub={own:x}");
                     session.schedule = Some(schedule);
                     Answer::Reply(reply.into_bytes())
                 }
@@ -61,7 +63,8 @@ fn wanted(parts: &[u8]) -> Option<Wanted> {
     }
     for part in parts {
         match part {
-            b"places" => wanted.places = true,
+            b"places" => wanted.places = Places::Registers,
+            b"stack" => wanted.places = Places::Stack,
             b"processes" => wanted.processes = true,
             _ => return None,
         }

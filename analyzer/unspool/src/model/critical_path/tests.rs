@@ -52,6 +52,7 @@ impl Built {
                 to_ns: to * US,
                 state: *state,
                 call: None,
+                continues: false,
             })
             .collect();
         self.threads.push(Thread {

@@ -108,3 +108,27 @@ fn missing_samples_are_noted() {
     assert!(notes[0].text.contains("3 of 7"), "{notes:?}");
     assert_eq!(Profile::default().notes(), []);
 }
+
+#[test]
+fn arguments_are_no_part_of_the_name() {
+    let cases = [
+        ("sort<Order*, Less>(Order*, Order*)", "sort"),
+        (
+            "std::vector<Order>::push_back(Order&&)",
+            "std::vector::push_back",
+        ),
+        (
+            "(anonymous namespace)::run(int)",
+            "(anonymous namespace)::run",
+        ),
+        (
+            "<alloc::Vec<T> as Drop>::drop",
+            "<alloc::Vec as Drop>::drop",
+        ),
+        ("Queue::operator()(Order) const", "Queue::operator() const"),
+        ("work", "work"),
+    ];
+    for (name, short) in cases {
+        assert_eq!(without_arguments(name), short);
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use unspool_capture::BlockingCall;
 use unspool_image::Arch;
 
-use super::{Interval, Schedule};
+use super::{Interval, RunState, Schedule};
 use crate::model::ThreadIndex;
 use crate::platform::syscall::Call;
 
@@ -75,17 +75,22 @@ impl Schedule {
     /// The system calls in which a thread was blocked, the longest sum first.
     pub fn call_times(&self, thread: ThreadIndex) -> Vec<CallTime> {
         let mut times: BTreeMap<CallIndex, CallTime> = BTreeMap::new();
+        let mut length_ns = 0;
         for interval in self.of_thread(thread) {
             let Some(call) = interval.call else { continue };
+            length_ns = match interval.continues {
+                true => length_ns + interval.length_ns(),
+                false => interval.length_ns(),
+            };
             let time = times.entry(call).or_insert(CallTime {
                 call,
                 count: 0,
                 blocked_ns: 0,
                 longest_ns: 0,
             });
-            time.count += 1;
+            time.count += u64::from(!interval.continues);
             time.blocked_ns += interval.length_ns();
-            time.longest_ns = time.longest_ns.max(interval.length_ns());
+            time.longest_ns = time.longest_ns.max(length_ns);
         }
         let mut times: Vec<CallTime> = times.into_values().collect();
         times.sort_by_key(|time| std::cmp::Reverse(time.blocked_ns));
@@ -110,6 +115,26 @@ impl Schedule {
         }
         let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
         (ns >= (to_ns - from_ns).div_ceil(2)).then_some(call)
+    }
+}
+
+/// Marks blocks that continue the one before them: in the same system call, and after wake-ups by
+/// the recorder alone. Each stop by the recorder takes a thread out of its call, and the kernel
+/// then repeats the call.
+pub(super) fn join_blocks(intervals: &mut [Interval], recorder: u64) {
+    // The call of the last block, if only the recorder has woken the thread since.
+    let mut before = None;
+    for interval in intervals {
+        match interval.state {
+            RunState::Blocked => {
+                interval.continues = interval.call.is_some() && interval.call == before;
+                // A stop of which the call is not known.
+                before = interval.call.or(before);
+            }
+            RunState::Woken { waker } if waker != Some(recorder) => before = None,
+            RunState::Unknown => before = None,
+            RunState::Woken { .. } | RunState::Running { .. } | RunState::Preempted => {}
+        }
     }
 }
 

@@ -368,6 +368,40 @@ fn blocked_in_calls(entries: &[(u64, ScheduleKind, u64, u32, u64)]) -> Vec<Recor
     records
 }
 
+/// A stop by the recorder takes the reader out of its call, which then goes on.
+#[test]
+fn stops_by_the_recorder_end_no_call() {
+    const RECORDER: u64 = 99;
+    let mut stage = Stage::new();
+    let mut records = blocked_in_calls(&[
+        (1000, Runs, PID, 0, 0),
+        (2000, Blocks, PID, 0, READ),
+        // Stopped, and resumed
+        (5000, Woken, PID, 0, RECORDER),
+        (5010, Runs, PID, 0, 0),
+        (5020, Blocks, PID, 0, READ),
+        (6000, Woken, PID, 0, RECORDER),
+        (6010, Runs, PID, 0, 0),
+        (6020, Blocks, PID, 0, READ),
+        (9000, Woken, PID, 0, STRANGER),
+        (9010, Runs, PID, 0, 0),
+        // The next call
+        (9020, Blocks, PID, 0, READ),
+        (9520, Woken, PID, 0, STRANGER),
+        (9530, Runs, PID, 0, 0),
+    ]);
+    let Some(Record::Schedule(begins)) = records.first_mut() else {
+        panic!("no schedule");
+    };
+    begins.recorder_tid = Some(RECORDER);
+    let model = model(&mut stage, records, 10);
+    let times = model.schedule.call_times(index(&model, PID));
+    let seen = times.iter().map(|it| (it.count, it.blocked_ns / 1000));
+    assert_eq!(seen.collect::<Vec<_>>(), [(2, 7460)]);
+    assert_eq!(times[0].longest_ns / 1000, 6960);
+    assert_eq!(wakes(&model, PID), [("read", Waker::Outside, 2, 7460)]);
+}
+
 const READ: u64 = 1;
 const SLEEP: u64 = 2;
 const STRANGER: u64 = 77;

@@ -74,9 +74,12 @@ impl<'a> Wakers<'a> {
                 by_tid.entry(tid).or_default().push(ThreadIndex(index));
             }
         }
-        let first = first_waker(schedule, threads).filter(|_| launched);
+        let first = || first_waker(schedule, threads).filter(|_| launched);
         Wakers {
-            recorder: first.filter(|tid| !by_tid.contains_key(tid)),
+            recorder: schedule
+                .recorder_tid
+                .or_else(first)
+                .filter(|tid| !by_tid.contains_key(tid)),
             schedule,
             threads,
             others,
@@ -142,14 +145,32 @@ impl<'a> Wakers<'a> {
     /// The wakers of a thread in each system call.
     pub fn call_wakes(&self, thread: ThreadIndex) -> HashMap<CallIndex, Vec<CallWake>> {
         let mut wakes: HashMap<(CallIndex, Waker), CallWake> = HashMap::default();
+        let is_call = |interval: &&Interval| interval.call.is_some();
+        let mut calls = self.schedule.of_thread(thread).iter().filter(is_call);
+        let mut next = calls.next();
+        let mut before_ns = 0;
         for (blocked, call, waker) in self.of_calls(thread) {
+            while let Some(this) = next
+                && this.from_ns <= blocked.from_ns
+            {
+                next = calls.next();
+                if !this.continues {
+                    before_ns = 0;
+                }
+            }
+            // A stop by the recorder ends no call that then continues.
+            if next.is_some_and(|next| next.continues) {
+                before_ns += blocked.length_ns();
+                continue;
+            }
             let wake = wakes.entry((call, waker)).or_insert(CallWake {
                 waker,
                 count: 0,
                 blocked_ns: 0,
             });
             wake.count += 1;
-            wake.blocked_ns = wake.blocked_ns.saturating_add(blocked.length_ns());
+            let blocked_ns = before_ns + blocked.length_ns();
+            wake.blocked_ns = wake.blocked_ns.saturating_add(blocked_ns);
         }
         let mut by_call: HashMap<CallIndex, Vec<CallWake>> = HashMap::default();
         for ((call, _), wake) in wakes {

@@ -351,6 +351,7 @@ mod tests {
             to_ns,
             state,
             call: None,
+            continues: false,
         };
         let intervals = [
             interval(5, 8, RunState::Running { cpu: 0 }),

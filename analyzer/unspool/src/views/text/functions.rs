@@ -26,6 +26,9 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         0 if model.recording.traces_functions => {
             format!("{about}no function that `--trace` names was called.")
         }
+        0 if model.recording.has_hook_calls => format!(
+            "{about}`unspool export --graph calls` shows the calls that `--calls` recorded."
+        ),
         0 if model.sync.recorded => format!(
             "{about}no traced function was called. `--sync` alone records waits and not \
              functions; see `--view waits`."
@@ -97,4 +100,37 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         }
     }
     notes::last(page, model, TOPICS)
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::{Probe, ProbeKind};
+
+    use super::*;
+    use crate::model::fixture::Stage;
+
+    #[test]
+    fn names_the_view_of_hook_calls() {
+        let text = |stage: &mut Stage| {
+            stage.end(1);
+            let mut out = Vec::new();
+            let wide = Style {
+                width: 1000,
+                ..Style::default()
+            };
+            write(&stage.model(), &mut out, &wide).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let mut stage = Stage::new();
+        stage.add(Probe {
+            id: 50,
+            function: "__cyg_profile_func_enter".into(),
+            kind: ProbeKind::Hook.into(),
+            ..Probe::default()
+        });
+        let hooked = text(&mut stage);
+        assert!(hooked.contains("unspool export --graph calls"), "{hooked}");
+        let none = text(&mut Stage::new());
+        assert!(none.contains("no calls were recorded"), "{none}");
+    }
 }

@@ -34,28 +34,31 @@ pub struct Selection<'a> {
     pub by_thread: bool,
 }
 
-/// Writes the CPU profile as text. Returns false if there is no function that the selection names.
+/// Writes the CPU profile as text. Writes nothing and returns false if there is no function that
+/// the selection names.
 pub fn write(
     model: &Model,
     selection: Selection<'_>,
     out: &mut dyn Write,
     style: &Style,
 ) -> io::Result<bool> {
+    let breakdown = Breakdown::of(&model.profile);
+    let focused = selection.focus.map(|wanted| breakdown.named(wanted));
+    let has_samples = !model.profile.samples.is_empty();
+    if has_samples && focused.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(false);
+    }
     let mut page = Page::new(out, style);
     let page = &mut page;
     notes::first(page, model)?;
     let lead = Line::new();
     page.paragraph(&lead, &lead, Ink::Plain, &summary(model))?;
-    if model.profile.samples.is_empty() {
+    if !has_samples {
         notes::last(page, model, TOPICS)?;
         return Ok(true);
     }
-    let breakdown = Breakdown::of(&model.profile);
-    let mut is_found = true;
-    match selection.focus {
-        Some(wanted) => {
-            let functions = breakdown.named(wanted);
-            is_found = !functions.is_empty();
+    match focused {
+        Some(functions) => {
             for function in functions {
                 focus(page, model, &breakdown, function)?;
             }
@@ -67,7 +70,7 @@ pub fn write(
         }
     }
     notes::last(page, model, TOPICS)?;
-    Ok(is_found)
+    Ok(true)
 }
 
 /// The first sentence: `burn (pid 7, x86_64): 398 CPU samples at 199 Hz in 1.1 s: 2 s of processor
