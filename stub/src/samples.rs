@@ -1,11 +1,15 @@
-//! CPU samples of a process: the registers and the stack of each thread that runs, taken at a fixed
-//! interval of its processor time, as the kernel's perf events record them. Sampling stops no
-//! thread.
+//! Samples of a process's threads: registers and stacks, as the kernel's perf events record them.
+//! Sampling stops no thread.
+//!
+//! CPU samples are taken at a fixed interval of a thread's processor time. On request, the kernel
+//! also samples each thread that stops running, into rings of their own, so that a program that
+//! blocks often does not lose CPU samples.
 //!
 //! The kernel reserves the maximum size of a stack in its ring for each sample. This module sends
 //! only the bytes that the kernel has copied, and of these only the words that have changed since
 //! the thread's previous sample.
 
+mod limit;
 mod record;
 mod wire;
 
@@ -20,6 +24,7 @@ use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
 use crate::thread_events::{Drains, Refusal, RingLimits, ThreadEvents, apart};
 
+use limit::Limit;
 use record::{Record, parse};
 use wire::Encoder;
 
@@ -28,6 +33,8 @@ const MAX_RING_BYTES: u64 = 32 << 20;
 /// Maximum size of all rings of an unprivileged stub, which may lock little memory and needs some
 /// for the schedule.
 const MAX_UNPRIVILEGED_BYTES: u64 = 4 << 20;
+/// Maximum size of all rings of off-CPU samples together, in bytes.
+const MAX_OFF_CPU_BYTES: u64 = 8 << 20;
 /// Maximum size of a ring, in bytes.
 const MAX_RING: u64 = 16 << 20;
 /// Minimum number of samples that a ring must hold.
@@ -40,6 +47,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const MAX_HZ: u64 = 10_000;
 /// Maximum size of a stack, in bytes. The kernel's records have at most 64 KiB.
 const MAX_STACK: u64 = 0xf000;
+/// Maximum number of off-CPU samples per second.
+const MAX_OFF_CPU_RATE: u64 = 1_000_000;
 
 /// The requested samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,18 +62,60 @@ pub(crate) struct Rate {
 impl Rate {
     /// `None` if a value is out of range. The stack's size is rounded down to words.
     pub(crate) fn new(hz: u64, stack: u64) -> Option<Rate> {
-        let valid = (1..=MAX_HZ).contains(&hz) && (8..=MAX_STACK).contains(&stack);
-        valid.then_some(Rate {
-            hz,
-            stack: stack as u32 & !7,
-        })
+        let stack = stack_size(stack)?;
+        (1..=MAX_HZ).contains(&hz).then_some(Rate { hz, stack })
+    }
+}
+
+/// The requested samples of threads that stop running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OffCpuRate {
+    /// Maximum number of bytes of each stack.
+    stack: u32,
+    /// Maximum number of samples per second.
+    per_second: u64,
+}
+
+impl OffCpuRate {
+    /// `None` if a value is out of range. The stack's size is rounded down to words.
+    pub(crate) fn new(stack: u64, per_second: u64) -> Option<OffCpuRate> {
+        let stack = stack_size(stack)?;
+        let valid = (1..=MAX_OFF_CPU_RATE).contains(&per_second);
+        valid.then_some(OffCpuRate { stack, per_second })
+    }
+}
+
+fn stack_size(bytes: u64) -> Option<u32> {
+    (8..=MAX_STACK)
+        .contains(&bytes)
+        .then_some(bytes as u32 & !7)
+}
+
+/// Sizes of rings for samples with at most `stack` bytes.
+fn limits(stack: u32, total: u64) -> RingLimits {
+    let record = u64::from(stack) + 512;
+    let least = (record * MIN_RING_SAMPLES).next_power_of_two();
+    RingLimits {
+        total: match nix::unistd::geteuid().is_root() {
+            true => total,
+            false => total.min(MAX_UNPRIVILEGED_BYTES),
+        },
+        most: MAX_RING,
+        least: least.max(MIN_RING),
     }
 }
 
 /// A running recording of one process's samples.
 pub(crate) struct Samples {
     process: u32,
+    /// The rings of CPU samples, and then those of off-CPU samples.
     rings: Vec<Ring>,
+    /// Number of rings of CPU samples.
+    cpu_rings: usize,
+    /// Limits the off-CPU samples.
+    limit: Option<Limit>,
+    /// The rings of off-CPU samples are paused.
+    is_paused: bool,
     /// Events that write into the ring of another event.
     events: Vec<OwnedFd>,
     /// Threads are also sampled while they run in the kernel.
@@ -81,8 +132,6 @@ impl Samples {
     /// Begins to sample all threads of a process.
     pub(crate) fn open(process: Tid, rate: Rate) -> Result<Samples, Refusal> {
         let pid = u32::try_from(process.0).map_err(|_| Refusal::Other(Errno::ESRCH))?;
-        let record = u64::from(rate.stack) + 512;
-        let least = (record * MIN_RING_SAMPLES).next_power_of_two();
         let open = |in_kernel: bool| {
             let sampled = SampledStack {
                 period_ns: 1_000_000_000 / rate.hz,
@@ -90,17 +139,9 @@ impl Samples {
                 stack: rate.stack,
                 in_kernel,
             };
-            let limits = RingLimits {
-                total: match nix::unistd::geteuid().is_root() {
-                    true => MAX_RING_BYTES,
-                    false => MAX_UNPRIVILEGED_BYTES,
-                },
-                most: MAX_RING,
-                least: least.max(MIN_RING),
-            };
             ThreadEvents::open(
                 process,
-                limits,
+                limits(rate.stack, MAX_RING_BYTES),
                 &move |tid, cpu, threads_only, watermark| {
                     perf::open_samples(tid, cpu, threads_only, watermark, sampled)
                 },
@@ -114,7 +155,10 @@ impl Samples {
         let drains = Drains::new(opened.watermarks()?, INTERVAL);
         Ok(Samples {
             process: pid,
+            cpu_rings: opened.rings.len(),
             rings: opened.rings,
+            limit: None,
+            is_paused: false,
             events: opened.events,
             in_kernel,
             encoder: Encoder::default(),
@@ -122,6 +166,26 @@ impl Samples {
             drains,
             first: 0,
         })
+    }
+
+    /// Samples also each thread that stops running.
+    pub(crate) fn open_off_cpu(&mut self, rate: OffCpuRate) -> Result<(), Refusal> {
+        let process = Tid(self.process.cast_signed());
+        let open = |tid, cpu, threads_only, watermark| {
+            let registers = arch::SAMPLED.iter().map(|(bit, _)| *bit);
+            perf::open_blocked(tid, cpu, threads_only, watermark, registers, rate.stack)
+        };
+        let limits = limits(rate.stack, MAX_OFF_CPU_BYTES);
+        let opened = match ThreadEvents::open(process, limits, &open) {
+            // It has opened the events of user mode.
+            Err(Refusal::Forbidden) => return Err(Refusal::UserModeOnly),
+            opened => opened?,
+        };
+        self.drains.watch(&opened.rings)?;
+        self.rings.extend(opened.rings);
+        self.events.extend(opened.events);
+        self.limit = Some(Limit::new(rate.per_second, monotonic_ns()));
+        Ok(())
     }
 
     /// True if threads are also sampled while they run in the kernel.
@@ -144,10 +208,12 @@ impl Samples {
     pub(crate) fn take(&mut self, all: bool, max_bytes: usize) -> Vec<Vec<u8>> {
         let mut bodies = Vec::new();
         let mut unfinished = false;
+        let mut off_cpu = 0;
         let mut body = self.encoder.begin(monotonic_ns());
         for turn in 0..self.rings.len() {
             let at = (self.first + turn) % self.rings.len();
             let ring = &self.rings[at];
+            let is_off_cpu = at >= self.cpu_rings;
             let (mut position, head) = (ring.tail(), ring.head());
             while position < head {
                 let left = usize::try_from(head - position).unwrap_or(usize::MAX);
@@ -164,9 +230,12 @@ impl Samples {
                 ring.release(position);
                 match parse(&self.buffer) {
                     Some(Record::Sample(sample)) if sample.pid == self.process => {
-                        self.encoder.sample(&sample, &mut body);
+                        self.encoder.sample(&sample, is_off_cpu, &mut body);
+                        off_cpu += u64::from(is_off_cpu);
                     }
-                    Some(Record::Lost { cpu, count }) => self.encoder.lost(cpu, count, &mut body),
+                    Some(Record::Lost { cpu, count }) => {
+                        self.encoder.lost(cpu, count, is_off_cpu, &mut body);
+                    }
                     _ => {}
                 }
                 if body.len() >= max_bytes {
@@ -187,8 +256,22 @@ impl Samples {
         if !self.encoder.is_empty(&body) {
             bodies.push(body);
         }
+        self.limit_off_cpu(off_cpu);
         self.drains.drained(unfinished);
         bodies
+    }
+
+    /// Pauses or resumes the rings of off-CPU samples, after some samples of them were taken.
+    fn limit_off_cpu(&mut self, samples: u64) {
+        let Some(limit) = &mut self.limit else { return };
+        let is_reached = limit.is_reached(monotonic_ns(), samples);
+        if is_reached != self.is_paused {
+            self.is_paused = is_reached;
+            for ring in &self.rings[self.cpu_rings..] {
+                // A kernel that cannot pause loses what does not fit into the rings.
+                let _ = ring.pause(is_reached);
+            }
+        }
     }
 }
 
@@ -216,5 +299,8 @@ mod tests {
             stack: 8192,
         };
         assert_eq!(Rate::new(199, 8199), Some(rate));
+        assert_eq!(OffCpuRate::new(8192, 0), None);
+        assert_eq!(OffCpuRate::new(8192, MAX_OFF_CPU_RATE + 1), None);
+        assert_eq!(OffCpuRate::new(0, 100), None);
     }
 }

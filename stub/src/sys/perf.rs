@@ -52,6 +52,8 @@ const FIRST_EVENT_NUMBER: i32 = 1024;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `PERF_EVENT_IOC_SET_OUTPUT`: `_IO('$', 5)`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
+/// `PERF_EVENT_IOC_PAUSE_OUTPUT`: `_IOW('$', 9, __u32)`.
+const PAUSE_OUTPUT: libc::c_ulong = 0x4004_2409;
 
 /// Offsets of the kernel's and the reader's position in the control page.
 const DATA_HEAD: usize = 1024;
@@ -105,20 +107,27 @@ pub(crate) fn open_schedule(
 }
 
 /// Opens an event for a thread on one processor. It samples user-mode registers whenever the thread
-/// stops running. Threads that the thread creates later inherit the event. `registers` are bits of
-/// the kernel's mask. Needs the permission to see the kernel's events.
+/// stops running, and at most `stack` bytes of the stack, a multiple of 8. Threads that the thread
+/// creates later inherit the event. `registers` are bits of the kernel's mask. Needs the permission
+/// to see the kernel's events.
 pub(crate) fn open_blocked(
     thread: Tid,
     cpu: u32,
     threads_only: bool,
     watermark: u32,
-    registers: &[u32],
+    registers: impl Iterator<Item = u32>,
+    stack: u32,
 ) -> Result<OwnedFd, Errno> {
+    let sample_type = match stack {
+        0 => SAMPLE_REGS_USER,
+        _ => SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+    };
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_CONTEXT_SWITCHES,
-        sample_type: SAMPLE_REGS_USER,
-        sample_regs_user: registers.iter().map(|bit| 1 << bit).sum(),
+        sample_type,
+        sample_regs_user: registers.map(|bit| 1 << bit).sum(),
+        sample_stack_user: stack,
         flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
         ..Attributes::default()
     };
@@ -262,6 +271,20 @@ impl Ring {
                 event.as_raw_fd(),
                 SET_OUTPUT as _,
                 self.event.as_raw_fd() as libc::c_ulong,
+            )
+        };
+        Errno::result(done).map(drop)
+    }
+
+    /// Pauses or resumes the output of all events into this ring (Linux 4.7). The kernel counts the
+    /// records of a pause as lost.
+    pub(crate) fn pause(&self, is_paused: bool) -> Result<(), Errno> {
+        // SAFETY: the request takes a number and touches none of our memory.
+        let done = unsafe {
+            libc::ioctl(
+                self.event.as_raw_fd(),
+                PAUSE_OUTPUT as _,
+                libc::c_ulong::from(is_paused),
             )
         };
         Errno::result(done).map(drop)

@@ -20,6 +20,12 @@ pub(crate) enum Refusal {
          the stub CAP_PERFMON"
     )]
     Forbidden,
+    /// The process may see only events of user mode.
+    #[error(
+        "an unprivileged stub may not see the kernel's events: set kernel.perf_event_paranoid to 1, or give \
+         the stub CAP_PERFMON"
+    )]
+    UserModeOnly,
     /// The kernel was built without perf events.
     #[error("this kernel has no perf events: it needs CONFIG_PERF_EVENTS")]
     Missing,

@@ -1,12 +1,14 @@
-//! Writes the CPU samples that the server sends to the capture. A stack that was recorded before is
-//! not recorded again.
+//! Writes the samples that the server sends to the capture. A stack that was recorded before is not
+//! recorded again.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use unspool_capture::{Chunk, Sample, Samples, SamplesEdge, Severity, Snapshot};
-use unspool_rsp::Sampling;
+use unspool_capture::{
+    Chunk, OffCpuSample, OffCpuSamples, Sample, Samples, SamplesEdge, Severity, Snapshot,
+};
+use unspool_rsp::{OffCpuSampling, SampleRates, Sampling};
 use unspool_unwind::{MemoryGap, Provenance, Stack, StackMemory};
 
 use super::error::Error;
@@ -25,6 +27,12 @@ const MAX_GAP: usize = 16;
 
 /// Maximum number of program counters that are kept, 16 bytes each.
 const MAX_KEPT: usize = 4 << 20;
+
+/// Maximum number of bytes of the stack of a thread that stops running.
+const MAX_OFF_CPU_STACK: u32 = 32 << 10;
+
+/// Maximum number of samples per second of threads that stop running.
+const MAX_OFF_CPU_RATE: u32 = 4000;
 
 /// The recording of CPU samples.
 #[derive(Debug, Default)]
@@ -52,9 +60,19 @@ impl SampleRecording {
         sink: &mut Sink,
         wanted: CpuSamples,
     ) -> Result<(), Error> {
-        let edge = match session.client.begin_samples(wanted.hz, wanted.stack)? {
-            Sampling::Begun { kernel: true, .. } => SamplesEdge::Begins,
-            Sampling::Begun { .. } => SamplesEdge::BeginsInUserMode,
+        let rates = SampleRates {
+            hz: wanted.hz,
+            stack: wanted.stack,
+            off_cpu_stack: wanted.stack.min(MAX_OFF_CPU_STACK),
+            off_cpu_rate: MAX_OFF_CPU_RATE,
+        };
+        let (edge, off_cpu) = match session.client.begin_samples(rates)? {
+            Sampling::Begun {
+                kernel: true,
+                off_cpu,
+                ..
+            } => (SamplesEdge::Begins, off_cpu),
+            Sampling::Begun { off_cpu, .. } => (SamplesEdge::BeginsInUserMode, off_cpu),
             Sampling::Refused(reason) => {
                 let text = format!("There are no CPU samples: {reason}");
                 sink.note(Severity::Warning, text);
@@ -66,12 +84,17 @@ impl SampleRecording {
                 return Ok(());
             }
         };
+        if let OffCpuSampling::Refused(reason) = &off_cpu {
+            let text = format!("There are no off-CPU samples: {reason}");
+            sink.note(Severity::Info, text);
+        }
         self.is_on = true;
         self.last_ns = sink.now_ns();
         sink.record(Samples {
             time_ns: self.last_ns,
             edge: edge.into(),
             period_ns: 1_000_000_000 / u64::from(wanted.hz),
+            off_cpu: (off_cpu == OffCpuSampling::Begun).then(OffCpuSamples::default),
             ..Samples::default()
         });
         Ok(())
@@ -114,6 +137,11 @@ impl SampleRecording {
             lost: sent.lost,
             ..Samples::default()
         };
+        let mut off_cpu = OffCpuSamples {
+            lost: sent.lost_off_cpu,
+            ..OffCpuSamples::default()
+        };
+        let mut last_off_cpu_ns = record.time_ns;
         for sample in sent.samples {
             let registers = abi.traced(&sample.registers);
             let mut memory = SampledStack::new(sample.sp, sample.stack);
@@ -134,8 +162,19 @@ impl SampleRecording {
                 self.count += 1;
                 self.count - 1
             });
+            let time_ns = clock.sent(Some(sample.server_ns), since);
+            if sample.is_off_cpu {
+                let taken = OffCpuSample {
+                    time_ns,
+                    tid: sample.tid,
+                    stack: number,
+                    is_cut,
+                };
+                last_off_cpu_ns = off_cpu.push(last_off_cpu_ns, taken);
+                continue;
+            }
             let taken = Sample {
-                time_ns: clock.sent(Some(sample.server_ns), since),
+                time_ns,
                 tid: sample.tid,
                 cpu: sample.cpu,
                 stack: number,
@@ -144,7 +183,10 @@ impl SampleRecording {
             };
             self.last_ns = record.push(self.last_ns, taken);
         }
-        if record.lost > 0 || !record.tids.is_empty() {
+        if off_cpu.lost > 0 || !off_cpu.tids.is_empty() {
+            record.off_cpu = Some(off_cpu);
+        }
+        if record.lost > 0 || !record.tids.is_empty() || record.off_cpu.is_some() {
             sink.record(record);
         }
     }
