@@ -50,7 +50,7 @@ pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
-pub use profile::Profile;
+pub use profile::{OffCpu, Profile};
 pub use schedule::Schedule;
 pub use symbolizer::{Module, Symbolizer};
 pub use thread::{Creation, Ending, Thread, ThreadIndex};
@@ -321,6 +321,8 @@ impl Model {
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
+        model.profile.off_cpu = OffCpu::of(&capture.records, &model);
+        model.notes.extend(model.profile.off_cpu_notes());
         model.find_critical_path(capture, detail);
         model.hits = detail.hits.then(|| Hits::of(capture));
         if detail.call_graph {

@@ -39,6 +39,8 @@ pub struct Schedule {
     /// Time that the host of a virtual machine took from its processors meanwhile. Threads that it
     /// took a processor from seem to have run.
     pub stolen_ns: Option<u64>,
+    /// The times in which the recorder halted the program, in order.
+    halts: Vec<(u64, u64)>,
 }
 
 /// A time in which a thread's state was the same.
@@ -213,7 +215,14 @@ impl Schedule {
                 }
             }
         }
+        schedule.halts = halts;
         schedule
+    }
+
+    /// True if an interval is mostly a halt of the program by the recorder.
+    pub(super) fn is_mostly_halted(&self, interval: &Interval) -> bool {
+        let past = (self.halts).partition_point(|(_, to_ns)| *to_ns <= interval.from_ns);
+        calls::halted_ns(interval, &self.halts[past..]) > interval.length_ns() / 2
     }
 
     /// True if a schedule was recorded.

@@ -79,7 +79,7 @@ impl<'a> Profile<'a> {
         let profile = &model.profile;
         let (from_ns, to_ns) = profile.span_ns.filter(|_| profile.is_known())?;
         let breakdown = Breakdown::of(profile);
-        let hits = breakdown.hits(profile, |_| true).into_iter();
+        let hits = breakdown.hits(&profile.counts()).into_iter();
         let functions = hits.map(|(index, hits)| {
             let function = &breakdown.functions[index.0];
             Function {

@@ -1,0 +1,179 @@
+//! Where threads were blocked: the summary, and the stacks with the reason and the wakers of their
+//! waits.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::{percent, seconds};
+use crate::model::profile::{BlockedSum, StackTime};
+use crate::model::{Key, Model};
+use crate::views::text::frames::{self, Sources};
+use crate::views::text::line::{Ink, Line, Page, clean};
+use crate::views::text::tree;
+use crate::views::{off_cpu, wording};
+
+/// Maximum number of stacks, and of wakers for each.
+const MAX_STACKS: usize = 10;
+const MAX_WAKERS: usize = 3;
+
+/// The times of all stacks.
+pub(super) fn times(model: &Model) -> Vec<StackTime> {
+    let off_cpu = model.profile.off_cpu.as_ref();
+    off_cpu.map_or(Vec::new(), |off_cpu| off_cpu.stack_times(&model.profile))
+}
+
+/// The first sentence: `shop (pid 7, x86_64): threads were blocked for 3.1 s in 1.1 s, 84 times;
+/// ...`
+pub(super) fn summary(model: &Model) -> String {
+    let about = tree::about(model);
+    let profile = &model.profile;
+    let Some(off_cpu) = &profile.off_cpu else {
+        let why = match profile.is_known() {
+            true => "the kernel did not sample threads that stop running",
+            false => "no samples were taken; use `unspool record --cpu`",
+        };
+        return format!("{about}{why}.");
+    };
+    let (count, ns) = off_cpu.total(|_| true);
+    let (from_ns, to_ns) = profile.span_ns.unwrap_or_default();
+    let span = wording::duration(to_ns.saturating_sub(from_ns));
+    if count == 0 {
+        return format!("{about}no thread was blocked in {span}.");
+    }
+    let (without, without_ns) = off_cpu.total(|key| key.stack.is_none());
+    let (_, complete_ns) = off_cpu.total(|key| {
+        let stack = key.stack.and_then(|stack| profile.stacks.get(stack));
+        stack.is_some_and(|stack| stack.truncated.is_none())
+    });
+    let without = match without {
+        0 => "All waits have a stack".to_owned(),
+        _ => format!(
+            "{without} waits with {} of that time have no stack",
+            percent(without_ns, ns)
+        ),
+    };
+    format!(
+        "{about}threads were blocked {} for {} in total, in {span}. {without}; stacks with {} of \
+         the time reach the thread's start.",
+        wording::times(count),
+        wording::duration(ns),
+        percent(complete_ns, ns),
+    )
+}
+
+/// Waits with the same stack, reason and kind of thread, and how long each waker let them wait.
+struct Waits<'m> {
+    first: &'m BlockedSum,
+    count: u64,
+    ns: u64,
+    longest_ns: u64,
+    wakers: Vec<(String, u64)>,
+}
+
+/// Writes the stacks with the longest sums.
+pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+    let Some(off_cpu) = &model.profile.off_cpu else {
+        return Ok(());
+    };
+    let mut all: Vec<Waits<'_>> = Vec::new();
+    let mut known: HashMap<(Option<Key>, Option<usize>, Option<String>), usize> = HashMap::new();
+    for sum in &off_cpu.sums {
+        let identity = model.thread(sum.key.thread).map(|thread| thread.key);
+        let reason = off_cpu::reason(model, &sum.key);
+        let at = *known
+            .entry((identity, sum.key.stack, reason))
+            .or_insert(all.len());
+        if at == all.len() {
+            all.push(Waits {
+                first: sum,
+                count: 0,
+                ns: 0,
+                longest_ns: 0,
+                wakers: Vec::new(),
+            });
+        }
+        let waits = &mut all[at];
+        waits.count += sum.count;
+        waits.ns += sum.ns;
+        waits.longest_ns = waits.longest_ns.max(sum.longest_ns);
+        if let Some(waker) = sum.key.waker {
+            let waker = off_cpu::waker(model, waker);
+            match waits.wakers.iter_mut().find(|(name, _)| *name == waker) {
+                Some((_, ns)) => *ns += sum.ns,
+                None => waits.wakers.push((waker, sum.ns)),
+            }
+        }
+    }
+    all.sort_by_key(|waits| std::cmp::Reverse(waits.ns));
+    let (_, total_ns) = off_cpu.total(|_| true);
+    let frames = model.profile.stacks.iter().flat_map(|stack| &stack.frames);
+    let sources = Sources::of(frames, &model.target.executable);
+    for waits in all.iter().take(MAX_STACKS) {
+        page.blank()?;
+        write(page, model, waits, total_ns, &sources)?;
+    }
+    let others = &all[all.len().min(MAX_STACKS)..];
+    if !others.is_empty() {
+        let ns = others.iter().map(|waits| waits.ns).sum();
+        let count = wording::count(others.len(), "more stack");
+        page.blank()?;
+        let text = format!("{:>9} {:>6} in {count}", seconds(ns), percent(ns, total_ns));
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    Ok(())
+}
+
+fn write(
+    page: &mut Page<'_>,
+    model: &Model,
+    waits: &Waits<'_>,
+    total_ns: u64,
+    sources: &Sources,
+) -> io::Result<()> {
+    let key = &waits.first.key;
+    let figures = format!(
+        "{:>9} {:>6}  ",
+        seconds(waits.ns),
+        percent(waits.ns, total_ns)
+    );
+    let mut line = Line::new().with(Ink::Plain, figures);
+    let thread = model.thread(key.thread);
+    let thread = thread.map_or(String::new(), |thread| {
+        wording::title(model, thread, page.width / 2)
+    });
+    line.push(Ink::Strong, clean(&thread));
+    let count = match waits.count {
+        1 => ", once".to_owned(),
+        _ => format!(
+            ", {}, at most {}",
+            wording::times(waits.count),
+            wording::duration(waits.longest_ns)
+        ),
+    };
+    line.push(Ink::Plain, count);
+    page.line(&line)?;
+    let mut indent = Line::new();
+    indent.pad(18);
+    let reason = off_cpu::reason(model, key);
+    let reason = reason.map_or("unknown reason".to_owned(), |reason| clean(&reason));
+    let mut wakers = waits.wakers.clone();
+    wakers.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let named = wakers.iter().take(MAX_WAKERS);
+    let named = named.map(|(name, ns)| match waits.wakers.len() {
+        1 => clean(name),
+        _ => format!("{} ({})", clean(name), percent(*ns, waits.ns)),
+    });
+    let mut wakers = named.collect::<Vec<_>>().join(", ");
+    if waits.wakers.len() > MAX_WAKERS {
+        wakers.push_str(" and others");
+    }
+    let text = match wakers.is_empty() {
+        true => reason,
+        false => format!("{reason}, woken by {wakers}"),
+    };
+    page.paragraph(&indent, &indent, Ink::Name, &text)?;
+    match key.stack.and_then(|stack| model.profile.stacks.get(stack)) {
+        Some(stack) => frames::write(page, &indent, "", stack, sources, false),
+        None => page.line(&indent.clone().with(Ink::Faint, "no stack")),
+    }
+}
