@@ -19,7 +19,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::sys::perf::{self, Ring, SampledStack};
+use crate::sys::perf::{self, Ring, SampledStack, Tracepoints};
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
 use crate::thread_events::{Drains, Refusal, RingLimits, ThreadEvents, apart};
@@ -170,15 +170,26 @@ impl Samples {
 
     /// Samples also each thread that stops running.
     pub(crate) fn open_off_cpu(&mut self, rate: OffCpuRate) -> Result<(), Refusal> {
+        // Not the event of context switches, of which the schedule has one. Linux 6.1 and later
+        // writes records of a wrong size if a thread has two such events with different contents
+        // (kernel/events/core.c, `do_perf_sw_event` shares one `perf_sample_data`).
+        let id = Tracepoints::find().and_then(|all| all.read("sched/sched_switch/id"));
+        let id = id.and_then(|id| id.trim().parse().ok());
+        let id = id.ok_or(Refusal::NoTracepoints)?;
         let process = Tid(self.process.cast_signed());
+        let sampled = SampledStack {
+            period_ns: 1,
+            registers: arch::SAMPLED,
+            stack: rate.stack,
+            in_kernel: true,
+        };
         let open = |tid, cpu, threads_only, watermark| {
-            let registers = arch::SAMPLED.iter().map(|(bit, _)| *bit);
-            perf::open_blocked(tid, cpu, threads_only, watermark, registers, rate.stack)
+            perf::open_tracepoint_samples(tid, cpu, threads_only, watermark, id, sampled)
         };
         let limits = limits(rate.stack, MAX_OFF_CPU_BYTES);
         let opened = match ThreadEvents::open(process, limits, &open) {
-            // It has opened the events of user mode.
-            Err(Refusal::Forbidden) => return Err(Refusal::UserModeOnly),
+            // The kernel permits the events of user mode.
+            Err(Refusal::Forbidden) => return Err(Refusal::NoTracepoints),
             opened => opened?,
         };
         self.drains.watch(&opened.rings)?;

@@ -75,8 +75,7 @@ impl Schedule {
             opened.add_for_processors(&open).map(|()| format).ok()
         });
         let blocked = |tid, cpu, threads_only, watermark| {
-            let registers = arch::BLOCKED.bits.iter().copied();
-            perf::open_blocked(tid, cpu, threads_only, watermark, registers, 0)
+            perf::open_blocked(tid, cpu, threads_only, watermark, arch::BLOCKED.bits)
         };
         let has_places = places && opened.add_for_threads(&blocked).is_ok();
         let states = opened.threads.iter();

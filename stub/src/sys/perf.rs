@@ -107,27 +107,44 @@ pub(crate) fn open_schedule(
 }
 
 /// Opens an event for a thread on one processor. It samples user-mode registers whenever the thread
-/// stops running, and at most `stack` bytes of the stack, a multiple of 8. Threads that the thread
-/// creates later inherit the event. `registers` are bits of the kernel's mask. Needs the permission
-/// to see the kernel's events.
+/// stops running. Threads that the thread creates later inherit the event. `registers` are bits of
+/// the kernel's mask. Needs the permission to see the kernel's events.
 pub(crate) fn open_blocked(
     thread: Tid,
     cpu: u32,
     threads_only: bool,
     watermark: u32,
-    registers: impl Iterator<Item = u32>,
-    stack: u32,
+    registers: &[u32],
 ) -> Result<OwnedFd, Errno> {
-    let sample_type = match stack {
-        0 => SAMPLE_REGS_USER,
-        _ => SAMPLE_REGS_USER | SAMPLE_STACK_USER,
-    };
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_CONTEXT_SWITCHES,
-        sample_type,
-        sample_regs_user: registers.map(|bit| 1 << bit).sum(),
-        sample_stack_user: stack,
+        sample_type: SAMPLE_REGS_USER,
+        sample_regs_user: registers.iter().map(|bit| 1 << bit).sum(),
+        flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
+        ..Attributes::default()
+    };
+    open(attributes, thread.0, cpu, watermark)
+}
+
+/// Opens an event for a thread on one processor that samples the thread's registers and stack of
+/// user mode at each hit of a tracepoint, and for all threads that it creates from now on. Needs
+/// the permission to see the kernel's events. Uses no period of `sampled`.
+pub(crate) fn open_tracepoint_samples(
+    thread: Tid,
+    cpu: u32,
+    threads_only: bool,
+    watermark: u32,
+    id: u64,
+    sampled: SampledStack,
+) -> Result<OwnedFd, Errno> {
+    let bits = sampled.registers.iter().map(|(bit, _)| 1 << bit);
+    let attributes = Attributes {
+        kind: TYPE_TRACEPOINT,
+        config: id,
+        sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        sample_regs_user: bits.sum(),
+        sample_stack_user: sampled.stack,
         flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
         ..Attributes::default()
     };

@@ -20,12 +20,12 @@ pub(crate) enum Refusal {
          the stub CAP_PERFMON"
     )]
     Forbidden,
-    /// The process may see only events of user mode.
+    /// The process may not use tracepoints, or the kernel has none.
     #[error(
-        "an unprivileged stub may not see the kernel's events: set kernel.perf_event_paranoid to 1, or give \
-         the stub CAP_PERFMON"
+        "the stub may not use the kernel's tracepoint sched_switch: run it as root, or give it \
+         CAP_PERFMON and the right to read /sys/kernel/tracing"
     )]
-    UserModeOnly,
+    NoTracepoints,
     /// The kernel was built without perf events.
     #[error("this kernel has no perf events: it needs CONFIG_PERF_EVENTS")]
     Missing,
