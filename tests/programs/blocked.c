@@ -1,7 +1,7 @@
 /* Blocks its threads in known functions: asleep() sleeps, reads() waits for a pipe, and locks() for
    a mutex. Prints how long each was blocked, in nanoseconds. */
+#include <inttypes.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,6 +84,6 @@ int main(void)
 	pthread_mutex_unlock(&mutex);
 	pthread_join(threads[0], NULL);
 	pthread_join(threads[1], NULL);
-	printf("%lu %lu %lu\n", slept_ns, read_ns, locked_ns);
+	printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", slept_ns, read_ns, locked_ns);
 	return 0;
 }

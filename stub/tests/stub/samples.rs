@@ -176,8 +176,10 @@ fn samples_of_blocking_threads() {
             data.iter().any(|range| range.contains(&sample.sp)),
             "{sample:?}"
         );
-        assert!(!sample.stack.is_empty());
     }
+    // A page of the stack that is not in memory is not copied.
+    let copied = of_thread(false).filter(|one| !one.stack.is_empty());
+    assert!(copied.count() >= 40, "{all:?}");
     assert_eq!(client.ask("QUnspoolSamples:0"), "OK");
     assert!(client.go().starts_with("W00"));
     drop(client);

@@ -160,7 +160,7 @@ fn functions(
     let total = weights.iter().sum();
     let hits = table.breakdown.hits(weights);
     head(page)?;
-    let is_shown = |hits: &Hits| hits.cum * MIN_SHARE_DIVISOR >= total;
+    let is_shown = |hits: &Hits| hits.cum >= total / MIN_SHARE_DIVISOR;
     let shown = hits.iter().filter(|(_, hits)| is_shown(hits)).take(rows);
     let mut sum = 0;
     let mut count = 0;

@@ -70,13 +70,16 @@ struct Waits<'m> {
     wakers: Vec<(String, u64)>,
 }
 
+/// The identity of a thread, its stack, and the reason of its waits.
+type WaitsKey = (Option<Key>, Option<usize>, Option<String>);
+
 /// Writes the stacks with the longest sums.
 pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let Some(off_cpu) = &model.profile.off_cpu else {
         return Ok(());
     };
     let mut all: Vec<Waits<'_>> = Vec::new();
-    let mut known: HashMap<(Option<Key>, Option<usize>, Option<String>), usize> = HashMap::new();
+    let mut known: HashMap<WaitsKey, usize> = HashMap::new();
     for sum in &off_cpu.sums {
         let identity = model.thread(sum.key.thread).map(|thread| thread.key);
         let reason = off_cpu::reason(model, &sum.key);
