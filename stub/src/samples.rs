@@ -13,6 +13,7 @@ mod limit;
 mod record;
 mod wire;
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -37,8 +38,9 @@ const MAX_UNPRIVILEGED_BYTES: u64 = 4 << 20;
 const MAX_OFF_CPU_BYTES: u64 = 8 << 20;
 /// Maximum size of a ring, in bytes.
 const MAX_RING: u64 = 16 << 20;
-/// Minimum number of samples that a ring must hold.
+/// Minimum number of samples that a ring must hold: CPU samples, and off-CPU samples.
 const MIN_RING_SAMPLES: u64 = 8;
+const MIN_OFF_CPU_SAMPLES: u64 = 5;
 /// Minimum size of a ring, in bytes.
 const MIN_RING: u64 = 64 << 10;
 /// Maximum time between two notifications.
@@ -91,10 +93,10 @@ fn stack_size(bytes: u64) -> Option<u32> {
         .then_some(bytes as u32 & !7)
 }
 
-/// Sizes of rings for samples with at most `stack` bytes.
-fn limits(stack: u32, total: u64) -> RingLimits {
+/// Sizes of rings that have room for at least `samples` with at most `stack` bytes each.
+fn limits(stack: u32, samples: u64, total: u64) -> RingLimits {
     let record = u64::from(stack) + 512;
-    let least = (record * MIN_RING_SAMPLES).next_power_of_two();
+    let least = (record * samples).next_power_of_two();
     RingLimits {
         total: match nix::unistd::geteuid().is_root() {
             true => total,
@@ -124,7 +126,8 @@ pub(crate) struct Samples {
     /// Space for one record.
     buffer: Vec<u8>,
     drains: Drains,
-    /// The ring that the next drain reads first, so that a slow client gets samples of all.
+    /// Number of drains that left samples behind. Each begins with another ring, so that a slow
+    /// client gets samples of all.
     first: usize,
 }
 
@@ -141,7 +144,7 @@ impl Samples {
             };
             ThreadEvents::open(
                 process,
-                limits(rate.stack, MAX_RING_BYTES),
+                limits(rate.stack, MIN_RING_SAMPLES, MAX_RING_BYTES),
                 &move |tid, cpu, threads_only, watermark| {
                     perf::open_samples(tid, cpu, threads_only, watermark, sampled)
                 },
@@ -168,14 +171,16 @@ impl Samples {
         })
     }
 
-    /// Samples also each thread that stops running.
-    pub(crate) fn open_off_cpu(&mut self, rate: OffCpuRate) -> Result<(), Refusal> {
+    /// Samples also each thread that stops running. Returns the size of the rings, in bytes.
+    pub(crate) fn open_off_cpu(&mut self, rate: OffCpuRate) -> Result<usize, Refusal> {
+        if self.limit.is_some() {
+            return Err(Refusal::Other(Errno::EBUSY));
+        }
         // Not the event of context switches, of which the schedule has one. Linux 6.1 and later
         // writes records of a wrong size if a thread has two such events with different contents
         // (kernel/events/core.c, `do_perf_sw_event` shares one `perf_sample_data`).
-        let id = Tracepoints::find().and_then(|all| all.read("sched/sched_switch/id"));
-        let id = id.and_then(|id| id.trim().parse().ok());
-        let id = id.ok_or(Refusal::NoTracepoints)?;
+        let id = Tracepoints::find().and_then(|all| all.id("sched/sched_switch"));
+        let id = id.ok_or(Refusal::Tracefs)?;
         let process = Tid(self.process.cast_signed());
         let sampled = SampledStack {
             period_ns: 1,
@@ -186,17 +191,18 @@ impl Samples {
         let open = |tid, cpu, threads_only, watermark| {
             perf::open_tracepoint_samples(tid, cpu, threads_only, watermark, id, sampled)
         };
-        let limits = limits(rate.stack, MAX_OFF_CPU_BYTES);
+        let limits = limits(rate.stack, MIN_OFF_CPU_SAMPLES, MAX_OFF_CPU_BYTES);
         let opened = match ThreadEvents::open(process, limits, &open) {
             // The kernel permits the events of user mode.
-            Err(Refusal::Forbidden) => return Err(Refusal::NoTracepoints),
+            Err(Refusal::Forbidden | Refusal::Paranoid(_)) => return Err(Refusal::Tracepoint),
             opened => opened?,
         };
         self.drains.watch(&opened.rings)?;
+        let size = opened.rings.iter().map(Ring::size).sum();
         self.rings.extend(opened.rings);
         self.events.extend(opened.events);
         self.limit = Some(Limit::new(rate.per_second, monotonic_ns()));
-        Ok(())
+        Ok(size)
     }
 
     /// True if threads are also sampled while they run in the kernel.
@@ -221,8 +227,10 @@ impl Samples {
         let mut unfinished = false;
         let mut off_cpu = 0;
         let mut body = self.encoder.begin(monotonic_ns());
-        for turn in 0..self.rings.len() {
-            let at = (self.first + turn) % self.rings.len();
+        // CPU samples first, because off-CPU samples can be more than the client reads.
+        let off_cpu_rings = self.cpu_rings..self.rings.len();
+        let order = rotated(0..self.cpu_rings, self.first);
+        for at in order.chain(rotated(off_cpu_rings, self.first)) {
             let ring = &self.rings[at];
             let is_off_cpu = at >= self.cpu_rings;
             let (mut position, head) = (ring.tail(), ring.head());
@@ -231,7 +239,8 @@ impl Samples {
                 let mut header = [0; HEADER];
                 ring.copy(position, &mut header);
                 let Some(size) = size_of_record(header).filter(|size| *size <= left) else {
-                    // The kernel does not write such records.
+                    // The kernel does not write such records. The rest cannot be parsed.
+                    self.encoder.lost(0, 1, is_off_cpu, &mut body);
                     position = head;
                     break;
                 };
@@ -239,10 +248,13 @@ impl Samples {
                 ring.copy(position, &mut self.buffer);
                 position += size as u64;
                 ring.release(position);
-                match parse(&self.buffer) {
+                let record = parse(&self.buffer);
+                // The samples of child processes count, because they take the kernel as much time.
+                let is_sample = matches!(record, Some(Record::Sample(_)));
+                off_cpu += u64::from(is_off_cpu && is_sample);
+                match record {
                     Some(Record::Sample(sample)) if sample.pid == self.process => {
                         self.encoder.sample(&sample, is_off_cpu, &mut body);
-                        off_cpu += u64::from(is_off_cpu);
                     }
                     Some(Record::Lost { cpu, count }) => {
                         self.encoder.lost(cpu, count, is_off_cpu, &mut body);
@@ -260,7 +272,7 @@ impl Samples {
             }
             ring.release(position);
             if unfinished {
-                self.first = at + 1;
+                self.first = self.first.wrapping_add(1);
                 break;
             }
         }
@@ -284,6 +296,13 @@ impl Samples {
             }
         }
     }
+}
+
+/// The positions of a range, beginning with another one each time that `first` changes.
+fn rotated(range: Range<usize>, first: usize) -> impl Iterator<Item = usize> {
+    let length = range.len().max(1);
+    let start = range.start;
+    range.map(move |at| start + (at - start + first % length) % length)
 }
 
 impl Drop for Samples {
@@ -313,5 +332,11 @@ mod tests {
         assert_eq!(OffCpuRate::new(8192, 0), None);
         assert_eq!(OffCpuRate::new(8192, MAX_OFF_CPU_RATE + 1), None);
         assert_eq!(OffCpuRate::new(0, 100), None);
+    }
+    #[test]
+    fn each_ring_is_the_first_one_in_turn() {
+        let all = |first| rotated(2..5, first).collect::<Vec<_>>();
+        assert_eq!((all(0), all(4)), (vec![2, 3, 4], vec![3, 4, 2]));
+        assert_eq!(rotated(2..2, 1).count(), 0);
     }
 }

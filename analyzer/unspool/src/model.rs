@@ -321,8 +321,7 @@ impl Model {
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
-        model.profile.off_cpu = OffCpu::of(&capture.records, &model);
-        model.notes.extend(model.profile.off_cpu_notes());
+        model.find_off_cpu(capture, frames);
         model.find_critical_path(capture, detail);
         model.hits = detail.hits.then(|| Hits::of(capture));
         if detail.call_graph {
@@ -349,6 +348,19 @@ impl Model {
         note::arrange(&mut model.notes);
         model.add_hangs(None);
         model
+    }
+
+    /// Finds where threads were blocked.
+    fn find_off_cpu(&mut self, capture: &Capture, frames: &mut dyn backtrace::Frames) {
+        self.profile.off_cpu = match OffCpu::of(&capture.records, self, frames) {
+            Ok((off_cpu, stacks)) => {
+                self.profile.stacks.extend(stacks);
+                Ok(off_cpu)
+            }
+            Err(reason) => Err(reason),
+        };
+        let has_wakers = self.schedule.has_wakers;
+        self.notes.extend(self.profile.off_cpu_notes(has_wakers));
     }
 
     /// Computes the critical path, and drops what only it needs.

@@ -1,39 +1,32 @@
 //! Limits the number of off-CPU samples per second: a program can block a hundred
 //! thousand times per second. Pure arithmetic, separate from the rings.
 
-/// Length of the windows of the limit.
-const WINDOW_NS: u64 = 50_000_000;
+/// The limit allows as many samples at once as in this time, so that a program that blocks often
+/// for a moment loses none.
+const BURST_NS: u64 = 500_000_000;
 
-/// A limit for each window, so that the samples are spread over each second.
+/// A limit on the number of samples per second.
 #[derive(Debug)]
 pub(super) struct Limit {
-    /// Maximum number of samples in a window.
-    per_window: u64,
-    /// End of the present window.
+    /// The time that each sample stands for.
+    interval_ns: u64,
+    /// The time for which samples have been taken already. It can be in the past or in the future.
     until_ns: u64,
-    /// Number of samples in the present window, and those by which earlier windows exceeded the
-    /// limit.
-    taken: u64,
 }
 
 impl Limit {
     pub(super) fn new(per_second: u64, now_ns: u64) -> Limit {
         Limit {
-            per_window: (per_second * WINDOW_NS / 1_000_000_000).max(1),
-            until_ns: now_ns + WINDOW_NS,
-            taken: 0,
+            interval_ns: (1_000_000_000 / per_second.max(1)).max(1),
+            until_ns: now_ns.saturating_sub(BURST_NS),
         }
     }
 
     /// Adds samples, and returns true if the kernel should take no further ones for now.
     pub(super) fn is_reached(&mut self, now_ns: u64, samples: u64) -> bool {
-        self.taken += samples;
-        if let Some(late_ns) = now_ns.checked_sub(self.until_ns) {
-            let windows = late_ns / WINDOW_NS + 1;
-            self.until_ns += windows * WINDOW_NS;
-            self.taken = self.taken.saturating_sub(windows * self.per_window);
-        }
-        self.taken >= self.per_window
+        let since_ns = self.until_ns.max(now_ns.saturating_sub(BURST_NS));
+        self.until_ns = since_ns.saturating_add(samples.saturating_mul(self.interval_ns));
+        self.until_ns >= now_ns
     }
 }
 
@@ -42,15 +35,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_paid_back_in_later_windows() {
-        let mut limit = Limit::new(1000, 0);
-        assert!(!limit.is_reached(1, 49));
-        assert!(limit.is_reached(2, 71));
-        assert!(limit.is_reached(WINDOW_NS, 0));
-        assert!(!limit.is_reached(2 * WINDOW_NS, 0));
-        // Time without samples is no credit.
-        assert!(limit.is_reached(90 * WINDOW_NS, 2000));
-        assert!(!limit.is_reached(200 * WINDOW_NS, 49));
-        assert!(limit.is_reached(200 * WINDOW_NS + 1, 1));
+    fn a_burst_is_paid_back_later() {
+        const MS: u64 = 1_000_000;
+        let mut limit = Limit::new(1000, 1000 * MS);
+        assert!(!limit.is_reached(1000 * MS, 499));
+        assert!(limit.is_reached(1000 * MS, 21));
+        assert!(limit.is_reached(1020 * MS, 0));
+        assert!(!limit.is_reached(1021 * MS, 0));
+        // The credit of a long time without samples is limited.
+        assert!(!limit.is_reached(9000 * MS, 499));
+        assert!(limit.is_reached(9000 * MS, 1));
     }
 }

@@ -493,6 +493,11 @@ impl Tracepoints {
         })
     }
 
+    /// The number of a tracepoint, e.g. of `sched/sched_waking`, in its events.
+    pub(crate) fn id(&self, tracepoint: &str) -> Option<u64> {
+        self.read(&format!("{tracepoint}/id"))?.trim().parse().ok()
+    }
+
     /// Reads a file of a tracepoint, e.g. `sched/sched_waking/format`.
     pub(crate) fn read(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.path.join(file)).ok()

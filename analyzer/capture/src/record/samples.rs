@@ -42,7 +42,8 @@ pub struct Samples {
     /// begins.
     #[prost(uint64, tag = "10")]
     pub period_ns: u64,
-    /// Samples of threads that stop running, taken from now on if sampling begins here.
+    /// Samples of threads that stop running. The first record with this field says whether they
+    /// are taken.
     #[prost(message, optional, tag = "11")]
     pub off_cpu: Option<OffCpuSamples>,
 }
@@ -65,10 +66,13 @@ pub struct OffCpuSamples {
     /// Bit 1: the stack continues beyond the bytes that were copied.
     #[prost(uint32, repeated, tag = "4")]
     pub flags: Vec<u32>,
-    /// Number of samples that the kernel did not take since the last record, because its buffers
-    /// were full or the rate was above the limit.
+    /// Number of samples that are missing since the last record, because the kernel's buffers were
+    /// full or the rate was above the limit.
     #[prost(uint64, tag = "5")]
     pub lost: u64,
+    /// The reason why no samples are taken, with what to change; empty if they are taken.
+    #[prost(string, tag = "6")]
+    pub refusal: String,
 }
 
 /// One sample of [`OffCpuSamples`].

@@ -15,8 +15,6 @@ pub enum Sampling {
         kernel: bool,
         /// The size of the kernel's buffers in bytes.
         buffer_size: u64,
-        /// Whether it samples threads that stop running, too.
-        off_cpu: OffCpuSampling,
     },
     /// The server cannot sample them. Its message says what to change.
     Refused(String),
@@ -24,74 +22,72 @@ pub enum Sampling {
     Unknown,
 }
 
-/// Whether the server samples threads that stop running.
+/// Whether the server also samples threads that stop running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OffCpuSampling {
-    /// It does.
-    Begun,
-    /// It cannot. Its message says what to change.
+    /// The server samples them.
+    Begun {
+        /// The size of the kernel's buffers in bytes.
+        buffer_size: u64,
+    },
+    /// The server cannot sample them. Its message says what to change.
     Refused(String),
-    /// It does not support it.
+    /// The server does not support it.
     Unknown,
 }
 
-/// The contents and the rates of samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SampleRates {
-    /// Samples per second of a thread's processor time.
-    pub hz: u32,
-    /// Maximum number of bytes of each stack.
-    pub stack: u32,
-    /// Maximum number of bytes of the stack of a thread that stops running.
-    pub off_cpu_stack: u32,
-    /// Maximum number of samples per second of threads that stop running.
-    pub off_cpu_rate: u32,
-}
-
 impl Client {
-    /// Makes the server send samples of threads that run, and of threads that stop running if it
-    /// can. [`Client::take_notices`] returns them.
-    pub fn begin_samples(&mut self, rates: SampleRates) -> Result<Sampling, Error> {
+    /// Makes the server send samples of the threads that run, `hz` for each second of a thread's
+    /// processor time, with at most `stack` bytes of its stack. [`Client::take_notices`] returns
+    /// them.
+    pub fn begin_samples(&mut self, hz: u32, stack: u32) -> Result<Sampling, Error> {
         if !self.features.has("QUnspoolSamples") {
             return Ok(Sampling::Unknown);
         }
-        let (hz, stack) = (rates.hz, rates.stack);
-        let mut request = format!("QUnspoolSamples:{hz:x},{stack:x}");
-        if self.features.has("QUnspoolSamples:off-cpu") {
-            let (stack, rate) = (rates.off_cpu_stack, rates.off_cpu_rate);
-            request.push_str(&format!(";{stack:x},{rate:x}"));
-        }
-        let reply = self.request(request)?;
+        let reply = self.request(format!("QUnspoolSamples:{hz:x},{stack:x}"))?;
         let text = match reply.text() {
             Ok(text) => text,
-            Err(Error::Remote { error, .. }) => {
-                return Ok(Sampling::Refused(match error {
-                    RemoteError::Message(words) => words,
-                    code => code.to_string(),
-                }));
-            }
+            Err(Error::Remote { error, .. }) => return Ok(Sampling::Refused(reason(error))),
             Err(error) => return Err(error),
         };
         let malformed = || reply.malformed("`kernel` or `user`, and a size");
-        let mut parts = text.splitn(3, ';');
-        let (modes, size) = parts.next().zip(parts.next()).ok_or_else(malformed)?;
+        let (modes, size) = text.split_once(';').ok_or_else(malformed)?;
         Ok(Sampling::Begun {
             kernel: modes == "kernel",
             buffer_size: hex::number(size).ok_or_else(malformed)?,
-            off_cpu: match parts.next() {
-                Some("off-cpu") => OffCpuSampling::Begun,
-                Some(refused) => {
-                    let reason = refused.strip_prefix("E.").unwrap_or(refused);
-                    OffCpuSampling::Refused(reason.to_owned())
-                }
-                None => OffCpuSampling::Unknown,
-            },
         })
+    }
+
+    /// Makes a server that sends samples also sample the threads that stop running, at most about
+    /// `rate` times per second, with at most `stack` bytes of the stack.
+    pub fn begin_off_cpu_samples(
+        &mut self,
+        stack: u32,
+        rate: u32,
+    ) -> Result<OffCpuSampling, Error> {
+        if !self.features.has("QUnspoolSamples:off-cpu") {
+            return Ok(OffCpuSampling::Unknown);
+        }
+        let reply = self.request(format!("QUnspoolSamples:off-cpu;{stack:x},{rate:x}"))?;
+        match reply.text() {
+            Ok(size) => Ok(OffCpuSampling::Begun {
+                buffer_size: hex::number(&size).ok_or_else(|| reply.malformed("a size"))?,
+            }),
+            Err(Error::Remote { error, .. }) => Ok(OffCpuSampling::Refused(reason(error))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes the server send the remaining samples and stop.
     pub fn end_samples(&mut self) -> Result<(), Error> {
         self.request("QUnspoolSamples:0")?.ok()
+    }
+}
+
+fn reason(error: RemoteError) -> String {
+    match error {
+        RemoteError::Message(words) => words,
+        code => code.to_string(),
     }
 }

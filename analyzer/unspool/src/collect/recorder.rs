@@ -116,12 +116,16 @@ impl Recorder {
         if self.session.local && self.session.own_stub {
             self.notices.clock.share(self.sink.now_ns());
         }
+        let (session, sink) = (&mut self.session, &mut self.sink);
         if let Some(wanted) = self.sampling {
             // First, because the schedule takes all memory that the kernel grants.
-            let (session, sink) = (&mut self.session, &mut self.sink);
             self.samples.begin(session, sink, wanted)?;
         }
-        self.schedule.begin(&mut self.session, &mut self.sink)?;
+        self.schedule.begin(session, sink)?;
+        if let Some(wanted) = self.sampling {
+            // Last, because it may use the last descriptors and the last memory.
+            self.samples.begin_off_cpu(session, sink, wanted)?;
+        }
         self.planter.begin_trace(&mut self.session)?;
         self.begin_program(executable)?;
         if !fresh {

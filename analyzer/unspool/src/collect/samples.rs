@@ -8,7 +8,7 @@ use std::time::Duration;
 use unspool_capture::{
     Chunk, OffCpuSample, OffCpuSamples, Sample, Samples, SamplesEdge, Severity, Snapshot,
 };
-use unspool_rsp::{OffCpuSampling, SampleRates, Sampling};
+use unspool_rsp::{OffCpuSampling, Sampling};
 use unspool_unwind::{MemoryGap, Provenance, Stack, StackMemory};
 
 use super::error::Error;
@@ -28,8 +28,9 @@ const MAX_GAP: usize = 16;
 /// Maximum number of program counters that are kept, 16 bytes each.
 const MAX_KEPT: usize = 4 << 20;
 
-/// Maximum number of bytes of the stack of a thread that stops running.
-const MAX_OFF_CPU_STACK: u32 = 32 << 10;
+/// Maximum number of bytes of the stack of a thread that stops running. The kernel reserves them
+/// for each sample. The main loop of libuv waits with 12 KiB in one frame.
+const MAX_OFF_CPU_STACK: u32 = 24 << 10;
 
 /// Maximum number of samples per second of threads that stop running.
 const MAX_OFF_CPU_RATE: u32 = 4000;
@@ -60,19 +61,9 @@ impl SampleRecording {
         sink: &mut Sink,
         wanted: CpuSamples,
     ) -> Result<(), Error> {
-        let rates = SampleRates {
-            hz: wanted.hz,
-            stack: wanted.stack,
-            off_cpu_stack: wanted.stack.min(MAX_OFF_CPU_STACK),
-            off_cpu_rate: MAX_OFF_CPU_RATE,
-        };
-        let (edge, off_cpu) = match session.client.begin_samples(rates)? {
-            Sampling::Begun {
-                kernel: true,
-                off_cpu,
-                ..
-            } => (SamplesEdge::Begins, off_cpu),
-            Sampling::Begun { off_cpu, .. } => (SamplesEdge::BeginsInUserMode, off_cpu),
+        let edge = match session.client.begin_samples(wanted.hz, wanted.stack)? {
+            Sampling::Begun { kernel: true, .. } => SamplesEdge::Begins,
+            Sampling::Begun { .. } => SamplesEdge::BeginsInUserMode,
             Sampling::Refused(reason) => {
                 let text = format!("There are no CPU samples: {reason}");
                 sink.note(Severity::Warning, text);
@@ -84,17 +75,41 @@ impl SampleRecording {
                 return Ok(());
             }
         };
-        if let OffCpuSampling::Refused(reason) = &off_cpu {
-            let text = format!("There are no off-CPU samples: {reason}");
-            sink.note(Severity::Info, text);
-        }
         self.is_on = true;
         self.last_ns = sink.now_ns();
         sink.record(Samples {
             time_ns: self.last_ns,
             edge: edge.into(),
             period_ns: 1_000_000_000 / u64::from(wanted.hz),
-            off_cpu: (off_cpu == OffCpuSampling::Begun).then(OffCpuSamples::default),
+            ..Samples::default()
+        });
+        Ok(())
+    }
+
+    /// Makes the server also sample threads that stop running, if it can. Otherwise records the
+    /// reason.
+    pub(super) fn begin_off_cpu(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        wanted: CpuSamples,
+    ) -> Result<(), Error> {
+        if !self.is_on {
+            return Ok(());
+        }
+        let stack = wanted.stack.min(MAX_OFF_CPU_STACK);
+        let client = &mut session.client;
+        let refusal = match client.begin_off_cpu_samples(stack, MAX_OFF_CPU_RATE)? {
+            OffCpuSampling::Begun { .. } => String::new(),
+            OffCpuSampling::Refused(reason) => reason,
+            _ => "the target's unspool-stub is too old, so update it".to_owned(),
+        };
+        sink.record(Samples {
+            time_ns: sink.now_ns(),
+            off_cpu: Some(OffCpuSamples {
+                refusal,
+                ..OffCpuSamples::default()
+            }),
             ..Samples::default()
         });
         Ok(())

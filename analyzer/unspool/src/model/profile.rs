@@ -13,7 +13,7 @@ use std::sync::Arc;
 use unspool_capture::{Record, SamplesEdge};
 
 pub use annotation::{AddressHits, LineHits};
-pub use off_cpu::{BlockedKey, BlockedSum, OffCpu, Waker};
+pub use off_cpu::{BlockedKey, BlockedSum, NoOffCpu, OffCpu};
 
 use super::backtrace::{Backtrace, Frames, NamedFrame};
 use super::{Model, Note, ThreadIndex, Topic};
@@ -22,7 +22,7 @@ use super::{Model, Note, ThreadIndex, Topic};
 const CLOCK_DIFFERENCE_NS: u64 = 100_000_000;
 
 /// The CPU samples of all threads; empty where none were taken.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Interval of the samples, in nanoseconds of each thread's processor time.
     pub period_ns: u64,
@@ -36,8 +36,22 @@ pub struct Profile {
     pub stacks: Vec<Arc<Backtrace>>,
     /// Number of samples that the kernel lost.
     pub lost: u64,
-    /// Where threads were blocked, if the kernel sampled threads that stop running.
-    pub off_cpu: Option<OffCpu>,
+    /// Where threads were blocked, or the reason why that is not known.
+    pub off_cpu: Result<OffCpu, NoOffCpu>,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile {
+            period_ns: 0,
+            span_ns: None,
+            has_kernel: false,
+            samples: Vec::new(),
+            stacks: Vec::new(),
+            lost: 0,
+            off_cpu: Err(NoOffCpu::default()),
+        }
+    }
 }
 
 /// Time that a thread spent with one stack.
@@ -139,13 +153,18 @@ impl Profile {
         samples.saturating_mul(self.period_ns)
     }
 
-    /// The processor time of each thread and stack.
-    pub fn stack_times(&self) -> Vec<StackTime> {
+    /// Number of samples of each thread and stack.
+    pub fn thread_counts(&self) -> BTreeMap<(Option<ThreadIndex>, usize), u64> {
         let mut counts: BTreeMap<(Option<ThreadIndex>, usize), u64> = BTreeMap::new();
         for sample in &self.samples {
             *counts.entry((sample.thread, sample.stack)).or_default() += 1;
         }
-        let counts = counts.into_iter();
+        counts
+    }
+
+    /// The processor time of each thread and stack.
+    pub fn stack_times(&self) -> Vec<StackTime> {
+        let counts = self.thread_counts().into_iter();
         counts
             .map(|((thread, stack), count)| StackTime {
                 thread,
@@ -208,28 +227,33 @@ impl Profile {
         notes
     }
 
-    /// Notes on waits whose stacks are missing or incomplete.
-    pub(super) fn off_cpu_notes(&self) -> Vec<Note> {
+    /// Notes on waits whose stacks or wakers are missing.
+    pub(super) fn off_cpu_notes(&self, has_wakers: bool) -> Vec<Note> {
         let mut notes = Vec::new();
-        let Some(off_cpu) = &self.off_cpu else {
+        let Ok(off_cpu) = &self.off_cpu else {
             return notes;
         };
         let (count, _) = off_cpu.total(|_| true);
         let (without, _) = off_cpu.total(|key| key.stack.is_none());
-        if off_cpu.lost > 0 && without * 100 > count {
+        if off_cpu.lost > 0 && without.saturating_mul(100) > count {
             let text = format!(
                 "{without} of {count} waits have no stack in the off-CPU profile, because threads \
                  blocked thousands of times per second. Their time counts as `[no stack]`."
             );
             notes.push(Note::info(text).about(Topic::Samples));
         }
-        if off_cpu.cut * 100 > count {
+        if off_cpu.cut.saturating_mul(100) > count {
             let text = format!(
                 "{} of {count} waits have only the inner part of their stack in the off-CPU \
-                 profile, which copies at most 32 KiB of each stack.",
+                 profile, which copies at most 24 KiB of each stack.",
                 off_cpu.cut
             );
             notes.push(Note::warning(text).about(Topic::Samples));
+        }
+        if !has_wakers && count > 0 {
+            let text = "The off-CPU profile does not say what ended the waits, because the stub \
+                 could not record wake-ups. It can if it runs as root and in no container.";
+            notes.push(Note::info(text).about(Topic::Samples));
         }
         notes
     }
@@ -342,10 +366,12 @@ impl Breakdown {
         let mut hits = vec![Hits::default(); self.functions.len()];
         for (stack, count) in self.weighted(weights) {
             if let Some(inner) = stack.first() {
-                hits[inner.0].flat += count;
+                let flat = &mut hits[inner.0].flat;
+                *flat = flat.saturating_add(count);
             }
             for function in once(stack) {
-                hits[function.0].cum += count;
+                let cum = &mut hits[function.0].cum;
+                *cum = cum.saturating_add(count);
             }
         }
         let all = hits.into_iter().enumerate();
@@ -396,7 +422,8 @@ impl Breakdown {
                 functions.sort_unstable();
                 functions.dedup();
                 for function in functions {
-                    *sums.entry(*function).or_default() += count;
+                    let sum = sums.entry(*function).or_default();
+                    *sum = sum.saturating_add(count);
                 }
             }
         }
@@ -415,7 +442,7 @@ impl Breakdown {
     pub fn weights<'t>(&self, times: impl Iterator<Item = &'t StackTime>) -> Vec<u64> {
         let mut weights = vec![0; self.stacks.len()];
         for time in times {
-            weights[time.stack] += time.ns;
+            weights[time.stack] = time.ns.saturating_add(weights[time.stack]);
         }
         weights
     }

@@ -9,6 +9,7 @@ use std::io::Write;
 
 use super::exporter::{Choice, Error, Exporter, Options, Stacks};
 use super::tracks;
+use crate::model::schedule::Waker;
 use crate::model::{Backtrace, Model};
 use crate::views::text::line::clean;
 use crate::views::{off_cpu as reasons, wording};
@@ -97,10 +98,9 @@ fn samples(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error
 
 /// The blocked time of each stack, by the kernel's samples.
 fn off_cpu(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error> {
-    let Some(off_cpu) = &model.profile.off_cpu else {
-        let text =
-            "the recording has no off-CPU samples; `unspool record --cpu` takes them as root";
-        return Err(Error::Missing(text.to_owned()));
+    let off_cpu = match &model.profile.off_cpu {
+        Ok(off_cpu) => off_cpu,
+        Err(reason) => return Err(Error::Missing(reasons::missing(reason))),
     };
     let unknown = Backtrace::default();
     for sum in &off_cpu.sums {
@@ -111,14 +111,16 @@ fn off_cpu(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error
         let stack = sum.key.stack.and_then(|at| model.profile.stacks.get(at));
         let missing = stack.is_none().then(|| "[no stack]".to_owned());
         let reason = reasons::reason(model, &sum.key);
-        let waker = sum.key.waker;
+        // An interrupt says no more than the reason.
+        let waker = sum.key.waker.filter(|waker| *waker != Waker::Interrupt);
         let waker = waker.map(|waker| format!("woken by {}", reasons::waker(model, waker)));
         let mut line = folded(&thread, stack.map_or(&unknown, |stack| stack), None);
         for last in [missing, reason, waker].into_iter().flatten() {
             line.push(';');
             line.push_str(&frame(&last));
         }
-        *lines.entry(line).or_default() += sum.ns;
+        let ns: &mut u64 = lines.entry(line).or_default();
+        *ns = ns.saturating_add(sum.ns);
     }
     Ok(())
 }

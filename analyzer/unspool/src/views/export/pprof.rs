@@ -63,7 +63,7 @@ impl Exporter for Pprof {
             return Err(Error::Missing(text.to_owned()));
         }
         let values = match (is_sampled, model.schedule.is_known()) {
-            (true, _) if model.profile.off_cpu.is_some() => VALUES.len(),
+            (true, _) if model.profile.off_cpu.is_ok() => VALUES.len(),
             (true, _) => VALUES.len() - 1,
             (false, true) => VALUES.len() - 2,
             (false, false) => VALUES.len() - 3,
@@ -209,11 +209,7 @@ impl<W: Write> Profile<'_, W> {
     /// The processor time of each thread and stack, by the kernel's samples.
     fn samples(&mut self) -> io::Result<()> {
         let profile = &self.model.profile;
-        let mut counts: BTreeMap<(Option<ThreadIndex>, usize), u64> = BTreeMap::new();
-        for sample in &profile.samples {
-            *counts.entry((sample.thread, sample.stack)).or_default() += 1;
-        }
-        for ((thread, stack), count) in counts {
+        for ((thread, stack), count) in profile.thread_counts() {
             let stack = self.tables.stack(&profile.stacks[stack])?;
             let values = [0, 0, 0, profile.time_ns(count), count, 0];
             self.sample(thread, &stack, values, &[])?;

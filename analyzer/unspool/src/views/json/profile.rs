@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::Frame;
 use crate::model::Model;
-use crate::model::profile::{self, BlockedSum, Breakdown, CpuSample, Waker};
+use crate::model::profile::{self, BlockedSum, Breakdown, CpuSample};
+use crate::model::schedule::Waker;
+use crate::views::call_waits::WokenBy;
 use crate::views::off_cpu;
 
 /// The samples of a recording.
@@ -24,11 +26,15 @@ pub(super) struct Profile<'a> {
     samples: Option<Vec<Sample>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     off_cpu: Option<OffCpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    off_cpu_missing: Option<String>,
 }
 
 /// Where threads were blocked.
 #[derive(Serialize)]
 struct OffCpu {
+    from_ns: u64,
+    to_ns: u64,
     waits: u64,
     blocked_ns: u64,
     waits_without_stack: u64,
@@ -55,8 +61,8 @@ struct BlockedStack {
     stack: Option<usize>,
     reason: Option<String>,
     object: Option<usize>,
-    waker: Option<usize>,
-    waker_tid: Option<u64>,
+    waker: Option<&'static str>,
+    waker_thread: Option<usize>,
     waits: u64,
     blocked_ns: u64,
     longest_ns: u64,
@@ -64,21 +70,17 @@ struct BlockedStack {
 
 impl BlockedStack {
     fn of(model: &Model, sum: &BlockedSum) -> BlockedStack {
-        let (waker, waker_tid) = match sum.key.waker {
-            Some(Waker::Thread(thread)) => {
-                let tid = model.thread(thread).and_then(|thread| thread.tid);
-                (Some(thread.0), tid)
-            }
-            Some(Waker::Other(tid)) => (None, Some(tid)),
-            None => (None, None),
-        };
+        let waker = sum.key.waker;
         BlockedStack {
             thread: sum.key.thread.0,
             stack: sum.key.stack,
             reason: off_cpu::reason(model, &sum.key),
             object: sum.key.object.map(|object| object.0),
-            waker,
-            waker_tid,
+            waker: waker.map(|waker| WokenBy::of(model, waker).as_str()),
+            waker_thread: match waker {
+                Some(Waker::Thread(thread)) => Some(thread.0),
+                _ => None,
+            },
             waits: sum.count,
             blocked_ns: sum.ns,
             longest_ns: sum.longest_ns,
@@ -103,6 +105,8 @@ impl OffCpu {
         });
         let sums = off_cpu.sums.iter();
         OffCpu {
+            from_ns: off_cpu.span_ns.0,
+            to_ns: off_cpu.span_ns.1,
             waits,
             blocked_ns,
             waits_without_stack,
@@ -206,8 +210,9 @@ impl<'a> Profile<'a> {
             lost: profile.lost,
             functions: functions.collect(),
             stacks: stacks.collect(),
-            off_cpu: (profile.off_cpu.as_ref())
+            off_cpu: (profile.off_cpu.as_ref().ok())
                 .map(|off_cpu| OffCpu::of(model, &breakdown, off_cpu)),
+            off_cpu_missing: profile.off_cpu.as_ref().err().map(off_cpu::missing),
             samples: each.then(|| profile.samples.iter().map(Sample::of).collect()),
         })
     }

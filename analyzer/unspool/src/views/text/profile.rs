@@ -4,7 +4,7 @@
 pub mod annotated;
 mod off_cpu;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use super::line::{Ink, Line, Page, clean};
@@ -84,13 +84,13 @@ pub fn write(
     match selection.focus {
         Some(wanted) => {
             let weights = table.weights();
-            let hits = table.breakdown.hits(&weights);
-            let named = table.breakdown.named(wanted).into_iter();
-            let named = named.filter(|index| hits.iter().any(|(other, _)| other == index));
-            let functions: Vec<FunctionIndex> = named.collect();
-            is_found = !functions.is_empty();
-            for function in functions {
-                focus(page, &table, &weights, function)?;
+            let hits: HashMap<_, _> = table.breakdown.hits(&weights).into_iter().collect();
+            is_found = false;
+            for function in table.breakdown.named(wanted) {
+                if let Some(own) = hits.get(&function) {
+                    is_found = true;
+                    focus(page, &table, &weights, function, *own)?;
+                }
             }
         }
         None if selection.by_thread => by_thread(page, &table)?,
@@ -157,17 +157,17 @@ fn functions(
     weights: &[u64],
     rows: usize,
 ) -> io::Result<()> {
-    let total = weights.iter().sum();
+    let total = sum(weights.iter().copied());
     let hits = table.breakdown.hits(weights);
     head(page)?;
     let is_shown = |hits: &Hits| hits.cum >= total / MIN_SHARE_DIVISOR;
     let shown = hits.iter().filter(|(_, hits)| is_shown(hits)).take(rows);
-    let mut sum = 0;
+    let mut above = 0u64;
     let mut count = 0;
     for (index, hits) in shown {
-        sum += hits.flat;
+        above = above.saturating_add(hits.flat);
         count += 1;
-        let mut line = figures(*hits, total, Some(sum));
+        let mut line = figures(*hits, total, Some(above));
         push_function(page, &mut line, &table.breakdown, *index, Ink::Strong);
         page.line(&line)?;
     }
@@ -175,8 +175,8 @@ fn functions(
     if left > 0 {
         let text = format!(
             "{:>9} {:>6} in {}",
-            seconds(total - sum),
-            percent(total - sum, total),
+            seconds(total.saturating_sub(above)),
+            percent(total.saturating_sub(above), total),
             wording::count(left, "more function")
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
@@ -222,13 +222,13 @@ fn by_thread(page: &mut Page<'_>, table: &Table<'_>) -> io::Result<()> {
     let model = table.model;
     let forest = Forest::of(model);
     let mut kinds: Vec<(u64, String, HashSet<ThreadIndex>)> = Vec::new();
-    let sum = |is_counted: &dyn Fn(&StackTime) -> bool| -> u64 {
+    let sum_of = |is_counted: &dyn Fn(&StackTime) -> bool| {
         let counted = table.times.iter().filter(|time| is_counted(time));
-        counted.map(|time| time.ns).sum()
+        sum(counted.map(|time| time.ns))
     };
     for group in &forest.groups {
         let members: HashSet<ThreadIndex> = group.members.iter().copied().collect();
-        let ns = sum(&|one| one.thread.is_some_and(|at| members.contains(&at)));
+        let ns = sum_of(&|one| one.thread.is_some_and(|at| members.contains(&at)));
         let first = group.members.first().and_then(|first| model.thread(*first));
         if let Some(first) = first.filter(|_| ns > 0) {
             let title = match members.len() {
@@ -241,12 +241,12 @@ fn by_thread(page: &mut Page<'_>, table: &Table<'_>) -> io::Result<()> {
             kinds.push((ns, title, members));
         }
     }
-    let unknown = sum(&|one| one.thread.is_none());
+    let unknown = sum_of(&|one| one.thread.is_none());
     if unknown > 0 {
         kinds.push((unknown, "unknown threads".to_owned(), HashSet::new()));
     }
     kinds.sort_by_key(|(ns, ..)| std::cmp::Reverse(*ns));
-    let total = sum(&|_| true);
+    let total = sum_of(&|_| true);
     for (ns, title, members) in kinds {
         page.blank()?;
         let share = format!("  {} {}", seconds(ns), percent(ns, total));
@@ -268,12 +268,10 @@ fn focus(
     table: &Table<'_>,
     weights: &[u64],
     function: FunctionIndex,
+    own: Hits,
 ) -> io::Result<()> {
     let breakdown = &table.breakdown;
-    let total = weights.iter().sum();
-    let hits = breakdown.hits(weights);
-    let own = hits.iter().find(|(index, _)| *index == function);
-    let own = own.map_or(Hits::default(), |(_, hits)| *hits);
+    let total = sum(weights.iter().copied());
     let near = breakdown.neighbours(function, weights);
     page.blank()?;
     head(page)?;
@@ -298,6 +296,11 @@ fn focus(
         edge(page, *callee, *ns)?;
     }
     Ok(())
+}
+
+/// The sum, or the maximum if it is larger.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 /// `1.25 s`; always seconds, so that the numbers in a column can be compared.

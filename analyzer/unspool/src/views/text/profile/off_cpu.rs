@@ -1,12 +1,15 @@
 //! Where threads were blocked: the summary, and the stacks with the reason and the wakers of their
 //! waits.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
-use super::{percent, seconds};
+use super::{percent, seconds, sum};
 use crate::model::profile::{BlockedSum, StackTime};
-use crate::model::{Key, Model};
+use crate::model::schedule::{CallIndex, CallWake};
+use crate::model::sync::ObjectIndex;
+use crate::model::{Key, Model, ThreadIndex};
+use crate::views::call_waits::{self, Threads};
 use crate::views::text::frames::{self, Sources};
 use crate::views::text::line::{Ink, Line, Page, clean};
 use crate::views::text::tree;
@@ -19,7 +22,10 @@ const MAX_WAKERS: usize = 3;
 /// The times of all stacks.
 pub(super) fn times(model: &Model) -> Vec<StackTime> {
     let off_cpu = model.profile.off_cpu.as_ref();
-    off_cpu.map_or(Vec::new(), |off_cpu| off_cpu.stack_times(&model.profile))
+    off_cpu.map_or_else(
+        |_| Vec::new(),
+        |off_cpu| off_cpu.stack_times(&model.profile),
+    )
 }
 
 /// The first sentence: `shop (pid 7, x86_64): threads were blocked for 3.1 s in 1.1 s, 84 times;
@@ -27,15 +33,12 @@ pub(super) fn times(model: &Model) -> Vec<StackTime> {
 pub(super) fn summary(model: &Model) -> String {
     let about = tree::about(model);
     let profile = &model.profile;
-    let Some(off_cpu) = &profile.off_cpu else {
-        let why = match profile.is_known() {
-            true => "the kernel did not sample threads that stop running",
-            false => "no samples were taken; use `unspool record --cpu`",
-        };
-        return format!("{about}{why}.");
+    let off_cpu = match &profile.off_cpu {
+        Ok(off_cpu) => off_cpu,
+        Err(reason) => return format!("{about}{}.", off_cpu::missing(reason)),
     };
     let (count, ns) = off_cpu.total(|_| true);
-    let (from_ns, to_ns) = profile.span_ns.unwrap_or_default();
+    let (from_ns, to_ns) = off_cpu.span_ns;
     let span = wording::duration(to_ns.saturating_sub(from_ns));
     if count == 0 {
         return format!("{about}no thread was blocked in {span}.");
@@ -61,51 +64,67 @@ pub(super) fn summary(model: &Model) -> String {
     )
 }
 
-/// Waits with the same stack, reason and kind of thread, and how long each waker let them wait.
+/// Waits with the same stack, reason and kind of thread, and what ended them.
 struct Waits<'m> {
     first: &'m BlockedSum,
+    /// The system calls; calls of different files are different calls.
+    calls: BTreeSet<CallIndex>,
+    /// The thread, unless there are several.
+    one: Option<ThreadIndex>,
     count: u64,
     ns: u64,
     longest_ns: u64,
-    wakers: Vec<(String, u64)>,
+    wakes: Vec<CallWake>,
 }
 
-/// The identity of a thread, its stack, and the reason of its waits.
-type WaitsKey = (Option<Key>, Option<usize>, Option<String>);
+/// The identity of a thread, its stack, and the object or the name of the system call.
+type WaitsKey = (
+    Option<Key>,
+    Option<usize>,
+    Option<ObjectIndex>,
+    Option<&'static str>,
+);
 
 /// Writes the stacks with the longest sums.
 pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
-    let Some(off_cpu) = &model.profile.off_cpu else {
+    let Ok(off_cpu) = &model.profile.off_cpu else {
         return Ok(());
     };
     let mut all: Vec<Waits<'_>> = Vec::new();
     let mut known: HashMap<WaitsKey, usize> = HashMap::new();
     for sum in &off_cpu.sums {
         let identity = model.thread(sum.key.thread).map(|thread| thread.key);
-        let reason = off_cpu::reason(model, &sum.key);
-        let at = *known
-            .entry((identity, sum.key.stack, reason))
-            .or_insert(all.len());
+        let call = sum.key.call.and_then(|call| model.schedule.call(call));
+        let call = call.filter(|_| sum.key.object.is_none());
+        let key = (
+            identity,
+            sum.key.stack,
+            sum.key.object,
+            call.map(|call| call.name),
+        );
+        let at = *known.entry(key).or_insert(all.len());
         if at == all.len() {
             all.push(Waits {
                 first: sum,
+                calls: BTreeSet::new(),
+                one: Some(sum.key.thread),
                 count: 0,
                 ns: 0,
                 longest_ns: 0,
-                wakers: Vec::new(),
+                wakes: Vec::new(),
             });
         }
         let waits = &mut all[at];
-        waits.count += sum.count;
-        waits.ns += sum.ns;
+        waits.calls.extend(sum.key.call);
+        waits.one = waits.one.filter(|one| *one == sum.key.thread);
+        waits.count = waits.count.saturating_add(sum.count);
+        waits.ns = waits.ns.saturating_add(sum.ns);
         waits.longest_ns = waits.longest_ns.max(sum.longest_ns);
-        if let Some(waker) = sum.key.waker {
-            let waker = off_cpu::waker(model, waker);
-            match waits.wakers.iter_mut().find(|(name, _)| *name == waker) {
-                Some((_, ns)) => *ns += sum.ns,
-                None => waits.wakers.push((waker, sum.ns)),
-            }
-        }
+        waits.wakes.extend(sum.key.waker.map(|waker| CallWake {
+            waker,
+            count: sum.count,
+            blocked_ns: sum.ns,
+        }));
     }
     all.sort_by_key(|waits| std::cmp::Reverse(waits.ns));
     let (_, total_ns) = off_cpu.total(|_| true);
@@ -117,7 +136,7 @@ pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     }
     let others = &all[all.len().min(MAX_STACKS)..];
     if !others.is_empty() {
-        let ns = others.iter().map(|waits| waits.ns).sum();
+        let ns = sum(others.iter().map(|waits| waits.ns));
         let count = wording::count(others.len(), "more stack");
         page.blank()?;
         let text = format!("{:>9} {:>6} in {count}", seconds(ns), percent(ns, total_ns));
@@ -157,17 +176,34 @@ fn write(
     page.line(&line)?;
     let mut indent = Line::new();
     indent.pad(18);
-    let reason = off_cpu::reason(model, key);
+    let call = key.call.and_then(|call| model.schedule.call(call));
+    let reason = match (waits.calls.len(), call) {
+        (2.., Some(call)) if key.object.is_none() => {
+            let files = wording::count(waits.calls.len(), "file");
+            Some(format!("{}() of {files}", call.name))
+        }
+        _ => off_cpu::reason(model, key),
+    };
     let reason = reason.map_or("unknown reason".to_owned(), |reason| clean(&reason));
-    let mut wakers = waits.wakers.clone();
-    wakers.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let named = wakers.iter().take(MAX_WAKERS);
-    let named = named.map(|(name, ns)| match waits.wakers.len() {
-        1 => clean(name),
-        _ => format!("{} ({})", clean(name), percent(*ns, waits.ns)),
+    let threads = Threads {
+        identity: model
+            .sync
+            .identity_of
+            .get(key.thread.0)
+            .copied()
+            .unwrap_or(0),
+        one: waits.one,
+    };
+    let woken = call_waits::by_identity(model, &waits.wakes);
+    let named = woken.iter().take(MAX_WAKERS).map(|one| {
+        let name = clean(&wording::waker(model, one, threads, page.width / 2));
+        match one.blocked.ns == waits.ns {
+            true => name,
+            false => format!("{name} ({})", percent(one.blocked.ns, waits.ns)),
+        }
     });
     let mut wakers = named.collect::<Vec<_>>().join(", ");
-    if waits.wakers.len() > MAX_WAKERS {
+    if woken.len() > MAX_WAKERS {
         wakers.push_str(" and others");
     }
     let text = match wakers.is_empty() {
