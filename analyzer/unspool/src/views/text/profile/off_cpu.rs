@@ -28,8 +28,8 @@ pub(super) fn times(model: &Model) -> Vec<StackTime> {
     )
 }
 
-/// The first sentence: `shop (pid 7, x86_64): threads were blocked for 3.1 s in 1.1 s, 84 times;
-/// ...`
+/// The first sentence: `shop (pid 7, x86_64): in 1.1 s, threads were blocked 84 times, for 3.1 s in
+/// total. ...`
 pub(super) fn summary(model: &Model) -> String {
     let about = tree::about(model);
     let profile = &model.profile;
@@ -56,7 +56,7 @@ pub(super) fn summary(model: &Model) -> String {
         ),
     };
     format!(
-        "{about}threads were blocked {} for {} in total, in {span}. {without}; stacks with {} of \
+        "{about}in {span}, threads were blocked {}, for {} in total. {without}; stacks with {} of \
          the time reach the thread's start.",
         wording::times(count),
         wording::duration(ns),
@@ -130,6 +130,8 @@ pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let (_, total_ns) = off_cpu.total(|_| true);
     let frames = model.profile.stacks.iter().flat_map(|stack| &stack.frames);
     let sources = Sources::of(frames, &model.target.executable);
+    page.blank()?;
+    page.line(&Line::new().with(Ink::Strong, "Longest sums by stack"))?;
     for waits in all.iter().take(MAX_STACKS) {
         page.blank()?;
         write(page, model, waits, total_ns, &sources)?;
@@ -159,15 +161,17 @@ fn write(
         percent(waits.ns, total_ns)
     );
     let mut line = Line::new().with(Ink::Plain, figures);
-    let thread = model.thread(key.thread);
-    let thread = thread.map_or(String::new(), |thread| {
-        wording::title(model, thread, page.width / 2)
-    });
-    line.push(Ink::Strong, clean(&thread));
+    let identity = model.sync.identity_of.get(key.thread.0);
+    let threads = Threads {
+        identity: identity.copied().unwrap_or(0),
+        one: waits.one,
+    };
+    let named = wording::threads(model, threads, page.width / 2);
+    line.push(Ink::Strong, clean(&named));
     let count = match waits.count {
         1 => ", once".to_owned(),
         _ => format!(
-            ", {}, at most {}",
+            ", {}, longest {}",
             wording::times(waits.count),
             wording::duration(waits.longest_ns)
         ),
@@ -185,15 +189,6 @@ fn write(
         _ => off_cpu::reason(model, key),
     };
     let reason = reason.map_or("unknown reason".to_owned(), |reason| clean(&reason));
-    let threads = Threads {
-        identity: model
-            .sync
-            .identity_of
-            .get(key.thread.0)
-            .copied()
-            .unwrap_or(0),
-        one: waits.one,
-    };
     let woken = call_waits::by_identity(model, &waits.wakes);
     let named = woken.iter().take(MAX_WAKERS).map(|one| {
         let name = clean(&wording::waker(model, one, threads, page.width / 2));
