@@ -2,7 +2,7 @@
 //! Sampling stops no thread.
 //!
 //! CPU samples are taken at a fixed interval of a thread's processor time. On request, the kernel
-//! also samples each thread that stops running, into rings of their own, so that a program that
+//! also samples each thread that blocks, into rings of their own, so that a program that
 //! blocks often does not lose CPU samples.
 //!
 //! The kernel reserves the maximum size of a stack in its ring for each sample. This module sends
@@ -13,6 +13,7 @@ mod limit;
 mod record;
 mod wire;
 
+use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -35,7 +36,10 @@ const MAX_RING_BYTES: u64 = 32 << 20;
 /// for the schedule.
 const MAX_UNPRIVILEGED_BYTES: u64 = 4 << 20;
 /// Maximum size of all rings of off-CPU samples together, in bytes.
-const MAX_OFF_CPU_BYTES: u64 = 8 << 20;
+const MAX_OFF_CPU_BYTES: u64 = 16 << 20;
+/// The switches of threads that sleep or are stopped. Other bits are set if a tracer stops the thread,
+/// or if another thread takes its processor (Linux, `__trace_sched_switch_state`).
+const BLOCKS: &CStr = c"prev_state & 7";
 /// Maximum size of a ring, in bytes.
 const MAX_RING: u64 = 16 << 20;
 /// Minimum number of samples that a ring must hold: CPU samples, and off-CPU samples.
@@ -69,7 +73,7 @@ impl Rate {
     }
 }
 
-/// The requested samples of threads that stop running.
+/// The requested samples of threads that block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OffCpuRate {
     /// Maximum number of bytes of each stack.
@@ -171,7 +175,7 @@ impl Samples {
         })
     }
 
-    /// Samples also each thread that stops running. Returns the size of the rings, in bytes.
+    /// Samples also each thread that blocks. Returns the size of the rings, in bytes.
     pub(crate) fn open_off_cpu(&mut self, rate: OffCpuRate) -> Result<usize, Refusal> {
         if self.limit.is_some() {
             return Err(Refusal::Other(Errno::EBUSY));
@@ -189,7 +193,8 @@ impl Samples {
             in_kernel: true,
         };
         let open = |tid, cpu, threads_only, watermark| {
-            perf::open_tracepoint_samples(tid, cpu, threads_only, watermark, id, sampled)
+            let tracepoint = (id, BLOCKS);
+            perf::open_tracepoint_samples(tid, cpu, threads_only, watermark, tracepoint, sampled)
         };
         let limits = limits(rate.stack, MIN_OFF_CPU_SAMPLES, MAX_OFF_CPU_BYTES);
         let opened = match ThreadEvents::open(process, limits, &open) {

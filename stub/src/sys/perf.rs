@@ -52,6 +52,8 @@ const FIRST_EVENT_NUMBER: i32 = 1024;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `PERF_EVENT_IOC_SET_OUTPUT`: `_IO('$', 5)`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
+/// `PERF_EVENT_IOC_SET_FILTER`: `_IOW('$', 6, char *)`.
+const SET_FILTER: libc::c_ulong = 0x4000_2406 | (size_of::<*const u8>() as libc::c_ulong) << 16;
 /// `PERF_EVENT_IOC_PAUSE_OUTPUT`: `_IOW('$', 9, __u32)`.
 const PAUSE_OUTPUT: libc::c_ulong = 0x4004_2409;
 
@@ -128,14 +130,15 @@ pub(crate) fn open_blocked(
 }
 
 /// Opens an event for a thread on one processor that samples the thread's registers and stack of
-/// user mode at each hit of a tracepoint, and for all threads that it creates from now on. Needs
-/// the permission to see the kernel's events. Uses no period of `sampled`.
+/// user mode at each hit of a tracepoint, and for all threads that it creates from now on. A kernel
+/// that cannot filter the tracepoint samples all hits. Needs the permission to see the kernel's
+/// events. Uses no period of `sampled`.
 pub(crate) fn open_tracepoint_samples(
     thread: Tid,
     cpu: u32,
     threads_only: bool,
     watermark: u32,
-    id: u64,
+    (id, filter): (u64, &CStr),
     sampled: SampledStack,
 ) -> Result<OwnedFd, Errno> {
     let bits = sampled.registers.iter().map(|(bit, _)| 1 << bit);
@@ -148,7 +151,10 @@ pub(crate) fn open_tracepoint_samples(
         flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
         ..Attributes::default()
     };
-    open(attributes, thread.0, cpu, watermark)
+    let event = open(attributes, thread.0, cpu, watermark)?;
+    // SAFETY: the kernel reads a NUL-terminated string.
+    unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
+    Ok(event)
 }
 
 /// The contents and the interval of CPU samples.

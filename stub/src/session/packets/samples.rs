@@ -9,7 +9,7 @@ use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 
 /// `HZ,STACK` begins the recording of CPU samples; the reply names the sampled modes and the size
-/// of the rings. `off-cpu;STACK,RATE` then adds samples of threads that stop running; the reply is
+/// of the rings. `off-cpu;STACK,RATE` then adds samples of threads that block; the reply is
 /// the size of their rings. `0` sends the remaining samples and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     if rest == b"0" {
