@@ -40,7 +40,7 @@ pub struct Samples {
     pub samples: Vec<Sample>,
     /// Number of samples of running threads that the kernel lost for lack of buffer space.
     pub lost: u64,
-    /// Number of samples of stopped threads that the kernel did not take, because its buffers were
+    /// Number of off-CPU samples that the kernel did not take, because its buffers were
     /// full or the rate was too high.
     pub lost_off_cpu: u64,
 }

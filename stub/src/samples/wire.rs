@@ -66,7 +66,7 @@ impl Encoder {
         number(count, body);
     }
 
-    /// A sample: of a thread that stops running if `is_off_cpu` is set.
+    /// A sample: of a thread that blocks if `is_off_cpu` is set.
     pub(super) fn sample(&mut self, sample: &Sample<'_>, is_off_cpu: bool, body: &mut Vec<u8>) {
         let in_kernel = if sample.in_kernel { IN_KERNEL } else { 0 };
         let cut = if sample.is_cut { CUT } else { 0 };

@@ -1,4 +1,4 @@
-//! The record of samples: CPU samples, and samples of threads that stop running.
+//! The record of samples: CPU samples, and samples of threads that block.
 //!
 //! It is a table of columns. A sample has the number of its stack, because most samples repeat an
 //! earlier stack.
@@ -42,15 +42,14 @@ pub struct Samples {
     /// begins.
     #[prost(uint64, tag = "10")]
     pub period_ns: u64,
-    /// Samples of threads that stop running. The first record with this field says whether they
-    /// are taken.
+    /// Samples of threads that block. The first record with this field says whether they are taken.
     #[prost(message, optional, tag = "11")]
     pub off_cpu: Option<OffCpuSamples>,
 }
 
-/// Samples of threads that stop running, because they block or another thread takes the processor.
-/// Each belongs to the entry of the schedule in which its thread next stops. The fields 1 to 4 are
-/// the columns of one table.
+/// Samples of threads that block. Kernels that cannot tell also sample threads whose processor
+/// another thread takes. Each belongs to the entry of the schedule in which its thread next stops.
+/// The fields 1 to 4 are the columns of one table.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct OffCpuSamples {
     /// Nanoseconds since the previous sample; negative if that sample is later, on another
@@ -165,7 +164,7 @@ impl Samples {
 }
 
 impl Samples {
-    /// The samples of threads that stop running. Their number is that of the shortest column.
+    /// The samples of threads that block. Their number is that of the shortest column.
     pub fn off_cpu_samples(&self) -> impl Iterator<Item = OffCpuSample> {
         let mut time_ns = self.time_ns;
         let off_cpu = self.off_cpu.iter().flat_map(|off_cpu| {

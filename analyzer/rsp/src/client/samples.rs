@@ -22,7 +22,7 @@ pub enum Sampling {
     Unknown,
 }
 
-/// Whether the server also samples threads that stop running.
+/// Whether the server also samples threads that block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OffCpuSampling {
@@ -59,7 +59,7 @@ impl Client {
         })
     }
 
-    /// Makes a server that sends samples also sample the threads that stop running, at most about
+    /// Makes a server that sends samples also sample the threads that block, at most about
     /// `rate` times per second, with at most `stack` bytes of the stack.
     pub fn begin_off_cpu_samples(
         &mut self,

@@ -28,11 +28,11 @@ const MAX_GAP: usize = 16;
 /// Maximum number of program counters that are kept, 16 bytes each.
 const MAX_KEPT: usize = 4 << 20;
 
-/// Maximum number of bytes of the stack of a thread that stops running. The kernel reserves them
+/// Maximum number of bytes of the stack of a thread that blocks. The kernel reserves them
 /// for each sample. The main loop of libuv waits with 12 KiB in one frame.
 const MAX_OFF_CPU_STACK: u32 = 24 << 10;
 
-/// Maximum number of samples per second of threads that stop running.
+/// Maximum number of samples per second of threads that block.
 const MAX_OFF_CPU_RATE: u32 = 4000;
 
 /// The recording of CPU samples.
@@ -86,7 +86,7 @@ impl SampleRecording {
         Ok(())
     }
 
-    /// Makes the server also sample threads that stop running, if it can. Otherwise records the
+    /// Makes the server also sample threads that block, if it can. Otherwise records the
     /// reason.
     pub(super) fn begin_off_cpu(
         &mut self,

@@ -156,7 +156,7 @@ impl OffCpu {
     }
 }
 
-/// The time since which the server takes samples of threads that stop running.
+/// The time since which the server takes samples of threads that block.
 fn begun(records: &[Record]) -> Result<u64, NoOffCpu> {
     let parts = records.iter().filter_map(|record| match record {
         Record::Samples(part) => Some((part.time_ns, part.off_cpu.as_ref()?)),
@@ -311,7 +311,7 @@ impl Stacks {
     }
 }
 
-/// The blocked interval to which the sample of a stopping thread belongs. The kernel takes the
+/// The blocked interval to which the sample of a blocking thread belongs. The kernel takes the
 /// sample shortly before it records the switch. `None` if the thread did not block.
 fn stopped(intervals: &[Interval], ns: u64) -> Option<usize> {
     let after = intervals.partition_point(|interval| interval.from_ns <= ns);
