@@ -160,7 +160,7 @@ fn samples_of_blocking_threads() {
         return;
     }
     let size = u64::from_str_radix(&reply, 16).unwrap();
-    assert!((0x10000..=0x800000).contains(&size), "{reply}");
+    assert!((0x20000..=0x1000000).contains(&size), "{reply}");
     for request in ["2000", "7,1", "2000,0", "2000,1,1"] {
         let request = format!("QUnspoolSamples:off-cpu;{request}");
         assert_eq!(client.ask(&request), "E16");

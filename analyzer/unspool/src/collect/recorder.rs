@@ -117,15 +117,11 @@ impl Recorder {
             self.notices.clock.share(self.sink.now_ns());
         }
         let (session, sink) = (&mut self.session, &mut self.sink);
-        if let Some(wanted) = self.sampling {
-            // First, because the schedule takes all memory that the kernel grants.
-            self.samples.begin(session, sink, wanted)?;
-        }
+        // First, because the schedule takes all memory that the kernel grants.
+        self.samples.begin(session, sink, self.sampling)?;
         self.schedule.begin(session, sink)?;
-        if let Some(wanted) = self.sampling {
-            // Last, because it may use the last descriptors and the last memory.
-            self.samples.begin_off_cpu(session, sink, wanted)?;
-        }
+        // Last, because it may use the last descriptors and the last memory.
+        self.samples.begin_off_cpu(session, sink)?;
         self.planter.begin_trace(&mut self.session)?;
         self.begin_program(executable)?;
         if !fresh {

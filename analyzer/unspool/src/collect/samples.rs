@@ -40,6 +40,8 @@ const MAX_OFF_CPU_RATE: u32 = 4000;
 pub(super) struct SampleRecording {
     /// The server sends samples.
     is_on: bool,
+    /// Maximum number of bytes of the stack in an off-CPU sample.
+    off_cpu_stack: u32,
     /// The numbers of the stacks that were recorded since the last change of modules, by their
     /// program counters.
     numbers: HashMap<StackKey, u32>,
@@ -54,13 +56,16 @@ pub(super) struct SampleRecording {
 type StackKey = (Vec<(u64, Provenance)>, bool);
 
 impl SampleRecording {
-    /// Makes the server send samples, if it can. Otherwise notes the reason.
+    /// Makes the server send samples if they are wanted. Notes the reason if it cannot.
     pub(super) fn begin(
         &mut self,
         session: &mut Session,
         sink: &mut Sink,
-        wanted: CpuSamples,
+        wanted: Option<CpuSamples>,
     ) -> Result<(), Error> {
+        let Some(wanted) = wanted else {
+            return Ok(());
+        };
         let edge = match session.client.begin_samples(wanted.hz, wanted.stack)? {
             Sampling::Begun { kernel: true, .. } => SamplesEdge::Begins,
             Sampling::Begun { .. } => SamplesEdge::BeginsInUserMode,
@@ -76,6 +81,7 @@ impl SampleRecording {
             }
         };
         self.is_on = true;
+        self.off_cpu_stack = wanted.stack.min(MAX_OFF_CPU_STACK);
         self.last_ns = sink.now_ns();
         sink.record(Samples {
             time_ns: self.last_ns,
@@ -92,12 +98,11 @@ impl SampleRecording {
         &mut self,
         session: &mut Session,
         sink: &mut Sink,
-        wanted: CpuSamples,
     ) -> Result<(), Error> {
         if !self.is_on {
             return Ok(());
         }
-        let stack = wanted.stack.min(MAX_OFF_CPU_STACK);
+        let stack = self.off_cpu_stack;
         let client = &mut session.client;
         let refusal = match client.begin_off_cpu_samples(stack, MAX_OFF_CPU_RATE)? {
             OffCpuSampling::Begun { .. } => String::new(),

@@ -20,6 +20,9 @@ pub use wakers::{CallWake, Waker, Wakers};
 /// processor was faster.
 const EARLY_WAKE_NS: u64 = 20_000;
 
+/// Maximum time in which the recorder stops all threads of a program to halt it.
+const HALT_NS: u64 = 5_000_000;
+
 /// Maximum difference between the kernel's clock and the server's, in nanoseconds.
 const APART_NS: u64 = 100_000_000;
 
@@ -223,6 +226,13 @@ impl Schedule {
     pub(super) fn is_mostly_halted(&self, interval: &Interval) -> bool {
         let past = (self.halts).partition_point(|(_, to_ns)| *to_ns <= interval.from_ns);
         calls::halted_ns(interval, &self.halts[past..]) > interval.length_ns() / 2
+    }
+
+    /// True if the recorder halted the program at a moment, or shortly after it.
+    pub(super) fn is_halted_at(&self, ns: u64) -> bool {
+        let past = self.halts.partition_point(|(_, to_ns)| *to_ns < ns);
+        let next = self.halts.get(past);
+        next.is_some_and(|(from_ns, _)| *from_ns <= ns.saturating_add(HALT_NS))
     }
 
     /// True if a schedule was recorded.

@@ -17,7 +17,7 @@ use crate::model::{Model, ThreadIndex};
 
 /// Maximum length of a stop of one thread by the recorder, at a probe. Longer ones are halts of the
 /// program.
-const MAX_STOP_NS: u64 = 1_000_000;
+const MAX_STOP_NS: u64 = 10_000_000;
 
 /// The time in which threads were blocked, by stack.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,17 +105,23 @@ impl OffCpu {
             for blocking in blocking {
                 let interval = &intervals[blocking.at];
                 let ns = overlap_ns(interval, off_cpu.span_ns);
-                if ns == 0 || is_stop(model, interval, &blocking) {
+                let stack = stacks.remove(thread, blocking.at);
+                if ns == 0 || is_stop(model, interval, &blocking, stack) {
                     continue;
                 }
                 let used = blocking.used.map(|used| model.sync.used(used));
                 let next = intervals.get(blocking.at + 1);
                 let key = BlockedKey {
                     thread,
-                    stack: stacks.remove(thread, blocking.at),
+                    stack,
                     call: interval.call,
                     object: used.map(|used| used.object),
-                    waker: next.and_then(|next| waker(&wakers, thread, next, blocking.end)),
+                    waker: next.and_then(|next| match blocking.end {
+                        End::Outside if model.schedule.is_halted_at(next.from_ns) => {
+                            Some(Waker::Recorder)
+                        }
+                        end => waker(&wakers, thread, next, end),
+                    }),
                 };
                 let sum = sums.entry(key).or_insert(BlockedSum {
                     key,
@@ -177,10 +183,12 @@ fn overlap_ns(interval: &Interval, (from_ns, to_ns): (u64, u64)) -> u64 {
     to_ns.saturating_sub(interval.from_ns.max(from_ns))
 }
 
-/// True if the recorder had stopped the thread: for a halt of the program, or at a probe.
-fn is_stop(model: &Model, interval: &Interval, blocking: &Blocking) -> bool {
-    let is_probe = blocking.end == End::Recorder
-        && (blocking.used, interval.call) == (None, None)
+/// True if the recorder had stopped the thread: for a halt of the program, or at a probe. Stops at
+/// probes have no sample.
+fn is_stop(model: &Model, interval: &Interval, blocking: &Blocking, stack: Option<usize>) -> bool {
+    let is_unexplained = (blocking.used, interval.call, stack) == (None, None, None);
+    let is_probe = is_unexplained
+        && matches!(blocking.end, End::Recorder | End::Outside)
         && interval.length_ns() <= MAX_STOP_NS;
     is_probe || model.schedule.is_mostly_halted(interval)
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
-use super::{percent, seconds, sum};
+use super::{MIN_SHARE_DIVISOR, percent, seconds, sum};
 use crate::model::profile::{BlockedSum, StackTime};
 use crate::model::schedule::{CallIndex, CallWake};
 use crate::model::sync::ObjectIndex;
@@ -132,11 +132,13 @@ pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let sources = Sources::of(frames, &model.target.executable);
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Longest sums by stack"))?;
-    for waits in all.iter().take(MAX_STACKS) {
+    let is_shown = |waits: &&Waits<'_>| waits.ns >= total_ns / MIN_SHARE_DIVISOR;
+    let shown = all.iter().take(MAX_STACKS).take_while(is_shown).count();
+    for waits in &all[..shown] {
         page.blank()?;
         write(page, model, waits, total_ns, &sources)?;
     }
-    let others = &all[all.len().min(MAX_STACKS)..];
+    let others = &all[shown..];
     if !others.is_empty() {
         let ns = sum(others.iter().map(|waits| waits.ns));
         let count = wording::count(others.len(), "more stack");
@@ -192,7 +194,7 @@ fn write(
     let woken = call_waits::by_identity(model, &waits.wakes);
     let named = woken.iter().take(MAX_WAKERS).map(|one| {
         let name = clean(&wording::waker(model, one, threads, page.width / 2));
-        match one.blocked.ns == waits.ns {
+        match one.blocked.ns >= waits.ns - waits.ns / 1000 {
             true => name,
             false => format!("{name} ({})", percent(one.blocked.ns, waits.ns)),
         }
