@@ -362,9 +362,9 @@ fn waking_tracepoint() -> Option<(u64, WakingFormat)> {
         return None;
     }
     let tracepoints = Tracepoints::find()?;
-    let id = tracepoints.read("sched/sched_waking/id")?;
+    let id = tracepoints.id("sched/sched_waking")?;
     let format = tracepoints.read("sched/sched_waking/format")?;
-    Some((id.trim().parse().ok()?, WakingFormat::parse(&format)?))
+    Some((id, WakingFormat::parse(&format)?))
 }
 
 /// The current state of a thread, as a record.

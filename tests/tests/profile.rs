@@ -1,4 +1,4 @@
-//! Tests CPU profiles with a program whose functions have known shares, and where the kernel
+//! Tests profiles with programs whose functions run or block for known times, and where the kernel
 //! refuses samples.
 
 use std::process::Command;
@@ -13,6 +13,7 @@ use unspool_tests::{process, report, waiting, workspace};
 pub(crate) fn trials() -> Vec<Trial> {
     [
         ("known_shares", known_shares as fn() -> Result<()>),
+        ("known_waits", known_waits),
         ("refused", refused),
     ]
     .into_iter()
@@ -94,6 +95,70 @@ fn known_shares() -> Result<()> {
     let text = process::run(&mut view, LIMIT)?.success()?.text();
     let at = |name: &str| text.find(name).with_context(|| format!("{name}: {text}"));
     ensure!(at("three")? < at("one")?, "{text}");
+    Ok(())
+}
+
+/// Threads are blocked in `asleep`, `reads` and `locks` for as long as the program measures. All
+/// stacks reach the start of their thread, and end in the system call and the waker.
+fn known_waits() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "blocked.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "--cpu", "-q", "-o"]);
+    record.arg(&capture).arg("--").arg(&program);
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let output = run.text();
+    let printed: Vec<f64> = output
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    let json = report::json(&capture, &[])?;
+    let off_cpu = &json["profile"]["off_cpu"];
+    let functions = off_cpu["functions"].as_array().context("functions")?;
+    // On a busy machine the program's times include waits for a processor.
+    let threads = json["threads"].as_array().context("threads")?;
+    let runnable = threads.iter().map(|one| &one["schedule"]["runnable_ns"]);
+    let runnable_ns: f64 = runnable.filter_map(Value::as_f64).sum();
+    for (name, expected) in ["asleep", "reads", "locks"].iter().zip(&printed) {
+        let found = functions.iter().find(|one| one["name"] == *name);
+        let found = found.with_context(|| format!("no {name} in {functions:#?}"))?;
+        let ns = found["cum_ns"].as_f64().context("a number")?;
+        let least = expected * 0.95 - runnable_ns;
+        ensure!(
+            (least..expected * 1.05).contains(&ns),
+            "{name}: {ns} of {expected}, {runnable_ns} runnable"
+        );
+    }
+
+    let stacks = json["profile"]["stacks"].as_array().context("stacks")?;
+    let sums = off_cpu["stacks"].as_array().context("sums")?;
+    let (mut complete, mut total) = (0, 0);
+    for sum in sums {
+        let ns = sum["blocked_ns"].as_u64().context("nanoseconds")?;
+        total += ns;
+        let stack = sum["stack"].as_u64().and_then(|at| stacks.get(at as usize));
+        let is_complete = stack.is_some_and(|stack| stack["truncated"].is_null());
+        complete += if is_complete { ns } else { 0 };
+    }
+    ensure!(complete * 100 >= total * 99, "{complete} of {total}");
+
+    let mut export = report::unspool()?;
+    export.args(["export", "--format", "folded", "--stacks", "off-cpu"]);
+    let folded = process::run(export.arg(&capture), LIMIT)?.success()?.text();
+    ensure!(
+        folded.contains(";reads;") && folded.contains(";read() of pipe:["),
+        "{folded}"
+    );
+    let numbers = folded.lines().filter_map(|line| line.rsplit_once(' '));
+    let numbers: Result<Vec<u64>, _> = numbers.map(|(_, number)| number.parse()).collect();
+    ensure!(numbers?.iter().sum::<u64>() == total, "{folded}");
+
+    let mut view = report::unspool()?;
+    view.arg("report").arg(&capture);
+    view.args(["--view", "profile", "--off-cpu", "--focus", "locks"]);
+    let text = process::run(&mut view, LIMIT)?.success()?.text();
+    let at = |name: &str| text.find(name).with_context(|| format!("{name}: {text}"));
+    ensure!(at("locker")? < at("locks  ")?, "{text}");
     Ok(())
 }
 

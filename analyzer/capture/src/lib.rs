@@ -36,11 +36,11 @@ pub use reader::{Cut, CutReason, ReadError, Reader};
 pub use record::{
     AddressAspect, AddressMeaning, Blocked, BlockingCall, CLibrary, CLibraryFamily, Chunk, CpuTime,
     CpuTimes, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Inspection, Memory,
-    Missed, ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, Probe, ProbeKind,
-    ProcessEnded, ProcessStarted, Read, ReadRole, Record, RegisterLayout, Resolution,
-    ResolvedFrame, ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Sample, Samples, SamplesEdge,
-    Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ShortStops,
-    Snapshot, SnapshotStack, Source, StallCause, Standstill, Stood, Target, ThreadEnd,
+    Missed, ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion, OffCpuSample, OffCpuSamples,
+    Probe, ProbeKind, ProcessEnded, ProcessStarted, Read, ReadRole, Record, RegisterLayout,
+    Resolution, ResolvedFrame, ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Sample, Samples,
+    SamplesEdge, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity,
+    ShortStops, Snapshot, SnapshotStack, Source, StallCause, Standstill, Stood, Target, ThreadEnd,
     ThreadExited, ThreadName, ThreadSeen, ThreadState,
 };
 pub use writer::{WriteError, Writer};

@@ -19,7 +19,7 @@ pub use resolution::{
     AddressAspect, AddressMeaning, CLibrary, CLibraryFamily, Resolution, ResolvedFrame,
     ResolvedPlace, ResolvedStack, SnapshotStack,
 };
-pub use samples::{Sample, Samples, SamplesEdge};
+pub use samples::{OffCpuSample, OffCpuSamples, Sample, Samples, SamplesEdge};
 pub use schedule::{
     BlockingCall, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss,
 };

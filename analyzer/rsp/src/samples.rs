@@ -8,7 +8,7 @@ use crate::compact::{self, Compact};
 /// Maximum size of a stack in bytes.
 const MAX_STACK: usize = 1 << 16;
 
-/// A thread that ran, at one moment.
+/// A thread at one moment: it ran, or it stopped running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// Time of the sample, on the server's monotonic clock in nanoseconds.
@@ -19,6 +19,9 @@ pub struct Sample {
     pub cpu: u32,
     /// Whether the thread ran in the kernel. Registers and stack are those of user mode.
     pub in_kernel: bool,
+    /// Whether the thread stopped running: because it blocked, or because another one took its
+    /// processor.
+    pub is_off_cpu: bool,
     /// True if the stack continues beyond the copied bytes.
     pub is_cut: bool,
     /// The general registers, as the start of a `g` packet. Registers that the kernel does not
@@ -35,8 +38,11 @@ pub struct Sample {
 pub struct Samples {
     /// The samples, in the order of their times for each processor.
     pub samples: Vec<Sample>,
-    /// Number of samples that the kernel lost for lack of buffer space.
+    /// Number of samples of running threads that the kernel lost for lack of buffer space.
     pub lost: u64,
+    /// Number of off-CPU samples that the kernel did not take, because its buffers were
+    /// full or the rate was too high.
+    pub lost_off_cpu: u64,
 }
 
 /// Decodes notifications. Each may refer to stacks of earlier ones.
@@ -74,6 +80,10 @@ impl SampleDecoder {
                 into.lost = into.lost.saturating_add(count);
             }
             2 => self.stacks.clear(),
+            3 => {
+                let (_cpu, count) = (bytes.number()?, bytes.number()?);
+                into.lost_off_cpu = into.lost_off_cpu.saturating_add(count);
+            }
             // The length of a newer server's record is unknown.
             _ => return None,
         }
@@ -98,6 +108,7 @@ impl SampleDecoder {
             cpu,
             in_kernel: flags & 1 != 0,
             is_cut: flags & 2 != 0,
+            is_off_cpu: flags & 4 != 0,
             registers,
             sp,
             stack,
@@ -140,9 +151,9 @@ mod tests {
         let mut body = b"1f;".to_vec();
         body.extend([0, 0xd8, 4, 5, 1, 1, 2, 7, 8, 64, 32, 0, 32]);
         body.extend(0..32);
-        body.extend([0, 2, 5, 1, 2, 0, 72, 24]);
+        body.extend([0, 2, 5, 1, 6, 0, 72, 24]);
         body.extend([8, 8, 99, 17, 18, 19, 20, 21, 22, 23, 8, 0]);
-        body.extend([1, 3, 12]);
+        body.extend([1, 3, 12, 3, 3, 7]);
         body
     }
 
@@ -150,12 +161,14 @@ mod tests {
     fn stacks_are_completed_from_former_ones() {
         let (now_ns, decoded) = SampleDecoder::default().decode(&body()).unwrap();
         assert_eq!((now_ns, decoded.lost), (0x1f, 12));
+        assert_eq!(decoded.lost_off_cpu, 7);
         let [first, second] = &decoded.samples[..] else {
             panic!("{decoded:?}");
         };
         assert_eq!((first.server_ns, first.tid, first.cpu), (300, 5, 1));
         assert_eq!((first.in_kernel, first.is_cut), (true, false));
         assert_eq!((second.in_kernel, second.is_cut), (false, true));
+        assert!(second.is_off_cpu && !first.is_off_cpu);
         assert_eq!(first.registers, [7, 8]);
         assert_eq!((second.server_ns, second.sp), (301, 72));
         assert_eq!(first.stack, (0..32).collect::<Vec<u8>>());

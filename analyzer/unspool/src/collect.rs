@@ -62,7 +62,9 @@ pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
 pub use inspection::Inspection;
 pub use local_process::{LocalProcess, Sampled};
-pub use options::{CpuSamples, Ended, Options, Outcome, ProbeKinds, Source, Subject, WantsMore};
+pub use options::{
+    CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject, WantsMore,
+};
 pub use wanted::Wanted;
 
 /// Records until the program ends, the user stops the recording or the server is gone. Calls `open`

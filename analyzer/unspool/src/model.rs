@@ -50,7 +50,7 @@ pub use inspection::{Holder, Inspection, State, Wait};
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
-pub use profile::Profile;
+pub use profile::{OffCpu, Profile};
 use schedule::AllThreads;
 pub use schedule::{Process, ProcessIndex, Processes, Schedule};
 pub use symbolizer::{Module, Symbolizer};
@@ -313,6 +313,7 @@ impl Model {
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
+        model.find_off_cpu(capture, frames);
         model.find_critical_path(capture, detail);
         model.hits = detail.hits.then(|| Hits::of(capture));
         if detail.call_graph {
@@ -339,6 +340,19 @@ impl Model {
         note::arrange(&mut model.notes);
         model.add_hangs(None);
         model
+    }
+
+    /// Finds where threads were blocked.
+    fn find_off_cpu(&mut self, capture: &Capture, frames: &mut dyn backtrace::Frames) {
+        self.profile.off_cpu = match OffCpu::of(&capture.records, self, frames) {
+            Ok((off_cpu, stacks)) => {
+                self.profile.stacks.extend(stacks);
+                Ok(off_cpu)
+            }
+            Err(reason) => Err(reason),
+        };
+        let has_wakers = self.schedule.has_wakers;
+        self.notes.extend(self.profile.off_cpu_notes(has_wakers));
     }
 
     /// Computes the critical path, and drops what only it needs.

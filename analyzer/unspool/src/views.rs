@@ -21,6 +21,7 @@ mod diff_wording;
 pub(crate) mod finding_text;
 mod groups;
 mod names;
+mod off_cpu;
 mod same_identity;
 #[cfg(test)]
 mod snapshot_tests;

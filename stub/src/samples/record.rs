@@ -41,12 +41,19 @@ pub(super) struct Sample<'a> {
     pub(super) is_cut: bool,
 }
 
-/// Parses one complete record. Returns `None` for other kinds and for malformed records.
+/// Parses one complete record. A malformed sample counts as lost. Returns `None` for other kinds
+/// and for other malformed records.
 pub(super) fn parse(bytes: &[u8]) -> Option<Record<'_>> {
     let kind = word(bytes, 0)?;
     let misc = misc(bytes)?;
     match kind {
-        SAMPLE => sample(bytes, misc & MODE == KERNEL_MODE).map(Record::Sample),
+        SAMPLE => match sample(bytes, misc & MODE == KERNEL_MODE) {
+            Some(sample) => Some(Record::Sample(sample)),
+            None => Some(Record::Lost {
+                cpu: word(bytes, 24)?,
+                count: 1,
+            }),
+        },
         LOST => {
             let identity = bytes.len().checked_sub(SAMPLE_ID)?;
             Some(Record::Lost {
@@ -156,7 +163,8 @@ mod tests {
     fn damaged_records() {
         let bytes = example();
         for end in 0..bytes.len() {
-            assert_eq!(parse(&bytes[..end]), None);
+            let parsed = parse(&bytes[..end]);
+            assert!(!matches!(parsed, Some(Record::Sample(_))), "{parsed:?}");
         }
         for at in 0..bytes.len() {
             for bit in 0..8 {

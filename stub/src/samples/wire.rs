@@ -13,10 +13,12 @@ use super::record::Sample;
 const SAMPLE: u8 = 0;
 const LOST: u8 = 1;
 const FORGET: u8 = 2;
+const LOST_OFF_CPU: u8 = 3;
 
 /// Bits of a sample's flags.
 const IN_KERNEL: u64 = 1;
 const CUT: u64 = 2;
+const OFF_CPU: u64 = 4;
 
 /// Maximum size of all stacks kept for comparison, in bytes.
 const MAX_KEPT: usize = 1 << 20;
@@ -57,13 +59,19 @@ impl Encoder {
         body.len() <= self.head
     }
 
-    pub(super) fn lost(&mut self, cpu: u32, count: u64, body: &mut Vec<u8>) {
-        body.push(LOST);
+    /// Samples that the kernel lost: of threads that stopped running if `is_off_cpu` is set.
+    pub(super) fn lost(&mut self, cpu: u32, count: u64, is_off_cpu: bool, body: &mut Vec<u8>) {
+        body.push(if is_off_cpu { LOST_OFF_CPU } else { LOST });
         number(cpu.into(), body);
         number(count, body);
     }
 
-    pub(super) fn sample(&mut self, sample: &Sample<'_>, body: &mut Vec<u8>) {
+    /// A sample: of a thread that blocks if `is_off_cpu` is set.
+    pub(super) fn sample(&mut self, sample: &Sample<'_>, is_off_cpu: bool, body: &mut Vec<u8>) {
+        let in_kernel = if sample.in_kernel { IN_KERNEL } else { 0 };
+        let cut = if sample.is_cut { CUT } else { 0 };
+        // A thread always stops in the kernel.
+        let flags = cut | if is_off_cpu { OFF_CPU } else { in_kernel };
         let registers = packet(&sample.registers);
         let sp = arch::SAMPLED
             .iter()
@@ -76,14 +84,15 @@ impl Encoder {
             self.kept = 0;
             body.push(FORGET);
             // The former stack is forgotten, too.
-            return self.append(sample, &registers, sp.unwrap_or(0), None, body);
+            return self.append(sample, flags, &registers, sp.unwrap_or(0), None, body);
         }
-        self.append(sample, &registers, sp.unwrap_or(0), former, body);
+        self.append(sample, flags, &registers, sp.unwrap_or(0), former, body);
     }
 
     fn append(
         &mut self,
         sample: &Sample<'_>,
+        flags: u64,
         registers: &[u8],
         sp: u64,
         former: Option<Stack>,
@@ -93,8 +102,7 @@ impl Encoder {
         change(sample.time_ns, &mut self.last_ns, body);
         number(sample.tid.into(), body);
         number(sample.cpu.into(), body);
-        let in_kernel = if sample.in_kernel { IN_KERNEL } else { 0 };
-        number(in_kernel | if sample.is_cut { CUT } else { 0 }, body);
+        number(flags, body);
         number(registers.len() as u64, body);
         body.extend_from_slice(registers);
         number(sp, body);
@@ -191,7 +199,7 @@ mod tests {
         let mut body = encoder.begin(0x1f);
         assert!(encoder.is_empty(&body));
         let mut stack: Vec<u8> = (0..32).collect();
-        encoder.sample(&sample(300, 64, &stack), &mut body);
+        encoder.sample(&sample(300, 64, &stack), false, &mut body);
         assert!(!encoder.is_empty(&body));
         let start = b"UnspoolSamples:1f;".len();
         assert_eq!(body[start..start + 6], [SAMPLE, 0xd8, 4, 5, 1, 1]);
@@ -201,7 +209,11 @@ mod tests {
         // The next stack begins a word further out, and its second word has changed.
         let mut body = encoder.begin(0x1f);
         stack[16] = 99;
-        encoder.sample(&sample(300, 72, &stack[8..]), &mut body);
+        encoder.sample(&sample(300, 72, &stack[8..]), true, &mut body);
+        assert_eq!(
+            body[start..start + 6],
+            [SAMPLE, 0xd8, 4, 5, 1, OFF_CPU as u8]
+        );
         let rest = after_registers(&body, start + 6);
         assert_eq!(rest[..2], [72, 24]);
         assert_eq!(rest[2..12], [8, 8, 99, 17, 18, 19, 20, 21, 22, 23]);
@@ -220,7 +232,7 @@ mod tests {
                 ..sample(1, 64, &stack)
             };
             body.clear();
-            encoder.sample(&sample, &mut body);
+            encoder.sample(&sample, false, &mut body);
             assert!(encoder.kept <= MAX_KEPT);
         }
         assert_eq!(body[..2], [FORGET, SAMPLE]);

@@ -52,6 +52,10 @@ const FIRST_EVENT_NUMBER: i32 = 1024;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `PERF_EVENT_IOC_SET_OUTPUT`: `_IO('$', 5)`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
+/// `PERF_EVENT_IOC_SET_FILTER`: `_IOW('$', 6, char *)`.
+const SET_FILTER: libc::c_ulong = 0x4000_2406 | (size_of::<*const u8>() as libc::c_ulong) << 16;
+/// `PERF_EVENT_IOC_PAUSE_OUTPUT`: `_IOW('$', 9, __u32)`.
+const PAUSE_OUTPUT: libc::c_ulong = 0x4004_2409;
 
 /// Offsets of the kernel's and the reader's position in the control page.
 const DATA_HEAD: usize = 1024;
@@ -129,6 +133,34 @@ pub(crate) fn open_blocked(
         ..Attributes::default()
     };
     open(attributes, thread.0, cpu, watermark)
+}
+
+/// Opens an event for a thread on one processor that samples the thread's registers and stack of
+/// user mode at each hit of a tracepoint, and for all threads that it creates from now on. A kernel
+/// that cannot filter the tracepoint samples all hits. Needs the permission to see the kernel's
+/// events. Uses no period of `sampled`.
+pub(crate) fn open_tracepoint_samples(
+    thread: Tid,
+    cpu: u32,
+    threads_only: bool,
+    watermark: u32,
+    (id, filter): (u64, &CStr),
+    sampled: SampledStack,
+) -> Result<OwnedFd, Errno> {
+    let bits = sampled.registers.iter().map(|(bit, _)| 1 << bit);
+    let attributes = Attributes {
+        kind: TYPE_TRACEPOINT,
+        config: id,
+        sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        sample_regs_user: bits.sum(),
+        sample_stack_user: sampled.stack,
+        flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
+        ..Attributes::default()
+    };
+    let event = open(attributes, thread.0, cpu, watermark)?;
+    // SAFETY: the kernel reads a NUL-terminated string.
+    unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
+    Ok(event)
 }
 
 /// The contents and the interval of CPU samples.
@@ -268,6 +300,20 @@ impl Ring {
                 event.as_raw_fd(),
                 SET_OUTPUT as _,
                 self.event.as_raw_fd() as libc::c_ulong,
+            )
+        };
+        Errno::result(done).map(drop)
+    }
+
+    /// Pauses or resumes the output of all events into this ring (Linux 4.7). The kernel counts the
+    /// records of a pause as lost.
+    pub(crate) fn pause(&self, is_paused: bool) -> Result<(), Errno> {
+        // SAFETY: the request takes a number and touches none of our memory.
+        let done = unsafe {
+            libc::ioctl(
+                self.event.as_raw_fd(),
+                PAUSE_OUTPUT as _,
+                libc::c_ulong::from(is_paused),
             )
         };
         Errno::result(done).map(drop)
@@ -457,6 +503,11 @@ impl Tracepoints {
             path,
             _mount: Some(mount),
         })
+    }
+
+    /// The number of a tracepoint, e.g. of `sched/sched_waking`, in its events.
+    pub(crate) fn id(&self, tracepoint: &str) -> Option<u64> {
+        self.read(&format!("{tracepoint}/id"))?.trim().parse().ok()
     }
 
     /// Reads a file of a tracepoint, e.g. `sched/sched_waking/format`.

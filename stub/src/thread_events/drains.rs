@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use crate::sys::perf::Watermarks;
+use super::Refusal;
+use crate::sys::perf::{Ring, Watermarks};
 
 /// Stack size of the threads that open and close events, in bytes.
 const SMALL_STACK: usize = 64 << 10;
@@ -26,6 +27,14 @@ impl Drains {
             last: Instant::now(),
             unfinished: false,
         }
+    }
+
+    /// Adds rings.
+    pub(crate) fn watch(&self, rings: &[Ring]) -> Result<(), Refusal> {
+        let mut rings = rings.iter();
+        rings
+            .try_for_each(|ring| self.watermarks.watch(ring))
+            .map_err(Refusal::Other)
     }
 
     /// Descriptor that becomes readable when a ring is a quarter full.

@@ -20,6 +20,15 @@ pub(crate) enum Refusal {
          the stub CAP_PERFMON"
     )]
     Forbidden,
+    /// The process cannot read the kernel's list of tracepoints, or the kernel has none.
+    #[error(
+        "the stub cannot read the tracepoint sched_switch in /sys/kernel/tracing: run it as root, \
+         and in a container mount tracefs there"
+    )]
+    Tracefs,
+    /// The process may not open events of tracepoints.
+    #[error("the kernel does not permit its tracepoint sched_switch: give the stub CAP_PERFMON")]
+    Tracepoint,
     /// The kernel was built without perf events.
     #[error("this kernel has no perf events: it needs CONFIG_PERF_EVENTS")]
     Missing,

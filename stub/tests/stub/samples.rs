@@ -144,6 +144,53 @@ fn follow(mut server: Server, mut client: Client, program: &std::path::Path, mod
     assert_eq!(server.output(), "joined\n");
 }
 
+/// A thread that waits for another one is sampled when it blocks, with its stack.
+#[test]
+fn samples_of_blocking_threads() {
+    let program = build("schedule", &["-no-pie"]);
+    let mut server = Server::start(&["--once", ":0", program.to_str().unwrap()]);
+    let mut client = Client::connect(server.port);
+    let (pid, _) = stopped(&client.ask("?"));
+    assert_eq!(client.ask("QUnspoolSamples:off-cpu;2000,3e8"), "E16");
+    let reply = client.ask("QUnspoolSamples:1,2000");
+    assert!(!reply.starts_with('E'), "{reply}");
+    let reply = client.ask("QUnspoolSamples:off-cpu;2000,3e8");
+    if !is_root() {
+        assert!(reply.starts_with("E."), "{reply}");
+        return;
+    }
+    let size = u64::from_str_radix(&reply, 16).unwrap();
+    assert!((0x20000..=0x1000000).contains(&size), "{reply}");
+    for request in ["2000", "7,1", "2000,0", "2000,1,1"] {
+        let request = format!("QUnspoolSamples:off-cpu;{request}");
+        assert_eq!(client.ask(&request), "E16");
+    }
+    client.plant(address(&program, "ready"));
+    assert!(client.go().contains("swbreak:;"));
+    let all = samples(&client);
+    let of_thread = |is_main: bool| {
+        let stopped = all.iter().filter(|one| one.flags & 4 != 0);
+        stopped.filter(move |one| (one.tid == u64::from(pid)) == is_main)
+    };
+    assert!(of_thread(true).count() > 0, "{all:?}");
+    // It sleeps 40 times.
+    assert!(of_thread(false).count() >= 40, "{all:?}");
+    let data = ranges(pid, " rw-p ");
+    for sample in of_thread(true).chain(of_thread(false)) {
+        assert!(
+            data.iter().any(|range| range.contains(&sample.sp)),
+            "{sample:?}"
+        );
+    }
+    // A page of the stack that is not in memory is not copied.
+    let copied = of_thread(false).filter(|one| !one.stack.is_empty());
+    assert!(copied.count() >= 40, "{all:?}");
+    assert_eq!(client.ask("QUnspoolSamples:0"), "OK");
+    assert!(client.go().starts_with("W00"));
+    drop(client);
+    server.wait();
+}
+
 fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     status.lines().any(|line| line.starts_with("Uid:\t0\t0"))
@@ -188,6 +235,7 @@ fn refused_samples() {
         "c7,7",
         "c7,10000",
         "c7,2000,1",
+        "off-cpu;2000,1",
     ] {
         assert_eq!(client.ask(&format!("QUnspoolSamples:{request}")), "E16");
     }

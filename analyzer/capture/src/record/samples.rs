@@ -1,4 +1,4 @@
-//! The record of CPU samples.
+//! The record of samples: CPU samples, and samples of threads that block.
 //!
 //! It is a table of columns. A sample has the number of its stack, because most samples repeat an
 //! earlier stack.
@@ -42,6 +42,61 @@ pub struct Samples {
     /// begins.
     #[prost(uint64, tag = "10")]
     pub period_ns: u64,
+    /// Samples of threads that block. The first record with this field says whether they are taken.
+    #[prost(message, optional, tag = "11")]
+    pub off_cpu: Option<OffCpuSamples>,
+}
+
+/// Samples of threads that block. Kernels that cannot tell also sample threads whose processor
+/// another thread takes. Each belongs to the entry of the schedule in which its thread next stops.
+/// The fields 1 to 4 are the columns of one table.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OffCpuSamples {
+    /// Nanoseconds since the previous sample; negative if that sample is later, on another
+    /// processor. The first step is added to the time of the [`Samples`] record.
+    #[prost(sint64, repeated, tag = "1")]
+    pub steps_ns: Vec<i64>,
+    /// The threads.
+    #[prost(uint64, repeated, tag = "2")]
+    pub tids: Vec<u64>,
+    /// The stacks, as indices into the `new_stacks` of all [`Samples`] records of the capture.
+    #[prost(uint32, repeated, tag = "3")]
+    pub stacks: Vec<u32>,
+    /// Bit 1: the stack continues beyond the bytes that were copied.
+    #[prost(uint32, repeated, tag = "4")]
+    pub flags: Vec<u32>,
+    /// Number of samples that are missing since the last record, because the kernel's buffers were
+    /// full or the rate was above the limit.
+    #[prost(uint64, tag = "5")]
+    pub lost: u64,
+    /// The reason why no samples are taken, with what to change; empty if they are taken.
+    #[prost(string, tag = "6")]
+    pub refusal: String,
+}
+
+/// One sample of [`OffCpuSamples`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffCpuSample {
+    /// Time of the sample.
+    pub time_ns: u64,
+    /// The thread.
+    pub tid: u64,
+    /// Index of the stack.
+    pub stack: u32,
+    /// Whether the stack continues beyond the bytes that were copied.
+    pub is_cut: bool,
+}
+
+impl OffCpuSamples {
+    /// Appends a sample after the time `last_ns`. Returns the new sample's time.
+    pub fn push(&mut self, last_ns: u64, sample: OffCpuSample) -> u64 {
+        self.steps_ns
+            .push(sample.time_ns.wrapping_sub(last_ns).cast_signed());
+        self.tids.push(sample.tid);
+        self.stacks.push(sample.stack);
+        self.flags.push(u32::from(sample.is_cut) << 1);
+        sample.time_ns
+    }
 }
 
 /// Whether sampling begins or ends with a [`Samples`] record.
@@ -108,6 +163,26 @@ impl Samples {
     }
 }
 
+impl Samples {
+    /// The samples of threads that block. Their number is that of the shortest column.
+    pub fn off_cpu_samples(&self) -> impl Iterator<Item = OffCpuSample> {
+        let mut time_ns = self.time_ns;
+        let off_cpu = self.off_cpu.iter().flat_map(|off_cpu| {
+            let rest = off_cpu.stacks.iter().zip(&off_cpu.flags);
+            off_cpu.steps_ns.iter().zip(&off_cpu.tids).zip(rest)
+        });
+        off_cpu.map(move |((step, tid), (stack, flags))| {
+            time_ns = time_ns.wrapping_add(step.cast_unsigned());
+            OffCpuSample {
+                time_ns,
+                tid: *tid,
+                stack: *stack,
+                is_cut: flags & 2 != 0,
+            }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,5 +214,28 @@ mod tests {
         // The columns of a damaged record may have any length.
         samples.flags.truncate(2);
         assert_eq!(samples.samples().count(), 2);
+    }
+
+    #[test]
+    fn off_cpu_samples_come_back() {
+        let sample = |time_ns, is_cut| OffCpuSample {
+            time_ns,
+            tid: 7,
+            stack: 2,
+            is_cut,
+        };
+        let all = [sample(130, true), sample(120, false)];
+        let mut off_cpu = OffCpuSamples::default();
+        let add = |last_ns, one: &OffCpuSample| off_cpu.push(last_ns, *one);
+        assert_eq!(all.iter().fold(100, add), 120);
+        let mut samples = Samples {
+            time_ns: 100,
+            off_cpu: Some(off_cpu),
+            ..Samples::default()
+        };
+        assert_eq!(samples.off_cpu_samples().collect::<Vec<_>>(), all);
+        samples.off_cpu.as_mut().unwrap().tids.truncate(1);
+        assert_eq!(samples.off_cpu_samples().count(), 1);
+        assert_eq!(Samples::default().off_cpu_samples().count(), 0);
     }
 }

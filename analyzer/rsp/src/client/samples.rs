@@ -22,6 +22,21 @@ pub enum Sampling {
     Unknown,
 }
 
+/// Whether the server also samples threads that block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OffCpuSampling {
+    /// The server samples them.
+    Begun {
+        /// The size of the kernel's buffers in bytes.
+        buffer_size: u64,
+    },
+    /// The server cannot sample them. Its message says what to change.
+    Refused(String),
+    /// The server does not support it.
+    Unknown,
+}
+
 impl Client {
     /// Makes the server send samples of the threads that run, `hz` for each second of a thread's
     /// processor time, with at most `stack` bytes of its stack. [`Client::take_notices`] returns
@@ -33,12 +48,7 @@ impl Client {
         let reply = self.request(format!("QUnspoolSamples:{hz:x},{stack:x}"))?;
         let text = match reply.text() {
             Ok(text) => text,
-            Err(Error::Remote { error, .. }) => {
-                return Ok(Sampling::Refused(match error {
-                    RemoteError::Message(words) => words,
-                    code => code.to_string(),
-                }));
-            }
+            Err(Error::Remote { error, .. }) => return Ok(Sampling::Refused(reason(error))),
             Err(error) => return Err(error),
         };
         let malformed = || reply.malformed("`kernel` or `user`, and a size");
@@ -49,8 +59,35 @@ impl Client {
         })
     }
 
+    /// Makes a server that sends samples also sample the threads that block, at most about
+    /// `rate` times per second, with at most `stack` bytes of the stack.
+    pub fn begin_off_cpu_samples(
+        &mut self,
+        stack: u32,
+        rate: u32,
+    ) -> Result<OffCpuSampling, Error> {
+        if !self.features.has("QUnspoolSamples:off-cpu") {
+            return Ok(OffCpuSampling::Unknown);
+        }
+        let reply = self.request(format!("QUnspoolSamples:off-cpu;{stack:x},{rate:x}"))?;
+        match reply.text() {
+            Ok(size) => Ok(OffCpuSampling::Begun {
+                buffer_size: hex::number(&size).ok_or_else(|| reply.malformed("a size"))?,
+            }),
+            Err(Error::Remote { error, .. }) => Ok(OffCpuSampling::Refused(reason(error))),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes the server send the remaining samples and stop.
     pub fn end_samples(&mut self) -> Result<(), Error> {
         self.request("QUnspoolSamples:0")?.ok()
+    }
+}
+
+fn reason(error: RemoteError) -> String {
+    match error {
+        RemoteError::Message(words) => words,
+        code => code.to_string(),
     }
 }

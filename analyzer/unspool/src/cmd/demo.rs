@@ -72,8 +72,7 @@ impl Cmd {
                     ..collect::Instrumented::default()
                 },
                 probes: collect::ProbeKinds::default(),
-                cpu: None,
-                follow: true,
+                kernel: Default::default(),
                 budget: self.html.is_some().then(|| "none".to_owned()),
                 wanted: None,
                 stop: None,

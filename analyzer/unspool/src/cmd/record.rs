@@ -255,11 +255,13 @@ impl Cmd {
                 functions: self.trace.clone(),
                 hooks: self.calls,
             },
-            cpu: self.cpu.map(|hz| collect::CpuSamples {
-                hz,
-                stack: self.cpu_stack,
-            }),
-            follow: !self.no_follow,
+            kernel: collect::KernelRecords {
+                cpu: self.cpu.map(|hz| collect::CpuSamples {
+                    hz,
+                    stack: self.cpu_stack,
+                }),
+                processes: !self.no_follow,
+            },
             budget: self.budget(&source),
             source,
             wanted: Some(Box::new(wanted::ask(symbolizer))),

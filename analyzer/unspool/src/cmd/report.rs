@@ -75,6 +75,10 @@ pub(super) struct Cmd {
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
 
+    /// Show where threads were blocked in the profile, not where they ran
+    #[arg(long, conflicts_with_all = ["source", "disasm"])]
+    off_cpu: bool,
+
     /// Print what is missing or doubtful in the recording, in full
     #[arg(long, conflicts_with_all = ["view", "format"])]
     notes: bool,
@@ -97,6 +101,7 @@ Examples:
   unspool report --view timeline --from 0.2 --to 0.25
   unspool report --view source orders.c:37
   unspool report --view profile --focus deflate
+  unspool report --view profile --off-cpu
   unspool report --view findings --fail-on deadlock,lock-order
   unspool report --format html -o report.html
   unspool report --format json | jq '.threads[].key'";
@@ -169,7 +174,7 @@ impl Cmd {
         }
         ensure!(
             self.view == View::Profile || !self.divides_profile(),
-            "--focus, --by, --source and --disasm are options of --view profile"
+            "--focus, --by, --off-cpu, --source and --disasm are options of --view profile"
         );
         if self.format == ReportFormat::Html && self.output.is_none() {
             terminal::ensure_page_is_wanted("name a file with -o, or use `unspool view`")?;
@@ -257,6 +262,7 @@ impl Cmd {
                 let selection = Selection {
                     focus: self.focus.as_deref(),
                     by_thread: self.by == Some(By::Thread),
+                    off_cpu: self.off_cpu,
                 };
                 let mut is_found = true;
                 terminal::to_output(output, |out| {
@@ -264,7 +270,8 @@ impl Cmd {
                     Ok(())
                 })?;
                 let wanted = self.focus.as_deref().unwrap_or_default();
-                ensure!(is_found, "no CPU sample has a function {wanted}");
+                let kind = if self.off_cpu { "off-CPU" } else { "CPU" };
+                ensure!(is_found, "no {kind} sample has a function {wanted}");
             }
             (ReportFormat::Text, View::Source) => {
                 source(model, place.unwrap_or_default(), output, &style)?;
@@ -277,7 +284,7 @@ impl Cmd {
     /// True if an option selects a part of the CPU profile.
     fn divides_profile(&self) -> bool {
         let functions = [&self.focus, &self.source, &self.disasm];
-        self.by.is_some() || functions.iter().any(|function| function.is_some())
+        self.off_cpu || self.by.is_some() || functions.iter().any(|function| function.is_some())
     }
 
     /// The part of the recording that `--from` and `--to` select, in nanoseconds.

@@ -79,6 +79,15 @@ pub enum ProbeKinds {
     Breakpoints,
 }
 
+/// What the kernel records besides the schedule of the program's threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelRecords {
+    /// The CPU samples to take, if any.
+    pub cpu: Option<CpuSamples>,
+    /// Also the schedule of the processes that the program starts.
+    pub processes: bool,
+}
+
 /// The CPU samples to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSamples {
@@ -107,10 +116,8 @@ pub struct Options {
     pub probes: ProbeKinds,
     /// The calls to record.
     pub calls: Instrumented,
-    /// The CPU samples to take, if any.
-    pub cpu: Option<CpuSamples>,
-    /// Also record when the threads of processes run that the program starts.
-    pub follow: bool,
+    /// What the kernel records.
+    pub kernel: KernelRecords,
     /// The budget of tracepoints, in the syntax of `unspool-stub --budget`. With `none` the program
     /// waits so that no event is lost.
     pub budget: Option<String>,

@@ -17,7 +17,7 @@ use super::launch;
 use super::memory;
 use super::modules::Modules;
 use super::notices::Notices;
-use super::options::{CpuSamples, Options};
+use super::options::{KernelRecords, Options};
 use super::place::Purpose;
 use super::planter::Planter;
 use super::probes::Planted;
@@ -48,10 +48,7 @@ pub(super) struct Recorder {
     pub(super) notices: Notices,
     pub(super) cpu: CpuSampling,
     pub(super) schedule: ScheduleRecording,
-    /// Records the processes that the program starts.
-    follows: bool,
-    /// The CPU samples to take, if any.
-    sampling: Option<CpuSamples>,
+    wanted: KernelRecords,
     pub(super) samples: SampleRecording,
     pub(super) end_inspection: EndInspection,
 }
@@ -83,8 +80,7 @@ impl Recorder {
             notices: Notices::default(),
             cpu: CpuSampling::new(),
             schedule: ScheduleRecording::default(),
-            follows: options.follow,
-            sampling: options.cpu,
+            wanted: options.kernel,
             samples: SampleRecording::default(),
             end_inspection: EndInspection::new(options.wanted),
         }
@@ -119,13 +115,12 @@ impl Recorder {
         if self.session.local && self.session.own_stub {
             self.notices.clock.share(self.sink.now_ns());
         }
-        if let Some(wanted) = self.sampling {
-            // First, because the schedule takes all memory that the kernel grants.
-            let (session, sink) = (&mut self.session, &mut self.sink);
-            self.samples.begin(session, sink, wanted)?;
-        }
-        self.schedule
-            .begin(&mut self.session, &mut self.sink, self.follows)?;
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        // First, because the schedule takes all memory that the kernel grants.
+        self.samples.begin(session, sink, self.wanted.cpu)?;
+        self.schedule.begin(session, sink, self.wanted.processes)?;
+        // Last, because it may use the last descriptors and the last memory.
+        self.samples.begin_off_cpu(session, sink)?;
         self.planter.begin_trace(&mut self.session)?;
         self.begin_program(executable)?;
         if !fresh {
@@ -416,11 +411,10 @@ impl Recorder {
                     self.samples
                         .record(&mut self.sink, unwinding, clock, samples, since);
                 }
-                scheduled @ (Notice::Schedule { .. } | Notice::Processes { .. }) => {
+                notice @ (Notice::Schedule { .. } | Notice::Processes { .. }) => {
                     let clock = &self.notices.clock;
-                    let program = (&self.session, &self.program.modules);
-                    self.schedule
-                        .record(program, &mut self.sink, clock, scheduled);
+                    let (sink, program) = (&mut self.sink, (&self.session, &self.program.modules));
+                    self.schedule.record(program, sink, clock, notice);
                 }
                 other => {
                     let probe_of = |tracepoint| self.planter.probe_of(tracepoint);

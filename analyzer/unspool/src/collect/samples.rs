@@ -1,12 +1,14 @@
-//! Writes the CPU samples that the server sends to the capture. A stack that was recorded before is
-//! not recorded again.
+//! Writes the samples that the server sends to the capture. A stack that was recorded before is not
+//! recorded again.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use unspool_capture::{Chunk, Sample, Samples, SamplesEdge, Severity, Snapshot};
-use unspool_rsp::Sampling;
+use unspool_capture::{
+    Chunk, OffCpuSample, OffCpuSamples, Sample, Samples, SamplesEdge, Severity, Snapshot,
+};
+use unspool_rsp::{OffCpuSampling, Sampling};
 use unspool_unwind::{MemoryGap, Provenance, Stack, StackMemory};
 
 use super::error::Error;
@@ -26,11 +28,20 @@ const MAX_GAP: usize = 16;
 /// Maximum number of program counters that are kept, 16 bytes each.
 const MAX_KEPT: usize = 4 << 20;
 
+/// Maximum number of bytes of the stack of a thread that blocks. The kernel reserves them
+/// for each sample. The main loop of libuv waits with 12 KiB in one frame.
+const MAX_OFF_CPU_STACK: u32 = 24 << 10;
+
+/// Maximum number of samples per second of threads that block.
+const MAX_OFF_CPU_RATE: u32 = 4000;
+
 /// The recording of CPU samples.
 #[derive(Debug, Default)]
 pub(super) struct SampleRecording {
     /// The server sends samples.
     is_on: bool,
+    /// Maximum number of bytes of the stack in an off-CPU sample.
+    off_cpu_stack: u32,
     /// The numbers of the stacks that were recorded since the last change of modules, by their
     /// program counters.
     numbers: HashMap<StackKey, u32>,
@@ -45,13 +56,16 @@ pub(super) struct SampleRecording {
 type StackKey = (Vec<(u64, Provenance)>, bool);
 
 impl SampleRecording {
-    /// Makes the server send samples, if it can. Otherwise notes the reason.
+    /// Makes the server send samples if they are wanted. Notes the reason if it cannot.
     pub(super) fn begin(
         &mut self,
         session: &mut Session,
         sink: &mut Sink,
-        wanted: CpuSamples,
+        wanted: Option<CpuSamples>,
     ) -> Result<(), Error> {
+        let Some(wanted) = wanted else {
+            return Ok(());
+        };
         let edge = match session.client.begin_samples(wanted.hz, wanted.stack)? {
             Sampling::Begun { kernel: true, .. } => SamplesEdge::Begins,
             Sampling::Begun { .. } => SamplesEdge::BeginsInUserMode,
@@ -67,11 +81,40 @@ impl SampleRecording {
             }
         };
         self.is_on = true;
+        self.off_cpu_stack = wanted.stack.min(MAX_OFF_CPU_STACK);
         self.last_ns = sink.now_ns();
         sink.record(Samples {
             time_ns: self.last_ns,
             edge: edge.into(),
             period_ns: 1_000_000_000 / u64::from(wanted.hz),
+            ..Samples::default()
+        });
+        Ok(())
+    }
+
+    /// Makes the server also sample threads that block, if it can. Otherwise records the
+    /// reason.
+    pub(super) fn begin_off_cpu(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+    ) -> Result<(), Error> {
+        if !self.is_on {
+            return Ok(());
+        }
+        let stack = self.off_cpu_stack;
+        let client = &mut session.client;
+        let refusal = match client.begin_off_cpu_samples(stack, MAX_OFF_CPU_RATE)? {
+            OffCpuSampling::Begun { .. } => String::new(),
+            OffCpuSampling::Refused(reason) => reason,
+            _ => "the target's unspool-stub is too old, so update it".to_owned(),
+        };
+        sink.record(Samples {
+            time_ns: sink.now_ns(),
+            off_cpu: Some(OffCpuSamples {
+                refusal,
+                ..OffCpuSamples::default()
+            }),
             ..Samples::default()
         });
         Ok(())
@@ -114,6 +157,11 @@ impl SampleRecording {
             lost: sent.lost,
             ..Samples::default()
         };
+        let mut off_cpu = OffCpuSamples {
+            lost: sent.lost_off_cpu,
+            ..OffCpuSamples::default()
+        };
+        let mut last_off_cpu_ns = record.time_ns;
         for sample in sent.samples {
             let registers = abi.traced(&sample.registers);
             let mut memory = SampledStack::new(sample.sp, sample.stack);
@@ -134,8 +182,19 @@ impl SampleRecording {
                 self.count += 1;
                 self.count - 1
             });
+            let time_ns = clock.sent(Some(sample.server_ns), since);
+            if sample.is_off_cpu {
+                let taken = OffCpuSample {
+                    time_ns,
+                    tid: sample.tid,
+                    stack: number,
+                    is_cut,
+                };
+                last_off_cpu_ns = off_cpu.push(last_off_cpu_ns, taken);
+                continue;
+            }
             let taken = Sample {
-                time_ns: clock.sent(Some(sample.server_ns), since),
+                time_ns,
                 tid: sample.tid,
                 cpu: sample.cpu,
                 stack: number,
@@ -144,7 +203,10 @@ impl SampleRecording {
             };
             self.last_ns = record.push(self.last_ns, taken);
         }
-        if record.lost > 0 || !record.tids.is_empty() {
+        if off_cpu.lost > 0 || !off_cpu.tids.is_empty() {
+            record.off_cpu = Some(off_cpu);
+        }
+        if record.lost > 0 || !record.tids.is_empty() || record.off_cpu.is_some() {
             sink.record(record);
         }
     }

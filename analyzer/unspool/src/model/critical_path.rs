@@ -21,6 +21,7 @@ pub use bottleneck::Bottleneck;
 pub(super) use finding::finding;
 pub use functions::{Calls as CallMarks, FunctionIndex, Functions};
 pub use impact::{Impact, Item};
+pub(super) use steps::{Blocking, End, blocking};
 pub use work::{Runnable, Work};
 
 use replay::{Change, Replay};

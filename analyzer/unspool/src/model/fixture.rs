@@ -418,7 +418,7 @@ impl Stage {
         });
     }
 
-    fn snapshot(&mut self, own: u64, stack: &[Function]) -> Snapshot {
+    pub(crate) fn snapshot(&mut self, own: u64, stack: &[Function]) -> Snapshot {
         let pcs = stack
             .iter()
             .flat_map(|function| self.address(function).to_le_bytes())

@@ -1,9 +1,11 @@
-//! The CPU profile: where threads spent processor time, by the kernel's samples.
+//! The profile: where threads spent processor time, and where they were blocked, by the kernel's
+//! samples.
 //!
-//! Each sample stands for one interval of its thread's processor time. The model keeps all samples;
-//! [`Breakdown`] sums them by function.
+//! Each CPU sample stands for one interval of its thread's processor time. The model keeps all
+//! samples; [`Breakdown`] sums them by function.
 
 mod annotation;
+mod off_cpu;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use unspool_capture::{Record, SamplesEdge};
 
 pub use annotation::{AddressHits, LineHits};
+pub use off_cpu::{BlockedKey, BlockedSum, NoOffCpu, OffCpu};
 
 use super::backtrace::{Backtrace, Frames, NamedFrame};
 use super::{Model, Note, ThreadIndex, Topic};
@@ -19,7 +22,7 @@ use super::{Model, Note, ThreadIndex, Topic};
 const CLOCK_DIFFERENCE_NS: u64 = 100_000_000;
 
 /// The CPU samples of all threads; empty where none were taken.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Interval of the samples, in nanoseconds of each thread's processor time.
     pub period_ns: u64,
@@ -33,6 +36,33 @@ pub struct Profile {
     pub stacks: Vec<Arc<Backtrace>>,
     /// Number of samples that the kernel lost.
     pub lost: u64,
+    /// Where threads were blocked, or the reason why that is not known.
+    pub off_cpu: Result<OffCpu, NoOffCpu>,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile {
+            period_ns: 0,
+            span_ns: None,
+            has_kernel: false,
+            samples: Vec::new(),
+            stacks: Vec::new(),
+            lost: 0,
+            off_cpu: Err(NoOffCpu::default()),
+        }
+    }
+}
+
+/// Time that a thread spent with one stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackTime {
+    /// The thread, if it is known.
+    pub thread: Option<ThreadIndex>,
+    /// Index into [`Profile::stacks`], or [`Profile::no_stack`].
+    pub stack: usize,
+    /// The time, in nanoseconds.
+    pub ns: u64,
 }
 
 /// A thread that ran, at one moment.
@@ -123,6 +153,41 @@ impl Profile {
         samples.saturating_mul(self.period_ns)
     }
 
+    /// Number of samples of each thread and stack.
+    pub fn thread_counts(&self) -> BTreeMap<(Option<ThreadIndex>, usize), u64> {
+        let mut counts: BTreeMap<(Option<ThreadIndex>, usize), u64> = BTreeMap::new();
+        for sample in &self.samples {
+            *counts.entry((sample.thread, sample.stack)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The processor time of each thread and stack.
+    pub fn stack_times(&self) -> Vec<StackTime> {
+        let counts = self.thread_counts().into_iter();
+        counts
+            .map(|((thread, stack), count)| StackTime {
+                thread,
+                stack,
+                ns: self.time_ns(count),
+            })
+            .collect()
+    }
+
+    /// The index that stands for an unknown stack.
+    pub fn no_stack(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// Number of samples of each stack.
+    pub fn counts(&self) -> Vec<u64> {
+        let mut counts = vec![0; self.stacks.len()];
+        for sample in &self.samples {
+            counts[sample.stack] += 1;
+        }
+        counts
+    }
+
     /// Number of samples that meet a condition.
     pub fn count(&self, is_counted: impl Fn(&CpuSample) -> bool) -> u64 {
         self.samples.iter().filter(|one| is_counted(one)).count() as u64
@@ -157,6 +222,37 @@ impl Profile {
             let text = "The CPU profile leaves out the time that threads spend in the kernel. To \
                  include it, run the stub as root, give it CAP_PERFMON, or set the target's \
                  kernel.perf_event_paranoid to 1 or less.";
+            notes.push(Note::info(text).about(Topic::Samples));
+        }
+        notes
+    }
+
+    /// Notes on waits whose stacks or wakers are missing.
+    pub(super) fn off_cpu_notes(&self, has_wakers: bool) -> Vec<Note> {
+        let mut notes = Vec::new();
+        let Ok(off_cpu) = &self.off_cpu else {
+            return notes;
+        };
+        let (count, _) = off_cpu.total(|_| true);
+        let (without, _) = off_cpu.total(|key| key.stack.is_none());
+        if off_cpu.lost > 0 && without.saturating_mul(100) > count {
+            let text = format!(
+                "{without} of {count} waits have no stack in the off-CPU profile, because threads \
+                 blocked thousands of times per second. Their time counts as `[no stack]`."
+            );
+            notes.push(Note::info(text).about(Topic::Samples));
+        }
+        if off_cpu.cut.saturating_mul(100) > count {
+            let text = format!(
+                "{} of {count} waits have only the inner part of their stack in the off-CPU \
+                 profile, which copies at most 24 KiB of each stack.",
+                off_cpu.cut
+            );
+            notes.push(Note::warning(text).about(Topic::Samples));
+        }
+        if !has_wakers && count > 0 {
+            let text = "The off-CPU profile does not say what ended the waits, because the stub \
+                 could not record wake-ups. It can if it runs as root and in no container.";
             notes.push(Note::info(text).about(Topic::Samples));
         }
         notes
@@ -222,12 +318,12 @@ impl ProfileFunction {
     }
 }
 
-/// Numbers of samples in a function.
+/// Weights of a function: numbers of samples, or nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// Samples in the function itself.
+    /// The weight of the function itself.
     pub flat: u64,
-    /// Samples in it and in the functions that it called. A recursive function counts once.
+    /// The weight of it and of the functions that it called. A recursive function counts once.
     pub cum: u64,
 }
 
@@ -268,7 +364,7 @@ fn without_arguments(name: &str) -> String {
 pub struct Breakdown {
     /// All functions.
     pub functions: Vec<ProfileFunction>,
-    /// Per stack of the profile, its functions, innermost first.
+    /// Per stack of the profile, its functions, innermost first. The last one is the unknown stack.
     pub stacks: Vec<Vec<FunctionIndex>>,
 }
 
@@ -287,22 +383,27 @@ impl Breakdown {
             });
             breakdown.stacks.push(functions.collect());
         }
+        breakdown.functions.push(ProfileFunction {
+            name: "[no stack]".into(),
+            module: None,
+        });
+        let unknown = FunctionIndex(breakdown.functions.len() - 1);
+        breakdown.stacks.push(vec![unknown]);
         breakdown
     }
 
-    /// Counts the samples that meet a condition, for each function. The largest `flat` comes first.
-    pub fn hits(
-        &self,
-        profile: &Profile,
-        is_counted: impl Fn(&CpuSample) -> bool,
-    ) -> Vec<(FunctionIndex, Hits)> {
+    /// Sums the weights of stacks for each function. The largest `flat` comes first. Stacks without
+    /// a weight count nothing.
+    pub fn hits(&self, weights: &[u64]) -> Vec<(FunctionIndex, Hits)> {
         let mut hits = vec![Hits::default(); self.functions.len()];
-        for (stack, count) in self.counted(profile, is_counted) {
+        for (stack, count) in self.weighted(weights) {
             if let Some(inner) = stack.first() {
-                hits[inner.0].flat += count;
+                let flat = &mut hits[inner.0].flat;
+                *flat = flat.saturating_add(count);
             }
             for function in once(stack) {
-                hits[function.0].cum += count;
+                let cum = &mut hits[function.0].cum;
+                *cum = cum.saturating_add(count);
             }
         }
         let all = hits.into_iter().enumerate();
@@ -339,18 +440,13 @@ impl Breakdown {
         }
     }
 
-    /// The callers and callees of a function, most samples first. Samples count for a pair if the
-    /// callee was on the stack, called by the caller. `None` is the thread's start, or an unknown
+    /// The callers and callees of a function, the largest weight first. A stack counts for a pair if
+    /// the callee was on it, called by the caller. `None` is the thread's start, or an unknown
     /// caller.
-    pub fn neighbours(
-        &self,
-        profile: &Profile,
-        of: FunctionIndex,
-        is_counted: impl Fn(&CpuSample) -> bool,
-    ) -> Neighbours {
+    pub fn neighbours(&self, of: FunctionIndex, weights: &[u64]) -> Neighbours {
         let mut callers: BTreeMap<Option<FunctionIndex>, u64> = BTreeMap::new();
         let mut callees: BTreeMap<Option<FunctionIndex>, u64> = BTreeMap::new();
-        for (stack, count) in self.counted(profile, is_counted) {
+        for (stack, count) in self.weighted(weights) {
             let (mut above, mut below) = (Vec::new(), Vec::new());
             for (at, function) in stack.iter().enumerate() {
                 if *function != of {
@@ -363,7 +459,8 @@ impl Breakdown {
                 functions.sort_unstable();
                 functions.dedup();
                 for function in functions {
-                    *sums.entry(*function).or_default() += count;
+                    let sum = sums.entry(*function).or_default();
+                    *sum = sum.saturating_add(count);
                 }
             }
         }
@@ -378,22 +475,27 @@ impl Breakdown {
         }
     }
 
-    /// Stacks with the number of their samples.
-    fn counted<'b>(
-        &'b self,
-        profile: &Profile,
-        is_counted: impl Fn(&CpuSample) -> bool,
-    ) -> impl Iterator<Item = (&'b [FunctionIndex], u64)> {
-        let mut counts = vec![0; self.stacks.len()];
-        for sample in profile.samples.iter().filter(|one| is_counted(one)) {
-            counts[sample.stack] += 1;
+    /// Sums times for each stack.
+    pub fn weights<'t>(&self, times: impl Iterator<Item = &'t StackTime>) -> Vec<u64> {
+        let mut weights = vec![0; self.stacks.len()];
+        for time in times {
+            weights[time.stack] = time.ns.saturating_add(weights[time.stack]);
         }
-        let stacks = self.stacks.iter().map(Vec::as_slice).zip(counts);
-        stacks.filter(|(_, count)| *count > 0)
+        weights
+    }
+
+    /// Stacks with their weights.
+    fn weighted<'b>(
+        &'b self,
+        weights: &'b [u64],
+    ) -> impl Iterator<Item = (&'b [FunctionIndex], u64)> {
+        let weights = weights.iter().copied();
+        let stacks = self.stacks.iter().map(Vec::as_slice).zip(weights);
+        stacks.filter(|(_, weight)| *weight > 0)
     }
 }
 
-/// The callers and callees of a function, with numbers of samples.
+/// The callers and callees of a function, with weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// The callers.

@@ -23,6 +23,9 @@ pub use wakers::{CallWake, Waker, Wakers};
 /// processor was faster.
 const EARLY_WAKE_NS: u64 = 20_000;
 
+/// Maximum time in which the recorder stops all threads of a program to halt it.
+const HALT_NS: u64 = 5_000_000;
+
 /// Maximum difference between the kernel's clock and the server's, in nanoseconds.
 const APART_NS: u64 = 100_000_000;
 
@@ -44,6 +47,8 @@ pub struct Schedule {
     pub stolen_ns: Option<u64>,
     /// The recorder's thread that stopped and resumed the threads, if it is known.
     pub recorder_tid: Option<u64>,
+    /// The times in which the recorder halted the program, in order.
+    halts: Vec<(u64, u64)>,
 }
 
 /// A time in which a thread's state was the same.
@@ -228,7 +233,21 @@ impl Schedule {
                 }
             }
         }
+        schedule.halts = halts;
         schedule
+    }
+
+    /// True if an interval is mostly a halt of the program by the recorder.
+    pub(super) fn is_mostly_halted(&self, interval: &Interval) -> bool {
+        let past = (self.halts).partition_point(|(_, to_ns)| *to_ns <= interval.from_ns);
+        calls::halted_ns(interval, &self.halts[past..]) > interval.length_ns() / 2
+    }
+
+    /// True if the recorder halted the program at a moment, or shortly after it.
+    pub(super) fn is_halted_at(&self, ns: u64) -> bool {
+        let past = self.halts.partition_point(|(_, to_ns)| *to_ns < ns);
+        let next = self.halts.get(past);
+        next.is_some_and(|(from_ns, _)| *from_ns <= ns.saturating_add(HALT_NS))
     }
 
     /// True if a schedule was recorded.

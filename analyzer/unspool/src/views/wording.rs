@@ -213,6 +213,11 @@ pub(super) fn blocking_call(call: &BlockedCall) -> String {
     }
 }
 
+/// Wakers that are no threads of the program.
+pub(super) const INTERRUPT: &str = "an interrupt (device, timer or network)";
+pub(super) const OUTSIDE: &str = "another process or the kernel";
+pub(super) const RECORDER: &str = "the recorder";
+
 /// What woke blocked threads.
 pub(super) fn waker(model: &Model, woken: &Woken, blocked: Threads, room: usize) -> String {
     match woken.by {
@@ -228,9 +233,9 @@ pub(super) fn waker(model: &Model, woken: &Woken, blocked: Threads, room: usize)
                 _ => threads(model, wakers, room),
             }
         }
-        WokenBy::Interrupt => "an interrupt (device, timer or network)".to_owned(),
-        WokenBy::Outside => "another process or the kernel".to_owned(),
-        WokenBy::Recorder => "the recorder".to_owned(),
+        WokenBy::Interrupt => INTERRUPT.to_owned(),
+        WokenBy::Outside => OUTSIDE.to_owned(),
+        WokenBy::Recorder => RECORDER.to_owned(),
     }
 }
 

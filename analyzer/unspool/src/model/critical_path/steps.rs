@@ -57,7 +57,7 @@ pub(super) enum Doing {
 
 /// What ended a blocked time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(in crate::model) enum End {
     /// A wake-up by a thread of the program.
     By(ThreadIndex),
     /// A device or a timer.
@@ -73,15 +73,7 @@ pub(super) enum End {
 impl Steps {
     /// Returns nothing if what threads did is not known at all.
     pub(super) fn of(facts: &Facts<'_>) -> Option<Steps> {
-        let mut waits: Vec<Vec<&WaitSpan>> = vec![Vec::new(); facts.threads.len()];
-        for wait in facts.waits {
-            if let Some(mine) = waits.get_mut(wait.thread.0) {
-                mine.push(wait);
-            }
-        }
-        for mine in &mut waits {
-            mine.sort_by_key(|wait| (wait.from_ns, wait.to_ns));
-        }
+        let waits = waits_by_thread(facts);
         let basis = match (facts.schedule.is_known(), facts.schedule.has_wakers) {
             (true, true) => Basis::Wakers,
             (true, false) => Basis::Futexes,
@@ -159,6 +151,47 @@ impl Steps {
         changes.sort_unstable_by_key(|(ns, ..)| *ns);
         changes
     }
+}
+
+/// A blocked interval of the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::model) struct Blocking {
+    /// Its position in the thread's intervals.
+    pub(in crate::model) at: usize,
+    /// What ended it.
+    pub(in crate::model) end: End,
+    /// The recorded call that its thread waited in.
+    pub(in crate::model) used: Option<UseIndex>,
+}
+
+/// Per thread, its blocked intervals.
+pub(in crate::model) fn blocking(facts: &Facts<'_>, wakers: &Wakers<'_>) -> Vec<Vec<Blocking>> {
+    let waits = waits_by_thread(facts);
+    let threads = facts.schedule.threads.iter().zip(&waits);
+    let blocking = threads.map(|(intervals, waits)| {
+        let steps = from_schedule(wakers, intervals, waits);
+        let blocked = steps.into_iter().enumerate();
+        let blocked = blocked.filter_map(|(at, step)| match step.doing {
+            Doing::Blocked { end, used, .. } => Some(Blocking { at, end, used }),
+            _ => None,
+        });
+        blocked.collect()
+    });
+    blocking.collect()
+}
+
+/// Per thread, its recorded waits in order.
+fn waits_by_thread<'w>(facts: &Facts<'w>) -> Vec<Vec<&'w WaitSpan>> {
+    let mut waits: Vec<Vec<&WaitSpan>> = vec![Vec::new(); facts.threads.len()];
+    for wait in facts.waits {
+        if let Some(mine) = waits.get_mut(wait.thread.0) {
+            mine.push(wait);
+        }
+    }
+    for mine in &mut waits {
+        mine.sort_by_key(|wait| (wait.from_ns, wait.to_ns));
+    }
+    waits
 }
 
 /// The steps of a thread by the schedule.

@@ -16,7 +16,7 @@ impl Breakdown {
     /// The lines of functions, with the samples in each and in the functions called there.
     pub fn lines(&self, profile: &Profile, functions: &[FunctionIndex]) -> LineHits {
         let mut lines = LineHits::new();
-        for (index, count) in self.counts(profile).into_iter().enumerate() {
+        for (index, count) in profile.counts().into_iter().enumerate() {
             let mut seen = Vec::new();
             let frames = profile.stacks[index].frames.iter();
             for (at, (frame, function)) in frames.zip(&self.stacks[index]).enumerate() {
@@ -43,7 +43,7 @@ impl Breakdown {
     /// The instructions of functions, with the samples at each and in the functions called there.
     pub fn addresses(&self, profile: &Profile, functions: &[FunctionIndex]) -> AddressHits {
         let mut addresses = AddressHits::new();
-        for (index, count) in self.counts(profile).into_iter().enumerate() {
+        for (index, count) in profile.counts().into_iter().enumerate() {
             let mut seen = Vec::new();
             let frames = profile.stacks[index].frames.iter().zip(&self.stacks[index]);
             let physical = frames.filter(|(frame, _)| !frame.inlined);
@@ -70,14 +70,5 @@ impl Breakdown {
             }
         }
         addresses
-    }
-
-    /// Number of samples of each stack.
-    fn counts(&self, profile: &Profile) -> Vec<u64> {
-        let mut counts = vec![0; self.stacks.len()];
-        for sample in &profile.samples {
-            counts[sample.stack] += 1;
-        }
-        counts
     }
 }

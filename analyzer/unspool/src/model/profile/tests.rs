@@ -53,7 +53,7 @@ fn recursion_counts_once() {
     let profile = example();
     let breakdown = Breakdown::of(&profile);
     let hits: Vec<(&str, u64, u64)> = breakdown
-        .hits(&profile, |_| true)
+        .hits(&profile.counts())
         .into_iter()
         .map(|(index, hits)| {
             let name = &*breakdown.functions[index.0].name;
@@ -69,8 +69,13 @@ fn recursion_counts_once() {
         ("work(int)", 0, 1),
     ];
     assert_eq!(hits, expected);
-    let second = breakdown.hits(&profile, |one| one.thread == Some(ThreadIndex(1)));
+    let times = profile.stack_times();
+    let second = times
+        .iter()
+        .filter(|one| one.thread == Some(ThreadIndex(1)));
+    let second = breakdown.hits(&breakdown.weights(second));
     assert_eq!(second.len(), 3);
+    assert_eq!(second[0].1.flat, profile.period_ns);
     assert_eq!((profile.hz(), profile.time_ns(4)), (100, 40_000_000));
 }
 
@@ -81,7 +86,7 @@ fn callers_and_callees() {
     let [walk] = breakdown.named("walk")[..] else {
         panic!("{:?}", breakdown.functions);
     };
-    let near = breakdown.neighbours(&profile, walk, |_| true);
+    let near = breakdown.neighbours(walk, &profile.counts());
     let name = |index: Option<FunctionIndex>| index.map(|at| &*breakdown.functions[at.0].name);
     let names = |all: &[(Option<FunctionIndex>, u64)]| -> Vec<_> {
         all.iter().map(|(at, count)| (name(*at), *count)).collect()
@@ -94,7 +99,7 @@ fn callers_and_callees() {
     let [main] = breakdown.named("main")[..] else {
         panic!("{:?}", breakdown.functions);
     };
-    let near = breakdown.neighbours(&profile, main, |_| true);
+    let near = breakdown.neighbours(main, &profile.counts());
     assert_eq!(near.callers, [(None, 3)]);
 }
 

@@ -149,16 +149,22 @@ pub(super) fn forget_calls(intervals: &mut [Interval], halts: &[(u64, u64)]) {
         {
             past += 1;
         }
-        let later = halts[past..].iter();
-        let halted_ns: u64 = later
-            .take_while(|(from_ns, _)| *from_ns < interval.to_ns)
-            .map(|(from_ns, to_ns)| {
-                let to_ns = interval.to_ns.min(*to_ns);
-                to_ns.saturating_sub(interval.from_ns.max(*from_ns))
-            })
-            .sum();
+        let halted_ns = halted_ns(interval, &halts[past..]);
         if halted_ns > interval.length_ns() / 2 {
             interval.call = None;
         }
     }
+}
+
+/// The part of an interval in which the program was halted. `halts` begin with the first one that
+/// ends in the interval or later.
+pub(super) fn halted_ns(interval: &Interval, halts: &[(u64, u64)]) -> u64 {
+    let within = halts.iter();
+    within
+        .take_while(|(from_ns, _)| *from_ns < interval.to_ns)
+        .map(|(from_ns, to_ns)| {
+            let to_ns = interval.to_ns.min(*to_ns);
+            to_ns.saturating_sub(interval.from_ns.max(*from_ns))
+        })
+        .sum()
 }

@@ -335,7 +335,8 @@ impl Found {
     }
 }
 
-/// The program's threads and those of the processes that it started, in the order of their numbers.
+/// Threads in the order of their numbers: the program's, and perhaps those of the processes that it
+/// started.
 #[derive(Clone, Debug)]
 pub(in crate::model) struct AllThreads<'a> {
     pub(in crate::model) threads: Cow<'a, [Thread]>,
@@ -345,13 +346,18 @@ pub(in crate::model) struct AllThreads<'a> {
 }
 
 impl Model {
-    /// All threads, with their identities.
-    pub(in crate::model) fn all_threads(&self) -> AllThreads<'_> {
-        let mut all = AllThreads {
+    /// The program's own threads, with their identities.
+    pub(in crate::model) fn own_threads(&self) -> AllThreads<'_> {
+        AllThreads {
             threads: Cow::Borrowed(&self.threads),
             schedule: Cow::Borrowed(&self.schedule),
             identity_of: Cow::Borrowed(&self.sync.identity_of),
-        };
+        }
+    }
+
+    /// All threads, with their identities.
+    pub(in crate::model) fn all_threads(&self) -> AllThreads<'_> {
+        let mut all = self.own_threads();
         let others = &self.processes;
         if !others.threads.is_empty() {
             all.threads.to_mut().extend_from_slice(&others.threads);

@@ -44,6 +44,28 @@ pub struct Wakers<'a> {
     others: &'a [Thread],
     by_tid: HashMap<u64, Vec<ThreadIndex>>,
     recorder: Option<u64>,
+    /// Per thread.
+    lasts: Vec<Lasts>,
+}
+
+/// The beginnings of a thread's last interval in a system call, and of its last blocked interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lasts {
+    call_ns: Option<u64>,
+    blocked_ns: Option<u64>,
+}
+
+impl Lasts {
+    fn of(intervals: &[Interval]) -> Lasts {
+        let last = |is_wanted: &dyn Fn(&Interval) -> bool| {
+            let mut found = intervals.iter().rev().filter(|one| is_wanted(one));
+            found.next().map(|interval| interval.from_ns)
+        };
+        Lasts {
+            call_ns: last(&|interval| interval.call.is_some()),
+            blocked_ns: last(&|interval| interval.state == RunState::Blocked),
+        }
+    }
 }
 
 impl Model {
@@ -80,11 +102,19 @@ impl<'a> Wakers<'a> {
                 .recorder_tid
                 .or_else(first)
                 .filter(|tid| !by_tid.contains_key(tid)),
+            lasts: (schedule.threads.iter())
+                .map(|intervals| Lasts::of(intervals))
+                .collect(),
             schedule,
             threads,
             others,
             by_tid,
         }
+    }
+
+    /// True if the kernel recorded wake-ups.
+    pub fn are_recorded(&self) -> bool {
+        self.schedule.has_wakers
     }
 
     /// The thread that had an id at a moment.
@@ -182,27 +212,22 @@ impl<'a> Wakers<'a> {
     /// True if a thread was probably woken to be killed, because the waker ended the program. Both
     /// have then been in no further call until their end. The wake-up of a first thread that then
     /// ends the program itself looks the same.
-    fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
+    pub(in crate::model) fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
         let killed = &self.threads[thread.0];
         let is_last = killed.ended_ns.is_none();
         // A timer that wakes the first thread does not end the program.
         let is_main = killed.creation == Creation::Main && waker != Waker::Interrupt;
-        let later = |thread: ThreadIndex| {
-            let intervals = self.schedule.of_thread(thread);
-            let first = intervals.partition_point(|interval| interval.from_ns < ns);
-            &intervals[first..]
-        };
+        let lasts = |thread: ThreadIndex| self.lasts.get(thread.0).copied().unwrap_or_default();
         let ends = |thread: ThreadIndex| {
             let last = self.schedule.of_thread(thread).last();
             last.is_some_and(|last| last.state != RunState::Unknown)
-                && later(thread).iter().all(|later| later.call.is_none())
+                && lasts(thread).call_ns.is_none_or(|from_ns| from_ns < ns)
         };
-        let blocks = |interval: &Interval| interval.state == RunState::Blocked;
         (is_last || is_main)
             && ends(thread)
             && match waker {
                 Waker::Thread(waker) => ends(waker),
-                _ => !later(thread).iter().any(blocks),
+                _ => lasts(thread).blocked_ns.is_none_or(|from_ns| from_ns < ns),
             }
     }
 }

@@ -96,6 +96,8 @@ pub enum Stacks {
     Creations,
     /// Where threads spent processor time (`record --cpu`): nanoseconds per stack
     Cpu,
+    /// Where threads were blocked (`record --cpu`): nanoseconds per stack
+    OffCpu,
 }
 
 /// The reason why an export failed.

@@ -1,16 +1,18 @@
 //! Folded stacks for flame graphs: one line a stack, outermost frame first, and a number.
 //!
 //! The first frame is the thread's identity, the last one the awaited object or the created thread.
-//! CPU samples end with the function that ran.
+//! CPU samples end with the function that ran, off-CPU samples with the reason of the wait and the
+//! thread that ended it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::exporter::{Choice, Error, Exporter, Options, Stacks};
 use super::tracks;
-use crate::model::{Backtrace, Model, ThreadIndex};
+use crate::model::schedule::Waker;
+use crate::model::{Backtrace, Model};
 use crate::views::text::line::clean;
-use crate::views::wording;
+use crate::views::{off_cpu as reasons, wording};
 
 #[derive(Debug)]
 pub(super) struct Folded;
@@ -35,6 +37,7 @@ impl Exporter for Folded {
             Stacks::Waits => waits(model, &mut lines),
             Stacks::Creations => creations(model, &mut lines),
             Stacks::Cpu => samples(model, &mut lines)?,
+            Stacks::OffCpu => off_cpu(model, &mut lines)?,
         }
         for (stack, number) in lines {
             writeln!(out, "{stack} {number}")?;
@@ -82,17 +85,42 @@ fn samples(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error
         let text = "the recording has no CPU samples; `unspool record --cpu` takes them";
         return Err(Error::Missing(text.to_owned()));
     }
-    let mut counts: BTreeMap<(Option<ThreadIndex>, usize), u64> = BTreeMap::new();
-    for sample in &profile.samples {
-        *counts.entry((sample.thread, sample.stack)).or_default() += 1;
-    }
-    for ((thread, stack), count) in counts {
-        let thread = thread.and_then(|thread| model.thread(thread));
+    for time in profile.stack_times() {
+        let thread = time.thread.and_then(|thread| model.thread(thread));
         let thread = thread.map_or("unknown thread".to_owned(), |thread| {
             wording::title(model, thread, usize::MAX)
         });
-        let line = folded(&thread, &profile.stacks[stack], None);
-        *lines.entry(line).or_default() += profile.time_ns(count);
+        let line = folded(&thread, &profile.stacks[time.stack], None);
+        *lines.entry(line).or_default() += time.ns;
+    }
+    Ok(())
+}
+
+/// The blocked time of each stack, by the kernel's samples.
+fn off_cpu(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error> {
+    let off_cpu = match &model.profile.off_cpu {
+        Ok(off_cpu) => off_cpu,
+        Err(reason) => return Err(Error::Missing(reasons::missing(reason))),
+    };
+    let unknown = Backtrace::default();
+    for sum in &off_cpu.sums {
+        let thread = model.thread(sum.key.thread);
+        let thread = thread.map_or("unknown thread".to_owned(), |thread| {
+            wording::title(model, thread, usize::MAX)
+        });
+        let stack = sum.key.stack.and_then(|at| model.profile.stacks.get(at));
+        let missing = stack.is_none().then(|| "[no stack]".to_owned());
+        let reason = reasons::reason(model, &sum.key);
+        // An interrupt says no more than the reason.
+        let waker = sum.key.waker.filter(|waker| *waker != Waker::Interrupt);
+        let waker = waker.map(|waker| format!("woken by {}", reasons::waker(model, waker)));
+        let mut line = folded(&thread, stack.map_or(&unknown, |stack| stack), None);
+        for last in [missing, reason, waker].into_iter().flatten() {
+            line.push(';');
+            line.push_str(&frame(&last));
+        }
+        let ns: &mut u64 = lines.entry(line).or_default();
+        *ns = ns.saturating_add(sum.ns);
     }
     Ok(())
 }

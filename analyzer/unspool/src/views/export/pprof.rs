@@ -19,16 +19,18 @@ use super::protobuf::Message;
 use super::tracks::{self, Tracks};
 use crate::model::sync::UseIndex;
 use crate::model::{Detail, Model, ThreadIndex};
-use crate::views::finding_text;
+use crate::views::{finding_text, off_cpu};
 
 /// Types and units of a sample's values. Only a recording with a schedule or with CPU samples has
-/// processor times, and only one with CPU samples has the last value.
-const VALUES: [(&str, &str); 5] = [
+/// processor times, only one with CPU samples has their number, and only one with off-CPU samples
+/// has blocked times.
+const VALUES: [(&str, &str); 6] = [
     ("waits", "count"),
     ("wait", "nanoseconds"),
     ("creations", "count"),
     ("cpu", "nanoseconds"),
     ("samples", "count"),
+    ("off-cpu", "nanoseconds"),
 ];
 
 #[derive(Debug)]
@@ -61,9 +63,10 @@ impl Exporter for Pprof {
             return Err(Error::Missing(text.to_owned()));
         }
         let values = match (is_sampled, model.schedule.is_known()) {
-            (true, _) => VALUES.len(),
-            (false, true) => VALUES.len() - 1,
-            (false, false) => VALUES.len() - 2,
+            (true, _) if model.profile.off_cpu.is_ok() => VALUES.len(),
+            (true, _) => VALUES.len() - 1,
+            (false, true) => VALUES.len() - 2,
+            (false, false) => VALUES.len() - 3,
         };
         let mut profile = Profile {
             model,
@@ -78,6 +81,7 @@ impl Exporter for Pprof {
             true => profile.samples()?,
             false => profile.processors()?,
         }
+        profile.off_cpu()?;
         profile.tables.finish(model)?.finish()?.flush()?;
         Ok(())
     }
@@ -157,7 +161,7 @@ impl<W: Write> Profile<'_, W> {
                 ("operation", Label::Text(used.operation.as_str())),
                 ("waiting_for", Label::Text(used.waiting.as_str())),
             ];
-            self.sample(Some(*thread), &stack, [*count, *ns, 0, 0, 0], &labels)?;
+            self.sample(Some(*thread), &stack, [*count, *ns, 0, 0, 0, 0], &labels)?;
         }
         Ok(())
     }
@@ -176,7 +180,7 @@ impl<W: Write> Profile<'_, W> {
                 ("created_identity", Label::Text(&key)),
                 ("created_tid", Label::Number(thread.tid.unwrap_or(0))),
             ];
-            self.sample(thread.creator(), &stack, [0, 0, 1, 0, 0], &labels)?;
+            self.sample(thread.creator(), &stack, [0, 0, 1, 0, 0, 0], &labels)?;
         }
         Ok(())
     }
@@ -197,7 +201,7 @@ impl<W: Write> Profile<'_, W> {
                     self.tables.named(name, &model.target.executable)?
                 }
             };
-            self.sample(Some(index), &[location], [0, 0, 0, running_ns, 0], &[])?;
+            self.sample(Some(index), &[location], [0, 0, 0, running_ns, 0, 0], &[])?;
         }
         Ok(())
     }
@@ -205,14 +209,31 @@ impl<W: Write> Profile<'_, W> {
     /// The processor time of each thread and stack, by the kernel's samples.
     fn samples(&mut self) -> io::Result<()> {
         let profile = &self.model.profile;
-        let mut counts: BTreeMap<(Option<ThreadIndex>, usize), u64> = BTreeMap::new();
-        for sample in &profile.samples {
-            *counts.entry((sample.thread, sample.stack)).or_default() += 1;
-        }
-        for ((thread, stack), count) in counts {
+        for ((thread, stack), count) in profile.thread_counts() {
             let stack = self.tables.stack(&profile.stacks[stack])?;
-            let values = [0, 0, 0, profile.time_ns(count), count];
+            let values = [0, 0, 0, profile.time_ns(count), count, 0];
             self.sample(thread, &stack, values, &[])?;
+        }
+        Ok(())
+    }
+
+    /// The blocked time of each thread and stack, with the reason and the waker.
+    fn off_cpu(&mut self) -> io::Result<()> {
+        let model = self.model;
+        let sums = model.profile.off_cpu.iter();
+        for sum in sums.flat_map(|off_cpu| &off_cpu.sums) {
+            let stack = sum.key.stack.and_then(|at| model.profile.stacks.get(at));
+            let stack = match stack {
+                Some(stack) => self.tables.stack(stack)?,
+                None => vec![self.tables.named("[no stack]", &model.target.executable)?],
+            };
+            let reason = off_cpu::reason(model, &sum.key);
+            let waker = sum.key.waker.map(|waker| off_cpu::waker(model, waker));
+            let reason = reason.as_deref().map(|text| ("reason", Label::Text(text)));
+            let waker = waker.as_deref().map(|text| ("waker", Label::Text(text)));
+            let labels: Vec<(&str, Label<'_>)> = reason.into_iter().chain(waker).collect();
+            let values = [0, 0, 0, 0, 0, sum.ns];
+            self.sample(Some(sum.key.thread), &stack, values, &labels)?;
         }
         Ok(())
     }

@@ -1,14 +1,15 @@
-//! The CPU profile: the functions in which threads spent processor time, in the columns of
-//! gperftools' `pprof --text`.
+//! The profile: the functions in which threads spent processor time, or in which they were blocked,
+//! in the columns of gperftools' `pprof --text`.
 
 pub mod annotated;
+mod off_cpu;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use super::line::{Ink, Line, Page, clean};
 use super::{notes, tree};
-use crate::model::profile::{Breakdown, CpuSample, FunctionIndex, Hits};
+use crate::model::profile::{Breakdown, FunctionIndex, Hits, StackTime};
 use crate::model::{Model, ThreadIndex, Topic};
 use crate::views::groups::Forest;
 use crate::views::{Style, names, wording};
@@ -22,7 +23,7 @@ const MAX_ROWS: usize = 40;
 const MAX_THREAD_ROWS: usize = 10;
 /// Maximum number of callers and callees of a function.
 const MAX_NEIGHBOURS: usize = 12;
-/// Functions with less than the fraction `1 / MIN_SHARE_DIVISOR` of all samples are left out.
+/// Functions with less than the fraction `1 / MIN_SHARE_DIVISOR` of all time are left out.
 const MIN_SHARE_DIVISOR: u64 = 500;
 
 /// The part of the profile to show.
@@ -32,41 +33,76 @@ pub struct Selection<'a> {
     pub focus: Option<&'a str>,
     /// Show each kind of thread separately.
     pub by_thread: bool,
+    /// Show the time in which threads were blocked, not their processor time.
+    pub off_cpu: bool,
 }
 
-/// Writes the CPU profile as text. Writes nothing and returns false if there is no function that
-/// the selection names.
+/// Times with the functions of their stacks.
+struct Table<'m> {
+    model: &'m Model,
+    breakdown: Breakdown,
+    times: Vec<StackTime>,
+}
+
+impl Table<'_> {
+    /// The time of each stack.
+    fn weights(&self) -> Vec<u64> {
+        self.breakdown.weights(self.times.iter())
+    }
+}
+
+/// Writes the profile as text. Writes nothing and returns false if there is no function that the
+/// selection names.
 pub fn write(
     model: &Model,
     selection: Selection<'_>,
     out: &mut dyn Write,
     style: &Style,
 ) -> io::Result<bool> {
-    let breakdown = Breakdown::of(&model.profile);
-    let focused = selection.focus.map(|wanted| breakdown.named(wanted));
-    let has_samples = !model.profile.samples.is_empty();
-    if has_samples && focused.as_ref().is_some_and(Vec::is_empty) {
+    let table = Table {
+        model,
+        breakdown: Breakdown::of(&model.profile),
+        times: match selection.off_cpu {
+            false => model.profile.stack_times(),
+            true => off_cpu::times(model),
+        },
+    };
+    let weights = table.weights();
+    let focused = selection.focus.map(|wanted| {
+        let hits: HashMap<_, _> = table.breakdown.hits(&weights).into_iter().collect();
+        let named = table.breakdown.named(wanted).into_iter();
+        let found = named.filter_map(|function| Some((function, *hits.get(&function)?)));
+        found.collect::<Vec<_>>()
+    });
+    if !table.times.is_empty() && focused.as_ref().is_some_and(Vec::is_empty) {
         return Ok(false);
     }
     let mut page = Page::new(out, style);
     let page = &mut page;
     notes::first(page, model)?;
     let lead = Line::new();
-    page.paragraph(&lead, &lead, Ink::Plain, &summary(model))?;
-    if !has_samples {
+    let summary = match selection.off_cpu {
+        false => summary(model),
+        true => off_cpu::summary(model),
+    };
+    page.paragraph(&lead, &lead, Ink::Plain, &summary)?;
+    if table.times.is_empty() {
         notes::last(page, model, TOPICS)?;
         return Ok(true);
     }
     match focused {
         Some(functions) => {
-            for function in functions {
-                focus(page, model, &breakdown, function)?;
+            for (function, own) in functions {
+                focus(page, &table, &weights, function, own)?;
             }
         }
-        None if selection.by_thread => by_thread(page, model, &breakdown)?,
+        None if selection.by_thread => by_thread(page, &table)?,
         None => {
             page.blank()?;
-            functions(page, model, &breakdown, &|_| true, MAX_ROWS)?;
+            functions(page, &table, &weights, MAX_ROWS)?;
+            if selection.off_cpu {
+                off_cpu::stacks(page, model)?;
+            }
         }
     }
     notes::last(page, model, TOPICS)?;
@@ -120,32 +156,30 @@ fn head(page: &mut Page<'_>) -> io::Result<()> {
 /// A table of functions, most time first.
 fn functions(
     page: &mut Page<'_>,
-    model: &Model,
-    breakdown: &Breakdown,
-    is_counted: &dyn Fn(&CpuSample) -> bool,
+    table: &Table<'_>,
+    weights: &[u64],
     rows: usize,
 ) -> io::Result<()> {
-    let profile = &model.profile;
-    let total = profile.count(is_counted);
-    let hits = breakdown.hits(profile, is_counted);
+    let total = sum(weights.iter().copied());
+    let hits = table.breakdown.hits(weights);
     head(page)?;
-    let is_shown = |hits: &Hits| hits.cum * MIN_SHARE_DIVISOR >= total;
+    let is_shown = |hits: &Hits| hits.cum >= total / MIN_SHARE_DIVISOR;
     let shown = hits.iter().filter(|(_, hits)| is_shown(hits)).take(rows);
-    let mut sum = 0;
+    let mut above = 0u64;
     let mut count = 0;
     for (index, hits) in shown {
-        sum += hits.flat;
+        above = above.saturating_add(hits.flat);
         count += 1;
-        let mut line = figures(model, *hits, total, Some(sum));
-        push_function(page, &mut line, breakdown, *index, Ink::Strong);
+        let mut line = figures(*hits, total, Some(above));
+        push_function(page, &mut line, &table.breakdown, *index, Ink::Strong);
         page.line(&line)?;
     }
     let left = hits.len() - count;
     if left > 0 {
         let text = format!(
             "{:>9} {:>6} in {}",
-            seconds(profile.time_ns(total - sum)),
-            percent(total - sum, total),
+            seconds(total.saturating_sub(above)),
+            percent(total.saturating_sub(above), total),
             wording::count(left, "more function")
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
@@ -154,16 +188,15 @@ fn functions(
 }
 
 /// The columns before the function.
-fn figures(model: &Model, hits: Hits, total: u64, sum: Option<u64>) -> Line {
-    let profile = &model.profile;
+fn figures(hits: Hits, total: u64, sum: Option<u64>) -> Line {
     Line::new().with(
         Ink::Plain,
         format!(
             "{:>9} {:>6} {:>6} {:>9} {:>6}  ",
-            seconds(profile.time_ns(hits.flat)),
+            seconds(hits.flat),
             percent(hits.flat, total),
             sum.map_or(String::new(), |sum| percent(sum, total)),
-            seconds(profile.time_ns(hits.cum)),
+            seconds(hits.cum),
             percent(hits.cum, total),
         ),
     )
@@ -188,15 +221,19 @@ fn push_function(
 }
 
 /// A table for each kind of thread, the busiest first.
-fn by_thread(page: &mut Page<'_>, model: &Model, breakdown: &Breakdown) -> io::Result<()> {
-    let profile = &model.profile;
+fn by_thread(page: &mut Page<'_>, table: &Table<'_>) -> io::Result<()> {
+    let model = table.model;
     let forest = Forest::of(model);
     let mut kinds: Vec<(u64, String, HashSet<ThreadIndex>)> = Vec::new();
+    let sum_of = |is_counted: &dyn Fn(&StackTime) -> bool| {
+        let counted = table.times.iter().filter(|time| is_counted(time));
+        sum(counted.map(|time| time.ns))
+    };
     for group in &forest.groups {
         let members: HashSet<ThreadIndex> = group.members.iter().copied().collect();
-        let count = profile.count(|one| one.thread.is_some_and(|at| members.contains(&at)));
+        let ns = sum_of(&|one| one.thread.is_some_and(|at| members.contains(&at)));
         let first = group.members.first().and_then(|first| model.thread(*first));
-        if let Some(first) = first.filter(|_| count > 0) {
+        if let Some(first) = first.filter(|_| ns > 0) {
             let title = match members.len() {
                 1 => wording::one(model, first, page.width / 2),
                 several => format!(
@@ -204,29 +241,26 @@ fn by_thread(page: &mut Page<'_>, model: &Model, breakdown: &Breakdown) -> io::R
                     wording::title(model, first, page.width / 2)
                 ),
             };
-            kinds.push((count, title, members));
+            kinds.push((ns, title, members));
         }
     }
-    let unknown = profile.count(|one| one.thread.is_none());
+    let unknown = sum_of(&|one| one.thread.is_none());
     if unknown > 0 {
         kinds.push((unknown, "unknown threads".to_owned(), HashSet::new()));
     }
-    kinds.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
-    let total = profile.samples.len() as u64;
-    for (count, title, members) in kinds {
+    kinds.sort_by_key(|(ns, ..)| std::cmp::Reverse(*ns));
+    let total = sum_of(&|_| true);
+    for (ns, title, members) in kinds {
         page.blank()?;
-        let share = format!(
-            "  {} {}",
-            seconds(profile.time_ns(count)),
-            percent(count, total)
-        );
+        let share = format!("  {} {}", seconds(ns), percent(ns, total));
         let line = Line::new().with(Ink::Strong, clean(&title));
         page.line(&line.with(Ink::Faint, share))?;
-        let of_kind = |one: &CpuSample| match one.thread {
+        let of_kind = |one: &&StackTime| match one.thread {
             Some(thread) => members.contains(&thread),
             None => members.is_empty(),
         };
-        functions(page, model, breakdown, &of_kind, MAX_THREAD_ROWS)?;
+        let weights = table.breakdown.weights(table.times.iter().filter(of_kind));
+        functions(page, table, &weights, MAX_THREAD_ROWS)?;
     }
     Ok(())
 }
@@ -234,26 +268,20 @@ fn by_thread(page: &mut Page<'_>, model: &Model, breakdown: &Breakdown) -> io::R
 /// A function between its callers and its callees.
 fn focus(
     page: &mut Page<'_>,
-    model: &Model,
-    breakdown: &Breakdown,
+    table: &Table<'_>,
+    weights: &[u64],
     function: FunctionIndex,
+    own: Hits,
 ) -> io::Result<()> {
-    let profile = &model.profile;
-    let total = profile.samples.len() as u64;
-    let hits = breakdown.hits(profile, |_| true);
-    let own = hits.iter().find(|(index, _)| *index == function);
-    let own = own.map_or(Hits::default(), |(_, hits)| *hits);
-    let near = breakdown.neighbours(profile, function, |_| true);
+    let breakdown = &table.breakdown;
+    let total = sum(weights.iter().copied());
+    let near = breakdown.neighbours(function, weights);
     page.blank()?;
     head(page)?;
-    let edge = |page: &mut Page<'_>, other: Option<FunctionIndex>, count: u64| {
+    let edge = |page: &mut Page<'_>, other: Option<FunctionIndex>, ns: u64| {
         let mut line = Line::new();
         line.pad(24);
-        let figures = format!(
-            "{:>9} {:>6}    ",
-            seconds(profile.time_ns(count)),
-            percent(count, total)
-        );
+        let figures = format!("{:>9} {:>6}    ", seconds(ns), percent(ns, total));
         line.push(Ink::Faint, figures);
         match other {
             Some(other) => push_function(page, &mut line, breakdown, other, Ink::Function),
@@ -261,16 +289,21 @@ fn focus(
         }
         page.line(&line)
     };
-    for (caller, count) in near.callers.iter().take(MAX_NEIGHBOURS) {
-        edge(page, *caller, *count)?;
+    for (caller, ns) in near.callers.iter().take(MAX_NEIGHBOURS) {
+        edge(page, *caller, *ns)?;
     }
-    let mut line = figures(model, own, total, None);
+    let mut line = figures(own, total, None);
     push_function(page, &mut line, breakdown, function, Ink::Strong);
     page.line(&line)?;
-    for (callee, count) in near.callees.iter().take(MAX_NEIGHBOURS) {
-        edge(page, *callee, *count)?;
+    for (callee, ns) in near.callees.iter().take(MAX_NEIGHBOURS) {
+        edge(page, *callee, *ns)?;
     }
     Ok(())
+}
+
+/// The sum, or the maximum if it is larger.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 /// `1.25 s`; always seconds, so that the numbers in a column can be compared.
