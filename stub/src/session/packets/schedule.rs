@@ -8,8 +8,9 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
 /// `1` begins the recording, and `1;places` one that also has the places at which threads block.
-/// `1;places;stack` adds words of their stacks. The reply names the kind of records, the size of the rings, whether there are places, and the
-/// stub's thread. `0` sends the remaining records and ends the recording.
+/// `1;places;stack` adds words of their stacks. The reply names the kind of records, the size of
+/// the rings, whether there are places, and the stub's thread. `0` sends the remaining records and
+/// ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest {
         b"0" => {
