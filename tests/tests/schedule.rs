@@ -17,7 +17,11 @@ pub(crate) fn trials() -> Vec<Trial> {
             "equals_the_kernels_counters",
             counters as fn() -> Result<()>,
         ),
-        ("names_system_calls", system_calls),
+        ("names_system_calls", || system_calls(C)),
+        (
+            "names_system_calls::glibc-2.41",
+            system_calls_of_newer_glibc,
+        ),
         ("names_wakers_of_system_calls", wakers),
         ("of_other_processes", processes),
         ("refused", refused),
@@ -164,10 +168,19 @@ fn counters() -> Result<()> {
     Ok(())
 }
 
+/// The same with a C library whose cancellable calls pass their numbers on the stack; stripped.
+fn system_calls_of_newer_glibc() -> Result<()> {
+    let folder = workspace::newer_glibc("amd64")?.join("usr/lib/x86_64-linux-gnu");
+    let folder = folder.display();
+    let linker = format!("-Wl,--dynamic-linker={folder}/ld-linux-x86-64.so.2");
+    let path = format!("-Wl,-rpath={folder}");
+    system_calls(&[C, &[&linker, &path]].concat())
+}
+
 /// The report names the call and the file that each thread of the program prints before it blocks.
 /// Short waits count, too.
-fn system_calls() -> Result<()> {
-    let (folder, file) = waiting::compile("blocked_calls.c", C)?;
+fn system_calls(compiler: &[&str]) -> Result<()> {
+    let (folder, file) = waiting::compile("blocked_calls.c", compiler)?;
     let capture = folder.path().join("capture");
     let mut record = report::unspool()?;
     record.args(["record", "-q", "-o"]);

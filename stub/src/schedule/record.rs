@@ -1,8 +1,8 @@
 //! Parses records of the kernel's perf events. Pure functions, separate from the ring buffers.
 //!
 //! The layout is `enum perf_event_type` in the kernel's `include/uapi/linux/perf_event.h`. Samples
-//! have the fields TID, TIME and CPU, and then RAW for a wake-up, or REGS_USER and perhaps STACK_USER
-//! for a thread that stops running. All other records end with TID, TIME and CPU.
+//! have the fields TID, TIME and CPU, and then RAW for a wake-up, or REGS_USER and perhaps
+//! STACK_USER for a thread that stops running. All other records end with TID, TIME and CPU.
 
 use crate::arch::{BLOCKED, MAX_STACK_WORDS};
 use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};

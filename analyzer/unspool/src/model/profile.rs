@@ -343,11 +343,11 @@ fn without_arguments(name: &str) -> String {
                 open.push(hidden || follows_name && !is_operator);
             }
             // `operator->` and `operator>>` close nothing.
-            '>' | ')' if !(short.ends_with("operator") || last == '-') => {
-                if open.pop() == Some(true) {
-                    last = letter;
-                    continue;
-                }
+            '>' | ')'
+                if !(short.ends_with("operator") || last == '-') && open.pop() == Some(true) =>
+            {
+                last = letter;
+                continue;
             }
             _ => {}
         }

@@ -50,13 +50,32 @@ pub fn find(image: &Image, table: &Table, after: u64) -> Option<CallNumber> {
     }
     let call = after.checked_sub(SYSCALL.len() as u64)?;
     (image.bytes_at(call, SYSCALL.len())? == SYSCALL).then_some(())?;
-    let code = Code { image, table };
+    // The analysis of code takes longer, so it serves only images without call frame information.
+    let source = match table.lookup_from(Source::Cfi, call) {
+        Some(_) => Source::Cfi,
+        None => Source::Code,
+    };
+    let code = Code {
+        image,
+        table,
+        source,
+    };
     code.resolve(RAX, call, code.depth(call)?, MAX_CALLERS)
 }
 
 struct Code<'a> {
     image: &'a Image,
     table: &'a Table,
+    /// The rows that show where instructions begin.
+    source: Source,
+}
+
+/// Decoded code.
+struct Listing {
+    /// Instructions before an address, in order.
+    before: Vec<(u64, Instruction)>,
+    /// Targets of all jumps in the code around the address.
+    joins: BTreeSet<u64>,
 }
 
 /// Where the value of a register comes from.
@@ -95,7 +114,7 @@ impl Code<'_> {
         let mut answer = None;
         for caller in into.iter().filter(|caller| caller.target == start) {
             // The bytes of a call, but inside another instruction.
-            if self.instructions(caller.site, 0).is_none() {
+            if self.listing(caller.site, 0).is_none() {
                 continue;
             }
             let pushed = if caller.is_jump { RETURN_ADDRESS } else { 0 };
@@ -111,7 +130,7 @@ impl Code<'_> {
     /// The origin of a register's value before the instruction at `at`. `starts` are starts of
     /// functions.
     fn origin(&self, mut register: u8, at: u64, starts: &BTreeSet<u64>) -> Option<Origin> {
-        let (before, joins) = self.instructions(at, MAX_DISTANCE)?;
+        let Listing { before, joins } = self.listing(at, MAX_DISTANCE)?;
         // Another value may arrive by a jump that skips the load.
         let is_only_path = |load: u64| joins.range(load + 1..=at).next().is_none();
         for (svma, instruction) in before.iter().rev() {
@@ -169,17 +188,11 @@ impl Code<'_> {
     }
 
     fn row(&self, svma: u64) -> Option<Row<'_>> {
-        let from = |source| self.table.lookup_from(source, svma);
-        from(Source::Cfi).or_else(|| from(Source::Code))
+        self.table.lookup_from(self.source, svma)
     }
 
-    /// The instructions of about `distance` bytes before `end`, where an instruction must begin,
-    /// and the targets of all jumps in the code around them.
-    fn instructions(
-        &self,
-        end: u64,
-        distance: u64,
-    ) -> Option<(Vec<(u64, Instruction)>, BTreeSet<u64>)> {
+    /// Decodes about `distance` bytes before and after `end`, where an instruction must begin.
+    fn listing(&self, end: u64, distance: u64) -> Option<Listing> {
         // Rows of the unwind table start where instructions do.
         let mut start = self.row(end.checked_sub(1)?)?.start;
         while end - start < distance
@@ -190,7 +203,7 @@ impl Code<'_> {
         if end - start > MAX_DECODED {
             return None;
         }
-        let (mut found, mut joins) = (Vec::new(), BTreeSet::new());
+        let (mut before, mut joins) = (Vec::new(), BTreeSet::new());
         let mut at = start;
         while at < end || at < end + distance && self.row(at).is_some() {
             let bytes = self.image.bytes_from(at)?;
@@ -204,13 +217,13 @@ impl Code<'_> {
             }
             let next = at + u64::from(instruction.len);
             if at < end {
-                found.push((at, instruction));
+                before.push((at, instruction));
                 // The last one must end where the next begins.
                 (next <= end).then_some(())?;
             }
             at = next;
         }
-        (at >= end).then_some((found, joins))
+        (at >= end).then_some(Listing { before, joins })
     }
 
     /// All bytes in the image that look like a direct call or jump to an address in `range`.
