@@ -440,8 +440,8 @@ impl Breakdown {
         }
     }
 
-    /// The callers and callees of a function, the largest weight first. A stack counts for a pair if
-    /// the callee was on it, called by the caller. `None` is the thread's start, or an unknown
+    /// The callers and callees of a function, the largest weight first. A stack counts for a pair
+    /// if the callee was on it, called by the caller. `None` is the thread's start, or an unknown
     /// caller.
     pub fn neighbours(&self, of: FunctionIndex, weights: &[u64]) -> Neighbours {
         let mut callers: BTreeMap<Option<FunctionIndex>, u64> = BTreeMap::new();

@@ -51,7 +51,8 @@ pub(super) fn summary(model: &Model) -> String {
     let without = match without {
         0 => "All waits have a stack".to_owned(),
         _ => format!(
-            "{without} waits with {} of that time have no stack",
+            "{} of the waits, with {} of the time, have no stack",
+            percent(without, count),
             percent(without_ns, ns)
         ),
     };
