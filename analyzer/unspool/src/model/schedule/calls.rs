@@ -38,6 +38,9 @@ pub struct CallTime {
     pub longest_ns: u64,
 }
 
+/// The calls that end a thread or the program.
+const EXITS: [&str; 2] = ["exit", "exit_group"];
+
 impl Schedule {
     /// Returns the index of a system call. Adds the call unless reports show an earlier one in the
     /// same words.
@@ -58,6 +61,10 @@ impl Schedule {
             file: call.file.clone(),
             is_futex: asked.futex(arch).is_some(),
         };
+        // The end of a thread is not a wait in a call.
+        if EXITS.contains(&blocked.name) {
+            return None;
+        }
         if let Some(index) = known.get(&blocked) {
             return Some(*index);
         }
@@ -122,18 +129,20 @@ impl Schedule {
 /// the recorder alone. Each stop by the recorder takes a thread out of its call, and the kernel
 /// then repeats the call.
 pub(super) fn join_blocks(intervals: &mut [Interval], recorder: u64) {
-    // The call of the last block, if only the recorder has woken the thread since.
-    let mut before = None;
+    // The call of the last block, and whether the recorder has woken the thread since. Wake-ups by
+    // an interrupt may be missing.
+    let (mut before, mut is_woken) = (None, false);
     for interval in intervals {
         match interval.state {
             RunState::Blocked => {
-                interval.continues = interval.call.is_some() && interval.call == before;
+                let last = before.filter(|_| is_woken);
+                interval.continues = interval.call.is_some() && interval.call == last;
                 // A stop of which the call is not known.
-                before = interval.call.or(before);
+                (before, is_woken) = (interval.call.or(last), false);
             }
-            RunState::Woken { waker } if waker != Some(recorder) => before = None,
-            RunState::Unknown => before = None,
-            RunState::Woken { .. } | RunState::Running { .. } | RunState::Preempted => {}
+            RunState::Woken { waker } => is_woken = waker == Some(recorder),
+            RunState::Unknown => is_woken = false,
+            RunState::Running { .. } | RunState::Preempted => {}
         }
     }
 }
