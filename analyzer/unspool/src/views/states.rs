@@ -97,8 +97,8 @@ pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
     by_thread
 }
 
-/// The states of a thread by the kernel's schedule. `wakes`: what ended its system calls. Names only
-/// wakers among the program's own threads, of which there are `threads`.
+/// The states of a thread by the kernel's schedule. `wakes`: what ended its system calls. Names
+/// only wakers among the program's own threads, of which there are `threads`.
 fn exact<'a>(
     threads: usize,
     intervals: &[Interval],

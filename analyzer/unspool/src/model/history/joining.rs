@@ -88,4 +88,4 @@ impl History<'_> {
 }
 
 /// The reports of an exiting program's threads follow each other within this time.
-const ONE_BURST: u64 = 2_000_000;
+const ONE_BURST: u64 = 5_000_000;

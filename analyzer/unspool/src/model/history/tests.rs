@@ -325,7 +325,7 @@ fn threads_that_the_program_took_with_it_were_alive() {
         stage.spawn(PID, tid, ms, "orders!worker", MAIN);
     }
     stage.join(PID, 20, 12 << 12);
-    stage.exit(11, 25);
+    stage.exit(11, 22);
     stage.exit(12, 29);
     stage.exit(13, 30);
     stage.end(31);
