@@ -137,11 +137,19 @@ impl Identified for FunctionFacts {
 impl Run {
     /// Takes the facts of a model, which needs its journal.
     pub fn of(model: &Model) -> Run {
-        let all = model.all_threads();
+        let alone;
+        let model = match model.processes.threads.is_empty() {
+            true => model,
+            false => {
+                alone = model.alone();
+                &alone
+            }
+        };
+        let own = model.own_threads();
         let work = model
             .critical_path
             .as_ref()
-            .and_then(|path| Work::of(&model.path_facts(&all), path));
+            .and_then(|path| Work::of(&model.path_facts(&own), path));
         let work = work.unwrap_or_default();
         let mut run = Run {
             program: model.target.name.clone(),

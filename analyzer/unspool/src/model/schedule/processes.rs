@@ -11,7 +11,7 @@ use unspool_capture::{Capture, Record, ScheduleEntry, ScheduleKind, ScheduleLoss
 use super::{APART_NS, Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
 use crate::model::backtrace::base_name;
 use crate::model::thread::{Creation, Ending, Thread};
-use crate::model::{Model, ThreadIndex};
+use crate::model::{CriticalPath, Model, ThreadIndex};
 
 /// Maximum difference between the stub's and the kernel's time of the same start.
 const SAME_START_NS: u64 = 1_000_000_000;
@@ -355,6 +355,19 @@ impl Model {
         }
     }
 
+    /// The model without the processes that the program started. Its critical path counts them as
+    /// other processes, for which the program's threads wait.
+    pub(in crate::model) fn alone(&self) -> Model {
+        let mut alone = self.clone();
+        alone.processes = Processes::default();
+        let path = alone.critical_path.take().and_then(|path| {
+            let own = alone.own_threads();
+            CriticalPath::of(&alone.path_facts(&own), path.functions)
+        });
+        alone.critical_path = path;
+        alone
+    }
+
     /// All threads, with their identities.
     pub(in crate::model) fn all_threads(&self) -> AllThreads<'_> {
         let mut all = self.own_threads();
@@ -407,6 +420,7 @@ mod tests {
     use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
 
     use super::*;
+    use crate::model::critical_path::PathState;
     use crate::model::fixture::{PID, Stage};
 
     /// The main thread, which waits until process 20 ends. That process executes `sh`, and creates
@@ -516,6 +530,25 @@ mod tests {
         let mut order = threads.clone();
         order.dedup();
         assert_eq!(order, [0, own, own + 1, own + 2, own, 0], "{path:#?}");
+    }
+
+    #[test]
+    fn a_program_alone_waits_for_other_processes() {
+        let alone = stage().model().alone();
+        let path = alone.critical_path.as_ref().unwrap();
+        let steps: Vec<(usize, PathState)> = (path.segments.iter())
+            .map(|segment| (segment.thread.0, segment.state))
+            .collect();
+        assert_eq!(
+            steps,
+            [
+                (0, PathState::Running),
+                (0, PathState::Outside),
+                (0, PathState::Runnable),
+                (0, PathState::Running),
+            ]
+        );
+        assert!(alone.processes.all.is_empty());
     }
 
     #[test]
