@@ -209,7 +209,12 @@ impl Schedule {
                     }
                     &mut own
                 }
-                Some(Owner::Descendant) if self.wanted.processes => &mut others,
+                Some(Owner::Descendant) if self.wanted.processes => {
+                    if let Event::SwitchOut { place, .. } = &mut record.event {
+                        *place = None;
+                    }
+                    &mut others
+                }
                 _ => continue,
             };
             // A thread that was found while it was being created has two events.

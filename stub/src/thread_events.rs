@@ -184,12 +184,21 @@ impl ThreadEvents {
         added
     }
 
-    /// Opens another event for each thread. Threads that were created since the first event was
-    /// opened may have none.
+    /// Opens another event for each thread, which only threads inherit. Threads that were created
+    /// since the first event was opened may have none.
     pub(crate) fn add_for_threads(&mut self, open: &Open<'_>) -> Result<(), Errno> {
+        match self.add_for(true, open) {
+            // Before Linux 5.13 child processes inherit events, too.
+            Err(Errno::EINVAL) => self.add_for(false, open),
+            added => added,
+        }
+    }
+
+    fn add_for(&mut self, threads_only: bool, open: &Open<'_>) -> Result<(), Errno> {
         self.add_all(|opened| {
             for tid in opened.threads.clone() {
-                match opened.add(tid, open) {
+                match opened.add_on_each(&|cpu, watermark| open(tid, cpu, threads_only, watermark))
+                {
                     // The thread has ended.
                     Ok(()) | Err(Errno::ESRCH) => {}
                     Err(errno) => return Err(errno),

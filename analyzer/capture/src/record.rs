@@ -111,7 +111,7 @@ pub enum Record {
     /// Where threads ran, at regular intervals of their processor time.
     #[prost(message, tag = "28")]
     Samples(Samples),
-    /// The same as `Schedule`, for threads of processes that the program created.
+    /// When threads ran of processes that the program created.
     #[prost(message, tag = "29")]
     Processes(Schedule),
 }

@@ -84,7 +84,7 @@ pub enum Notice {
         /// Time since it arrived.
         since: Duration,
     },
-    /// The same for the processes that the target created.
+    /// The kernel recorded when threads ran of processes that the target created.
     Processes {
         /// The records, in the order of their times.
         records: Vec<ScheduleRecord>,

@@ -36,11 +36,13 @@ impl Process {
         }
     }
 
-    /// Makes the kernel repeat a call that it ends with `EINTR` only because of this stop.
+    /// Makes the kernel repeat a call that it ends with `EINTR` only because of this stop, which is
+    /// on its way back to user mode. After other stops the kernel shows the program the result.
     pub(super) fn repeat_call(&mut self, tid: Tid) {
         if let Some(stopped) = self.stopped(tid)
             && let Ok(general) = stopped.general()
             && let Some(changed) = call::repeated_after_stop(general)
+            && ptrace::signal_info(tid).is_ok_and(|info| info.code() == ptrace::INTERRUPTED)
             && let Some(stopped) = self.stopped(tid)
         {
             let _ = stopped.set_general(&changed);

@@ -1,6 +1,6 @@
 //! Encodes records for the notifications `UnspoolSchedule` and `UnspoolProcesses`
-//! (docs/reference/protocol.md). The numbers
-//! have variable length, because a busy program has a hundred thousand records per second.
+//! (docs/reference/protocol.md). The numbers have variable length, because a busy program has a
+//! hundred thousand records per second.
 
 use super::record::{Event, Place, Record};
 use crate::arch::MAX_STACK_WORDS;

@@ -47,8 +47,8 @@ pub struct Samples {
     pub off_cpu: Option<OffCpuSamples>,
 }
 
-/// Samples of threads that block. Kernels that cannot tell also sample threads whose processor
-/// another thread takes. Each belongs to the entry of the schedule in which its thread next stops.
+/// Samples of threads that block. Older kernels also sample threads whose processor another
+/// thread takes. Each belongs to the entry of the schedule in which its thread next stops.
 /// The fields 1 to 4 are the columns of one table.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct OffCpuSamples {

@@ -25,7 +25,7 @@ pub(super) struct ScheduleRecording {
     is_on: bool,
     /// The time of the last entry.
     last_ns: u64,
-    /// The same for other processes.
+    /// The time of the last entry of another process.
     last_process_ns: u64,
     calls: BlockingCalls,
     /// Blocked threads: since when, and whether the reason for the wait has been read.

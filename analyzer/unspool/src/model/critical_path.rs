@@ -208,6 +208,13 @@ impl Facts<'_> {
         self.identity_of.get(thread.0).copied().unwrap_or(0)
     }
 
+    /// The number of the program's own threads.
+    fn own_threads(&self) -> usize {
+        let own = self.identity_of.iter();
+        own.filter(|identity| **identity < self.own_identities)
+            .count()
+    }
+
     /// The object that a use waits for; none for a join, which waits for a thread.
     fn object(&self, used: super::sync::UseIndex) -> Option<ObjectIndex> {
         let object = self.uses.get(used.0)?.object;

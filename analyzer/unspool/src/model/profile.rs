@@ -245,7 +245,7 @@ impl Profile {
         if off_cpu.cut.saturating_mul(100) > count {
             let text = format!(
                 "{} of {count} waits have only the inner part of their stack in the off-CPU \
-                 profile, which copies at most 24 KiB of each stack.",
+                 profile, which copies 24 KiB of each stack or less.",
                 off_cpu.cut
             );
             notes.push(Note::warning(text).about(Topic::Samples));

@@ -296,16 +296,16 @@ fn sum_of<'a>(intervals: impl IntoIterator<Item = &'a Interval>) -> StateTimes {
         let length = interval.length_ns();
         match interval.state {
             RunState::Running { .. } => {
-                times.running_ns += length;
+                times.running_ns = times.running_ns.saturating_add(length);
                 times.switches += 1;
             }
             RunState::Preempted => {
-                times.runnable_ns += length;
+                times.runnable_ns = times.runnable_ns.saturating_add(length);
                 times.preemptions += 1;
             }
-            RunState::Woken { .. } => times.runnable_ns += length,
-            RunState::Blocked => times.blocked_ns += length,
-            RunState::Unknown => times.unknown_ns += length,
+            RunState::Woken { .. } => times.runnable_ns = times.runnable_ns.saturating_add(length),
+            RunState::Blocked => times.blocked_ns = times.blocked_ns.saturating_add(length),
+            RunState::Unknown => times.unknown_ns = times.unknown_ns.saturating_add(length),
         }
     }
     times
@@ -379,7 +379,8 @@ impl Life {
                     self.state = Some(RunState::Unknown);
                 }
                 let woken = self.early_wake.take();
-                let woken = woken.filter(|(at, _)| entry.time_ns - at <= EARLY_WAKE_NS);
+                let woken =
+                    woken.filter(|(at, _)| entry.time_ns.saturating_sub(*at) <= EARLY_WAKE_NS);
                 let state = match (entry.kind, woken) {
                     (ScheduleKind::Preempted, _) => RunState::Preempted,
                     (_, Some((_, waker))) => RunState::Woken { waker },

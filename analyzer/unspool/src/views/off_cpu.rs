@@ -19,9 +19,9 @@ pub(super) fn reason(model: &Model, key: &BlockedKey) -> Option<String> {
 /// What ended a wait: `worker`, `another process or the kernel`.
 pub(super) fn waker(model: &Model, waker: Waker) -> String {
     match waker {
-        Waker::Thread(thread) => match model.thread(thread) {
+        Waker::Thread(index) => match model.thread(index) {
             Some(thread) => wording::title(model, thread, usize::MAX),
-            None => "an unknown thread".to_owned(),
+            None => wording::identity(model, model.identity_of(index), usize::MAX),
         },
         Waker::Interrupt => wording::INTERRUPT.to_owned(),
         Waker::Outside => wording::OUTSIDE.to_owned(),

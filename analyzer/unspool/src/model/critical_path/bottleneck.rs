@@ -68,7 +68,7 @@ pub(super) fn of(
             Item::Lock(_) => impact.saved_ns,
             Item::Threads(_) | Item::Function(_) => {
                 let most = path.processors as f64 * (1.0 - MIN_FREE);
-                if facts.threads.len() < 2 || usable > most {
+                if facts.own_threads() < 2 || usable > most {
                     return None;
                 }
                 saved_by_running_ns(impact)

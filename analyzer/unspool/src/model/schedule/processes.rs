@@ -89,7 +89,7 @@ impl Process {
 }
 
 impl Processes {
-    /// Adds what the schedule has to the processes whose starts were recorded.
+    /// The processes in the schedule, and those of which only the start was recorded.
     pub(in crate::model) fn of(capture: &Capture, model: &Model) -> Processes {
         let started = model.processes.all.clone();
         let Some((begun_ns, last_ns)) = model.schedule.span_ns else {
@@ -125,21 +125,6 @@ impl Processes {
         processes
     }
 
-    /// Adds a start that the stub has seen.
-    fn add(&mut self, start: Process) {
-        let apart = |process: &Process| process.started_ns.abs_diff(start.started_ns);
-        let same = self
-            .all
-            .iter_mut()
-            .filter(|process| process.pid == start.pid);
-        match same.min_by_key(|process| apart(process)) {
-            Some(process) if apart(process) <= SAME_START_NS => {
-                process.executable = start.executable;
-            }
-            _ => self.all.push(start),
-        }
-    }
-
     fn find_creators(&mut self, model: &Model) {
         let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::new();
         let all = model.threads.iter().chain(&self.threads).enumerate();
@@ -149,21 +134,18 @@ impl Processes {
             }
         }
         let own = model.threads.len();
+        let thread = |index: ThreadIndex| match index.0.checked_sub(own) {
+            Some(other) => &self.threads[other],
+            None => &model.threads[index.0],
+        };
+        for same in by_tid.values_mut() {
+            same.sort_by_key(|index| thread(*index).first_ns());
+        }
         for index in 0..self.all.len() {
             let (tid, ns) = (self.all[index].creator_tid, self.all[index].started_ns);
             let candidates = tid.and_then(|tid| by_tid.get(&tid));
-            let mut candidates = candidates.into_iter().flatten().rev();
-            let lived = |thread: &Thread| {
-                let ended = thread.ended_ns.unwrap_or(u64::MAX);
-                thread.first_ns().is_none_or(|first| first <= ns)
-                    && ns <= ended.saturating_add(APART_NS)
-            };
-            let thread = |index: usize| match index.checked_sub(own) {
-                Some(other) => self.threads.get(other),
-                None => model.threads.get(index),
-            };
-            let creator = candidates.find(|index| thread(index.0).is_some_and(lived));
-            self.all[index].creator = creator.copied();
+            let creator = candidates.and_then(|all| alive_at(all, &thread, ns));
+            self.all[index].creator = creator;
         }
     }
 
@@ -206,7 +188,45 @@ impl Processes {
     }
 }
 
-/// What the schedule has of other processes, while its entries are read.
+/// Adds the starts that the stub has seen, and brings all processes into the order of their starts.
+fn add_starts(all: &mut Vec<(Process, Vec<FoundThread>)>, started: Vec<Process>) {
+    let mut by_pid: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (index, (process, _)) in all.iter().enumerate() {
+        by_pid.entry(process.pid).or_default().push(index);
+    }
+    for start in started {
+        let apart = |index: &usize| all[*index].0.started_ns.abs_diff(start.started_ns);
+        let same = by_pid.get(&start.pid).into_iter().flatten();
+        match same.min_by_key(|index| apart(index)) {
+            Some(index) if apart(index) <= SAME_START_NS => {
+                all[*index].0.executable = start.executable;
+            }
+            _ => all.push((start, Vec::new())),
+        }
+    }
+    all.sort_by_key(|(process, _)| process.started_ns);
+}
+
+/// The thread among those with the same id that lived at a moment. They are ordered by their
+/// beginnings.
+pub(super) fn alive_at<'t>(
+    all: &[ThreadIndex],
+    thread: &impl Fn(ThreadIndex) -> &'t Thread,
+    ns: u64,
+) -> Option<ThreadIndex> {
+    let later = all.partition_point(|index| {
+        let first = thread(*index).first_ns();
+        first.is_none_or(|first| first <= ns)
+    });
+    let one = *all.get(later.saturating_sub(1))?;
+    // Later, a process that is not known may have the id.
+    let ended = thread(one).ended_ns;
+    ended
+        .is_none_or(|ended| ns <= ended.saturating_add(APART_NS))
+        .then_some(one)
+}
+
+/// Other processes, while the entries of the schedule are read.
 #[derive(Default)]
 struct Found {
     reader: Reader,
@@ -233,7 +253,11 @@ impl Found {
                 self.processes.push(process);
                 self.threads.push(Vec::new());
                 let name = self.thread_named(entry.detail).unwrap_or_default();
-                self.begin(entry, self.processes.len() - 1, name, begun_ns);
+                let created = ScheduleEntry {
+                    kind: ScheduleKind::Created,
+                    ..entry
+                };
+                self.begin(created, self.processes.len() - 1, name, begun_ns);
             }
             ScheduleKind::Created => {
                 if let Some(&(process, _)) = self.current.get(&entry.detail) {
@@ -249,10 +273,34 @@ impl Found {
                 self.threads[process][thread].name.clone_from(name);
                 if entry.kind == ScheduleKind::Executed {
                     self.processes[process].executed.push(name.clone());
+                    self.executed(process, entry, begun_ns);
                 }
             }
             _ if self.current.contains_key(&entry.tid) => self.reader.entry(entry, begun_ns),
             _ => {}
+        }
+    }
+
+    /// Only one thread remains in a process that executes a program. It takes the id of the first
+    /// one, which may have ended.
+    fn executed(&mut self, process: usize, entry: ScheduleEntry, begun_ns: u64) {
+        let of = |kind, tid| ScheduleEntry {
+            kind,
+            tid,
+            detail: u64::from(b'R'),
+            ..entry
+        };
+        for thread in 0..self.threads[process].len() {
+            let tid = self.threads[process][thread].tid;
+            if tid != entry.tid && self.current.get(&tid) == Some(&(process, thread)) {
+                self.current.remove(&tid);
+                self.reader.entry(of(ScheduleKind::Ended, tid), begun_ns);
+            }
+        }
+        let lives = self.reader.lives.get(&entry.tid);
+        if lives.is_some_and(|lives| lives.last().is_some_and(|life| life.is_ended)) {
+            let name = self.thread_named(entry.tid).unwrap_or_default();
+            self.begin(of(ScheduleKind::Found, entry.tid), process, name, begun_ns);
         }
     }
 
@@ -262,11 +310,7 @@ impl Found {
     }
 
     fn begin(&mut self, entry: ScheduleEntry, process: usize, name: String, begun_ns: u64) {
-        let created = ScheduleEntry {
-            kind: ScheduleKind::Created,
-            ..entry
-        };
-        self.reader.entry(created, begun_ns);
+        self.reader.entry(entry, begun_ns);
         let life = self.reader.lives[&entry.tid].len() - 1;
         let threads = &mut self.threads[process];
         self.current.insert(entry.tid, (process, threads.len()));
@@ -286,10 +330,12 @@ impl Found {
     ) -> Processes {
         let mut lives = self.reader.finish(last_ns);
         let mut processes = Processes::default();
-        let all = self.processes.into_iter().zip(self.threads);
+        let mut all: Vec<(Process, Vec<FoundThread>)> =
+            self.processes.into_iter().zip(self.threads).collect();
+        add_starts(&mut all, started);
         for (mut process, threads) in all {
             process.first_thread = processes.threads.len();
-            let mut ended_ns = Some(0);
+            let mut ended_ns = (!threads.is_empty()).then_some(0);
             for found in threads {
                 let life = lives
                     .get_mut(&found.tid)
@@ -325,9 +371,6 @@ impl Found {
             process.threads = processes.threads.len() - process.first_thread;
             process.ended_ns = ended_ns;
             processes.all.push(process);
-        }
-        for start in started {
-            processes.add(start);
         }
         processes.find_creators(model);
         processes.find_programs(model);
@@ -530,6 +573,68 @@ mod tests {
         let mut order = threads.clone();
         order.dedup();
         assert_eq!(order, [0, own, own + 1, own + 2, own, 0], "{path:#?}");
+    }
+
+    /// A thread that is not the first one executes a program, and takes the id of the first one,
+    /// which has ended.
+    #[test]
+    fn another_thread_executes_a_program() {
+        let mut found = Found::default();
+        let name = "sh".to_owned();
+        for (ns, kind, tid, detail) in [
+            (10, Kind::ProcessCreated, 30, PID),
+            (20, Kind::Runs, 30, 0),
+            (30, Kind::Created, 31, 30),
+            (35, Kind::Ended, 30, 0),
+            (40, Kind::Runs, 31, 0),
+            (50, Kind::Executed, 30, 0),
+            (60, Kind::Blocks, 30, 0),
+            (80, Kind::Runs, 30, 0),
+            (90, Kind::Ended, 30, 0),
+        ] {
+            let entry = ScheduleEntry {
+                time_ns: ns,
+                kind,
+                tid,
+                cpu: 0,
+                detail,
+            };
+            found.entry(entry, Some(&name), 0);
+        }
+        let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
+        let lives = all
+            .threads
+            .iter()
+            .map(|thread| (thread.started_ns, thread.ended_ns));
+        let lives: Vec<(Option<u64>, Option<u64>)> = lives.collect();
+        let expected = [(10, 35), (30, 50), (50, 90)].map(|(from, to)| (Some(from), Some(to)));
+        assert_eq!(lives, expected);
+        assert_eq!(all.all[0].ended_ns, Some(90));
+        let times = all.times(&all.all[0]);
+        assert_eq!(
+            (times.running_ns, times.blocked_ns),
+            (15 + 10 + 10 + 10, 20)
+        );
+    }
+
+    /// A dead process had the id that a thread has now.
+    #[test]
+    fn reused_ids_mean_the_thread_that_lives() {
+        let thread = |started_ns: u64, ended_ns| {
+            let mut thread = stage().model().threads[0].clone();
+            (thread.created_ns, thread.started_ns, thread.ended_ns) =
+                (None, Some(started_ns), ended_ns);
+            thread
+        };
+        let threads = [
+            thread(1_000_000_000, Some(2_000_000_000)),
+            thread(5_000_000_000, None),
+        ];
+        let all = [ThreadIndex(0), ThreadIndex(1)];
+        let of = |ns| alive_at(&all, &|index: ThreadIndex| &threads[index.0], ns);
+        assert_eq!(of(1_500_000_000), Some(ThreadIndex(0)));
+        assert_eq!(of(3_000_000_000), None);
+        assert_eq!(of(6_000_000_000), Some(ThreadIndex(1)));
     }
 
     #[test]

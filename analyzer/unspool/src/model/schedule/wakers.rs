@@ -7,7 +7,8 @@
 
 use foldhash::HashMap;
 
-use super::{APART_NS, CallIndex, Interval, RunState, Schedule};
+use super::processes::alive_at;
+use super::{CallIndex, Interval, RunState, Schedule};
 use crate::model::thread::{Creation, Thread};
 use crate::model::{Model, ThreadIndex};
 
@@ -96,6 +97,10 @@ impl<'a> Wakers<'a> {
                 by_tid.entry(tid).or_default().push(ThreadIndex(index));
             }
         }
+        let thread = known(threads, others);
+        for same in by_tid.values_mut() {
+            same.sort_by_key(|index| thread(*index).first_ns());
+        }
         let first = || first_waker(schedule, threads).filter(|_| launched);
         Wakers {
             recorder: schedule
@@ -119,21 +124,11 @@ impl<'a> Wakers<'a> {
 
     /// The thread that had an id at a moment.
     pub(in crate::model) fn thread(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
-        let all = self.by_tid.get(&tid)?;
-        let known = |index: ThreadIndex| {
-            let other = index.0.checked_sub(self.threads.len());
-            other.map_or_else(|| &self.threads[index.0], |other| &self.others[other])
-        };
-        let there = all.iter().rev().find(|index| {
-            let first = known(**index).first_ns();
-            first.is_none_or(|first| first <= ns)
-        });
-        let one = there.or(all.first()).copied()?;
-        // Later, another process may have the id.
-        let ended = known(one).ended_ns;
-        ended
-            .is_none_or(|ended| ns <= ended.saturating_add(APART_NS))
-            .then_some(one)
+        alive_at(
+            self.by_tid.get(&tid)?,
+            &known(self.threads, self.others),
+            ns,
+        )
     }
 
     /// What ended the blocked time before this interval; `None` if its wake-up was not recorded.
@@ -229,6 +224,14 @@ impl<'a> Wakers<'a> {
                 Waker::Thread(waker) => ends(waker),
                 _ => lasts(thread).blocked_ns.is_none_or(|from_ns| from_ns < ns),
             }
+    }
+}
+
+/// Finds a thread by its number.
+fn known<'a>(threads: &'a [Thread], others: &'a [Thread]) -> impl Fn(ThreadIndex) -> &'a Thread {
+    move |index| match index.0.checked_sub(threads.len()) {
+        Some(other) => &others[other],
+        None => &threads[index.0],
     }
 }
 

@@ -63,6 +63,7 @@ struct BlockedStack {
     object: Option<usize>,
     waker: Option<&'static str>,
     waker_thread: Option<usize>,
+    waker_process: Option<usize>,
     waits: u64,
     blocked_ns: u64,
     longest_ns: u64,
@@ -79,6 +80,10 @@ impl BlockedStack {
             waker: waker.map(|waker| WokenBy::of(model, waker).as_str()),
             waker_thread: match waker {
                 Some(Waker::Thread(thread)) => model.thread(thread).map(|_| thread.0),
+                _ => None,
+            },
+            waker_process: match waker {
+                Some(Waker::Thread(thread)) => model.process(thread).map(|(index, _)| index.0),
                 _ => None,
             },
             waits: sum.count,

@@ -181,12 +181,14 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
 fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> String {
     match impact.item {
         Item::Threads(identity) if let Some((program, count)) = model.program(identity) => {
-            let name = wording::program_of(program, *count, room);
-            let verb = match count {
-                1 => "was",
-                _ => "were",
-            };
-            format!("if {name} {verb} twice as fast")
+            let name = wording::program_of(program, 1, room);
+            match count {
+                1 => format!("if {name} was twice as fast"),
+                count => {
+                    let name = name.replacen("process", "processes", 1);
+                    format!("if the {count} {name} were twice as fast")
+                }
+            }
         }
         Item::Threads(identity) => {
             let one = model

@@ -117,9 +117,9 @@ impl Node<'_> {
         let [mut ran, mut waited, mut blocked] = [0; 3];
         for process in &self.members {
             let times = all.times(process);
-            ran += times.running_ns;
-            waited += times.runnable_ns;
-            blocked += times.blocked_ns;
+            ran = u64::saturating_add(ran, times.running_ns);
+            waited = u64::saturating_add(waited, times.runnable_ns);
+            blocked = u64::saturating_add(blocked, times.blocked_ns);
         }
         facts.push(format!(
             "ran {}, waited {} for a processor, blocked {}",
