@@ -165,7 +165,11 @@ fn follow(mut server: Server, mut client: Client, program: &Path, wakes: Wakes) 
     let (pid, _) = stopped(&client.ask("?"));
     let (before, stolen_before) = (counted(pid, pid.into()), stolen());
     let reply = client.ask("QUnspoolSchedule:1");
-    let (kind, size) = reply.split_once(';').expect(&reply);
+    let parts: Vec<&str> = reply.split(';').collect();
+    let [kind, size, own] = parts[..] else {
+        panic!("{reply}")
+    };
+    assert!(own.starts_with("stub="), "{reply}");
     let wakers = wakes != Wakes::None;
     assert_eq!(kind, if wakers { "wakers" } else { "switches" });
     let size = u64::from_str_radix(size, 16).unwrap();

@@ -177,6 +177,18 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
     )
 }
 
+/// True if threads wait for devices, timers or other programs in most of their part of the path.
+fn mostly_waits(path: &CriticalPath, is_own: impl Fn(&Group) -> bool) -> bool {
+    let sum = |is_wanted: &dyn Fn(PathState) -> bool| -> u64 {
+        let own = path.groups.iter().filter(|group| is_own(group));
+        own.filter(|group| is_wanted(group.state))
+            .map(|group| group.total_ns)
+            .sum()
+    };
+    let waits = |state| matches!(state, PathState::Blocked | PathState::Outside);
+    sum(&waits) > sum(&|state| state == PathState::Running)
+}
+
 /// `if threads parse were twice as fast`
 fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> String {
     match impact.item {
@@ -201,7 +213,12 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
                 false => ("threads", "were"),
             };
             let name = wording::identity(model, identity, room);
-            format!("if {noun} {name} {verb} twice as fast")
+            match mostly_waits(path, |group| group.identity == identity) {
+                true => {
+                    format!("if {noun} {name} waited half as long for others and worked faster")
+                }
+                false => format!("if {noun} {name} {verb} twice as fast"),
+            }
         }
         Item::Function(function) => {
             let name = frames::function(path.functions.place(function), room);

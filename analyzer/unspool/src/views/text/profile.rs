@@ -16,6 +16,8 @@ use crate::views::{Style, names, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Samples, Topic::Stacks];
+/// The same for blocked times.
+const BLOCKED_TOPICS: &[Topic] = &[Topic::Samples, Topic::Stacks, Topic::Times];
 
 /// Maximum number of functions in a table.
 const MAX_ROWS: usize = 40;
@@ -86,8 +88,12 @@ pub fn write(
         true => off_cpu::summary(model),
     };
     page.paragraph(&lead, &lead, Ink::Plain, &summary)?;
+    let topics = match selection.off_cpu {
+        false => TOPICS,
+        true => BLOCKED_TOPICS,
+    };
     if table.times.is_empty() {
-        notes::last(page, model, TOPICS)?;
+        notes::last(page, model, topics)?;
         return Ok(true);
     }
     match focused {
@@ -105,7 +111,7 @@ pub fn write(
             }
         }
     }
-    notes::last(page, model, TOPICS)?;
+    notes::last(page, model, topics)?;
     Ok(true)
 }
 

@@ -88,7 +88,7 @@ fn row(page: &mut Page<'_>, model: &Model, wait: &CallWait) -> io::Result<()> {
         page,
         indent,
         others.map(|woken| woken.blocked),
-        "other wakers",
+        "more wakers",
     )
 }
 

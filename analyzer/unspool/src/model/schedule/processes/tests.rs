@@ -1,0 +1,215 @@
+use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
+
+use super::*;
+use crate::model::critical_path::PathState;
+use crate::model::fixture::{PID, Stage};
+
+/// The main thread, which waits until process 20 ends. That process executes `sh`, and creates
+/// process 21, which executes nothing and has a second thread, 22.
+fn stage() -> Stage {
+    let mut stage = Stage::new();
+    stage.add(Part {
+        time_ns: 1_000_000,
+        edge: ScheduleEdge::BeginsWithWakers.into(),
+        recorder_tid: Some(5),
+        ..Part::default()
+    });
+    let entries = |entries: &[(u64, Kind, u64, u64)]| {
+        let mut part = Part {
+            time_ns: 1_000_000,
+            names: vec!["sh".to_owned(), "helper".to_owned()],
+            ..Part::default()
+        };
+        let mut last_ns = part.time_ns;
+        for &(us, kind, tid, detail) in entries {
+            let entry = ScheduleEntry {
+                time_ns: us * 1000,
+                kind,
+                tid,
+                cpu: 0,
+                detail,
+            };
+            last_ns = part.push(last_ns, entry);
+        }
+        part
+    };
+    stage.add(entries(&[
+        (1000, Kind::Runs, PID, 0),
+        (2000, Kind::Blocks, PID, 0),
+        (8000, Kind::Woken, PID, 20),
+        (8100, Kind::Runs, PID, 0),
+        (9000, Kind::Ended, PID, 0),
+    ]));
+    stage.add(Record::Processes(entries(&[
+        (1500, Kind::ProcessCreated, 20, PID),
+        (2000, Kind::Runs, 20, 0),
+        (2500, Kind::Executed, 20, 0),
+        (3000, Kind::ProcessCreated, 21, 20),
+        (3100, Kind::Blocks, 20, 0),
+        (3100, Kind::Runs, 21, 0),
+        (3500, Kind::Created, 22, 21),
+        (3600, Kind::Named, 22, 1),
+        (4000, Kind::Ended, 21, 0),
+        (4000, Kind::Runs, 22, 0),
+        (7000, Kind::Woken, 20, 22),
+        (7000, Kind::Ended, 22, 0),
+        (7100, Kind::Runs, 20, 0),
+        (8000, Kind::Ended, 20, 0),
+        // A stranger.
+        (8500, Kind::Runs, 99, 0),
+    ])));
+    stage.add(ProcessStarted {
+        pid: 20,
+        creator_tid: Some(PID),
+        time_ns: 1_600_000,
+        executable: "/bin/dash".to_owned(),
+    });
+    stage.end(10);
+    stage
+}
+
+#[test]
+fn processes_of_the_schedule() {
+    let model = stage().model();
+    let all = &model.processes;
+    let own = model.threads.len();
+    assert_eq!(all.programs, [("sh".to_owned(), 2)]);
+    let pids: Vec<u64> = all.all.iter().map(|process| process.pid).collect();
+    assert_eq!(pids, [20, 21]);
+    let [first, second] = &all.all[..] else {
+        panic!("{all:#?}")
+    };
+    assert_eq!(first.executable, "/bin/dash");
+    assert_eq!(first.executed, ["sh"]);
+    assert_eq!(first.creator, model.main());
+    assert_eq!(second.creator, Some(ThreadIndex(own)));
+    assert_eq!((first.threads, second.threads), (1, 2));
+    assert_eq!(
+        (first.ended_ns, second.ended_ns),
+        (Some(8_000_000), Some(7_000_000))
+    );
+    assert_eq!(all.threads[2].name, "helper");
+    let times = all.times(first);
+    assert_eq!((times.running_ns, times.runnable_ns), (2_000_000, 600_000));
+    assert_eq!(times.blocked_ns, 3_900_000);
+    assert_eq!(all.times(second).running_ns, 900_000 + 3_000_000);
+    let (index, _) = model.process(ThreadIndex(own + 2)).unwrap();
+    assert_eq!(index, ProcessIndex(1));
+    assert_eq!(model.process(ThreadIndex(0)), None);
+    let identity = model.identity_of(ThreadIndex(own + 2));
+    assert_eq!(model.program(identity), Some(&("sh".to_owned(), 2)));
+    assert_eq!(model.program(0), None);
+}
+
+#[test]
+fn the_critical_path_goes_through_processes() {
+    let model = stage().model();
+    let path = model.critical_path.as_ref().unwrap();
+    let threads = path.segments.iter().map(|segment| segment.thread.0);
+    let threads: Vec<usize> = threads.collect();
+    let own = model.threads.len();
+    // The main thread, `sh`, both threads of its child, `sh`, the main thread.
+    let mut order = threads.clone();
+    order.dedup();
+    assert_eq!(order, [0, own, own + 1, own + 2, own, 0], "{path:#?}");
+}
+
+/// A thread that is not the first one executes a program, and takes the id of the first one,
+/// which has ended.
+#[test]
+fn another_thread_executes_a_program() {
+    let mut found = Found::default();
+    let name = "sh".to_owned();
+    for (ns, kind, tid, detail) in [
+        (10, Kind::ProcessCreated, 30, PID),
+        (20, Kind::Runs, 30, 0),
+        (30, Kind::Created, 31, 30),
+        (35, Kind::Ended, 30, 0),
+        (40, Kind::Runs, 31, 0),
+        (50, Kind::Executed, 30, 0),
+        (60, Kind::Blocks, 30, 0),
+        (80, Kind::Runs, 30, 0),
+        (90, Kind::Ended, 30, 0),
+    ] {
+        let entry = ScheduleEntry {
+            time_ns: ns,
+            kind,
+            tid,
+            cpu: 0,
+            detail,
+        };
+        found.entry(entry, Some(&name), 0);
+    }
+    let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
+    let lives = all
+        .threads
+        .iter()
+        .map(|thread| (thread.started_ns, thread.ended_ns));
+    let lives: Vec<(Option<u64>, Option<u64>)> = lives.collect();
+    let expected = [(10, 35), (30, 50), (50, 90)].map(|(from, to)| (Some(from), Some(to)));
+    assert_eq!(lives, expected);
+    assert_eq!(all.all[0].ended_ns, Some(90));
+    let times = all.times(&all.all[0]);
+    assert_eq!(
+        (times.running_ns, times.blocked_ns),
+        (15 + 10 + 10 + 10, 20)
+    );
+}
+
+/// A dead process had the id that a thread has now.
+#[test]
+fn reused_ids_mean_the_thread_that_lives() {
+    let thread = |started_ns: u64, ended_ns| {
+        let mut thread = stage().model().threads[0].clone();
+        (thread.created_ns, thread.started_ns, thread.ended_ns) =
+            (None, Some(started_ns), ended_ns);
+        thread
+    };
+    let threads = [
+        thread(1_000_000_000, Some(2_000_000_000)),
+        thread(5_000_000_000, None),
+    ];
+    let all = [ThreadIndex(0), ThreadIndex(1)];
+    let of = |ns| alive_at(&all, &|index: ThreadIndex| &threads[index.0], ns);
+    assert_eq!(of(1_500_000_000), Some(ThreadIndex(0)));
+    assert_eq!(of(3_000_000_000), None);
+    assert_eq!(of(6_000_000_000), Some(ThreadIndex(1)));
+}
+
+#[test]
+fn a_program_alone_waits_for_other_processes() {
+    let alone = stage().model().alone();
+    let path = alone.critical_path.as_ref().unwrap();
+    let steps: Vec<(usize, PathState)> = (path.segments.iter())
+        .map(|segment| (segment.thread.0, segment.state))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            (0, PathState::Running),
+            (0, PathState::Outside),
+            (0, PathState::Runnable),
+            (0, PathState::Running),
+        ]
+    );
+    assert!(alone.processes.all.is_empty());
+}
+
+#[test]
+fn without_a_schedule_only_starts_are_known() {
+    let mut stage = Stage::new();
+    stage.add(ProcessStarted {
+        pid: 20,
+        creator_tid: Some(PID),
+        time_ns: 1_600_000,
+        executable: "/bin/dash".to_owned(),
+    });
+    stage.end(10);
+    let model = stage.model();
+    let [process] = &model.processes.all[..] else {
+        panic!("{:#?}", model.processes)
+    };
+    assert!(!process.is_recorded());
+    assert_eq!(process.creator, model.main());
+    assert_eq!(model.processes.programs, [("dash".to_owned(), 1)]);
+}
