@@ -215,7 +215,7 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
             let name = wording::identity(model, identity, room);
             match mostly_waits(path, |group| group.identity == identity) {
                 true => {
-                    format!("if {noun} {name} waited half as long for others and worked faster")
+                    format!("if the waits of {noun} {name} took half the time")
                 }
                 false => format!("if {noun} {name} {verb} twice as fast"),
             }
