@@ -57,6 +57,9 @@ pub struct Process {
     pub executable: String,
     /// The kernel's names of the programs that it executed, in order. Empty if it executed none.
     pub executed: Vec<String>,
+    /// The kernel's name of the program that its creator ran when it started it; empty if the
+    /// creator is a thread of the program itself, or not known.
+    pub inherited: String,
     /// The program that it ran last, in [`Processes::programs`]; none if that is not known.
     pub program: Option<usize>,
     /// Number of its threads in [`Processes::threads`]; 0 if they were not recorded.
@@ -76,6 +79,7 @@ impl Process {
             ended_ns: None,
             executable: String::new(),
             executed: Vec::new(),
+            inherited: String::new(),
             program: None,
             threads: 0,
             first_thread: 0,
@@ -166,8 +170,15 @@ impl Processes {
                         let process = self.process_of.get(other)?;
                         self.all.get(process.0)?.program
                     });
-                    let own = model.target.name.as_str();
-                    creator.map_or(own, |program| &self.programs[program].0)
+                    let creator = match creator {
+                        Some(program) => self.programs[program].0.as_str(),
+                        None => model.target.name.as_str(),
+                    };
+                    // Since then, the creator may have executed another program.
+                    match process.inherited.as_str() {
+                        name if creator.starts_with(name) => creator,
+                        name => name,
+                    }
                 }
             };
             let name = name.to_owned();
@@ -249,8 +260,14 @@ impl Found {
         match entry.kind {
             ScheduleKind::ProcessCreated => {
                 let creator = Some(entry.detail);
-                let process = Process::new(entry.tid, creator, entry.time_ns);
-                self.processes.push(process);
+                let former = self.current.get(&entry.detail);
+                let former = former.map(|(process, _)| &self.processes[*process]);
+                let inherited =
+                    former.map(|it| it.executed.last().unwrap_or(&it.inherited).clone());
+                self.processes.push(Process {
+                    inherited: inherited.unwrap_or_default(),
+                    ..Process::new(entry.tid, creator, entry.time_ns)
+                });
                 self.threads.push(Vec::new());
                 let name = self.thread_named(entry.detail).unwrap_or_default();
                 let created = ScheduleEntry {

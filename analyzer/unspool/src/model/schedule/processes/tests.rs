@@ -101,6 +101,37 @@ fn processes_of_the_schedule() {
     assert_eq!(model.program(0), None);
 }
 
+/// A process forks, and then executes another program.
+#[test]
+fn children_keep_the_program_of_their_creator() {
+    let mut found = Found::default();
+    let names = ["bash", "sleep"].map(str::to_owned);
+    for (ns, kind, tid, detail) in [
+        (10, Kind::ProcessCreated, 30, PID),
+        (20, Kind::Executed, 30, 0),
+        (30, Kind::ProcessCreated, 31, 30),
+        (40, Kind::Executed, 30, 1),
+    ] {
+        let entry = ScheduleEntry {
+            time_ns: ns,
+            kind,
+            tid,
+            cpu: 0,
+            detail,
+        };
+        let name = usize::try_from(detail)
+            .ok()
+            .and_then(|index| names.get(index));
+        found.entry(entry, name, 0);
+    }
+    let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
+    let programs = all
+        .all
+        .iter()
+        .map(|process| all.programs[process.program.unwrap()].0.as_str());
+    assert_eq!(programs.collect::<Vec<_>>(), ["sleep", "bash"]);
+}
+
 #[test]
 fn the_critical_path_goes_through_processes() {
     let model = stage().model();
