@@ -302,6 +302,9 @@ fn refused_perf_events() {
 fn an_attached_program() {
     let looping = Looping::start();
     let (mut server, mut client) = looping.server();
+    assert_eq!(client.ask("QUnspoolSchedule:1;others"), "E16");
+    let reply = client.ask("QUnspoolSchedule:1;processes");
+    assert!(reply.contains(";processes;stub="), "{reply}");
     assert!(client.ask("QUnspoolSchedule:1").contains(';'));
     client.plant(looping.tick);
     for _ in 0..20 {
