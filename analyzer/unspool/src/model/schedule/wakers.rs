@@ -101,12 +101,14 @@ impl<'a> Wakers<'a> {
         for same in by_tid.values_mut() {
             same.sort_by_key(|index| thread(*index).first_ns());
         }
-        let first = || first_waker(schedule, threads).filter(|_| launched);
+        // Without the long stops on a slow board, programs would seem to be limited by their start.
+        let first = launched.then(|| {
+            let known = schedule.recorder_tid;
+            known.or_else(|| first_waker(schedule, threads))
+        });
+        let first = first.flatten();
         Wakers {
-            recorder: schedule
-                .recorder_tid
-                .or_else(first)
-                .filter(|tid| !by_tid.contains_key(tid)),
+            recorder: first.filter(|tid| !by_tid.contains_key(tid)),
             lasts: (schedule.threads.iter())
                 .map(|intervals| Lasts::of(intervals))
                 .collect(),
