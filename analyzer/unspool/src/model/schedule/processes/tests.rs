@@ -1,3 +1,5 @@
+//! Processes of small schedules: threads, times, programs, ids that are reused, the critical path.
+
 use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
 
 use super::*;
