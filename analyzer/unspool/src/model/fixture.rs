@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use unspool_capture::{
     Capture, Chunk, End, EndReason, Event, Header, Probe, ProbeKind, ProcessEnded, Read, ReadRole,
-    Record, RegisterLayout, Snapshot, Target, ThreadExited, ThreadName, ThreadSeen,
+    Record, RegisterLayout, Schedule, ScheduleEntry, ScheduleKind, Snapshot, Target, ThreadExited,
+    ThreadName, ThreadSeen,
 };
 use unspool_unwind::Provenance;
 
@@ -546,4 +547,42 @@ impl Frames for Stage {
             ..Place::default()
         })
     }
+}
+
+/// An entry of a schedule.
+pub(crate) fn entry(
+    time_ns: u64,
+    kind: ScheduleKind,
+    tid: u64,
+    cpu: u32,
+    detail: u64,
+) -> ScheduleEntry {
+    ScheduleEntry {
+        time_ns,
+        kind,
+        tid,
+        cpu,
+        detail,
+    }
+}
+
+/// A part of a schedule from the first millisecond on, on processor 0. Each entry has the
+/// microsecond, the kind, the thread and the detail.
+pub(crate) fn scheduled(entries: &[(u64, ScheduleKind, u64, u64)]) -> Schedule {
+    let all = entries.iter();
+    let all = all.map(|&(us, kind, tid, detail)| (us, kind, tid, 0, detail));
+    scheduled_on(&all.collect::<Vec<_>>())
+}
+
+/// The same on any processors. Each entry has the processor before the detail.
+pub(crate) fn scheduled_on(entries: &[(u64, ScheduleKind, u64, u32, u64)]) -> Schedule {
+    let mut part = Schedule {
+        time_ns: 1_000_000,
+        ..Schedule::default()
+    };
+    let mut last_ns = part.time_ns;
+    for &(us, kind, tid, cpu, detail) in entries {
+        last_ns = part.push(last_ns, entry(us * 1000, kind, tid, cpu, detail));
+    }
+    part
 }

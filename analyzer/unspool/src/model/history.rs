@@ -404,23 +404,7 @@ impl<'a> History<'a> {
     }
 
     fn push(&mut self, tid: Option<u64>) -> usize {
-        self.threads.push(Thread {
-            tid,
-            name: String::new(),
-            key: Default::default(),
-            function: None,
-            start: None,
-            creation: Creation::Unseen,
-            created_ns: None,
-            started_ns: None,
-            ended_ns: None,
-            end_exact: false,
-            ending: Ending::Alive,
-            detached: false,
-            joiner: None,
-            joined_ns: None,
-            stack: None,
-        });
+        self.threads.push(Thread::new(tid));
         self.traces.push(Trace::default());
         self.threads.len() - 1
     }

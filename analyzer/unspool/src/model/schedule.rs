@@ -3,6 +3,7 @@
 
 mod calls;
 mod processes;
+mod thread_ids;
 mod wakers;
 
 use std::collections::HashMap;

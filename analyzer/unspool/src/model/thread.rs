@@ -47,6 +47,27 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// A thread of which nothing is known but its id.
+    pub(super) fn new(tid: Option<u64>) -> Thread {
+        Thread {
+            tid,
+            name: String::new(),
+            key: Key::default(),
+            function: None,
+            start: None,
+            creation: Creation::Unseen,
+            created_ns: None,
+            started_ns: None,
+            ended_ns: None,
+            end_exact: false,
+            ending: Ending::Alive,
+            detached: false,
+            joiner: None,
+            joined_ns: None,
+            stack: None,
+        }
+    }
+
     /// The thread that created it.
     pub fn creator(&self) -> Option<ThreadIndex> {
         match &self.creation {

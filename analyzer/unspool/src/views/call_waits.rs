@@ -155,12 +155,10 @@ pub(super) fn by_identity<'a>(
 
 #[cfg(test)]
 mod tests {
-    use unspool_capture::{
-        BlockingCall, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind as Kind,
-    };
+    use unspool_capture::{BlockingCall, Schedule, ScheduleEdge, ScheduleKind as Kind};
 
     use super::*;
-    use crate::model::fixture::{PID, Stage};
+    use crate::model::fixture::{PID, Stage, scheduled};
     use crate::views::{Style, graph, text};
 
     /// Two threads of one identity wait for the main thread, for one of them, and for a timer.
@@ -182,13 +180,7 @@ mod tests {
             args: vec![3, 0],
             file: file.to_owned(),
         };
-        let mut part = Schedule {
-            time_ns: 1_000_000,
-            calls: vec![call(1, 0, "pipe:[7]"), call(2, 7, "")],
-            ..Schedule::default()
-        };
-        let mut last_ns = part.time_ns;
-        for (us, kind, tid, detail) in [
+        let part = scheduled(&[
             (2000, Kind::Runs, PID, 0),
             (2100, Kind::Runs, 7, 0),
             (3000, Kind::Blocks, 7, 1),
@@ -201,17 +193,11 @@ mod tests {
             (8000, Kind::Blocks, 8, 2),
             (9000, Kind::Woken, 8, 0),
             (9100, Kind::Runs, 8, 0),
-        ] {
-            let entry = ScheduleEntry {
-                time_ns: us * 1000,
-                kind,
-                tid,
-                cpu: 0,
-                detail,
-            };
-            last_ns = part.push(last_ns, entry);
-        }
-        stage.add(part);
+        ]);
+        stage.add(Schedule {
+            calls: vec![call(1, 0, "pipe:[7]"), call(2, 7, "")],
+            ..part
+        });
         stage.end(10);
         stage.model()
     }

@@ -56,11 +56,7 @@ impl Built {
             })
             .collect();
         self.threads.push(Thread {
-            tid: Some(100 + index as u64),
-            name: String::new(),
             key: Key(index as u64),
-            function: None,
-            start: None,
             creation: match creator {
                 Some(creator) => Creation::Seen {
                     creator: ThreadIndex(creator),
@@ -74,10 +70,7 @@ impl Built {
             ended_ns: Some(now),
             end_exact: true,
             ending: Ending::Exited,
-            detached: false,
-            joiner: None,
-            joined_ns: None,
-            stack: None,
+            ..Thread::new(Some(100 + index as u64))
         });
         self.schedule.threads.push(intervals);
         let to = self.schedule.span_ns.map_or(0, |(_, to)| to.max(now));

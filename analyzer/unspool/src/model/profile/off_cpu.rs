@@ -340,11 +340,11 @@ fn stopped(intervals: &[Interval], ns: u64) -> Option<usize> {
 mod tests {
     use unspool_capture::{
         Blocked, OffCpuSample, OffCpuSamples, Samples, SamplesEdge, Schedule, ScheduleEdge,
-        ScheduleEntry, ScheduleKind as Kind,
+        ScheduleKind as Kind,
     };
 
     use super::*;
-    use crate::model::fixture::{PID, Stage};
+    use crate::model::fixture::{PID, Stage, scheduled};
 
     fn intervals(states: &[(u64, RunState)]) -> Vec<Interval> {
         let ends = states.iter().skip(1).map(|(from_ns, _)| *from_ns);
@@ -407,12 +407,7 @@ mod tests {
             edge: ScheduleEdge::BeginsWithWakers.into(),
             ..Schedule::default()
         });
-        let mut part = Schedule {
-            time_ns: 2000 * US,
-            ..Schedule::default()
-        };
-        let mut last_ns = part.time_ns;
-        for (us, kind, tid, detail) in [
+        stage.add(scheduled(&[
             (2000, Kind::Runs, PID, 0),
             (2100, Kind::Runs, 7, 0),
             (3000, Kind::Blocks, 7, 0),
@@ -421,17 +416,7 @@ mod tests {
             (8000, Kind::Blocks, 7, 0),
             (9000, Kind::Woken, 7, 0),
             (9100, Kind::Runs, 7, 0),
-        ] {
-            let entry = ScheduleEntry {
-                time_ns: us * US,
-                kind,
-                tid,
-                cpu: 0,
-                detail,
-            };
-            last_ns = part.push(last_ns, entry);
-        }
-        stage.add(part);
+        ]));
         let stacks = ["orders!send@orders.c:3", "orders!receive@orders.c:4"];
         let mut off_cpu = OffCpuSamples::default();
         let mut last_ns = 2000 * US;

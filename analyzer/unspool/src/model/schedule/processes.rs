@@ -8,9 +8,10 @@ use std::collections::HashMap;
 
 use unspool_capture::{Capture, Record, ScheduleEntry, ScheduleKind, ScheduleLoss};
 
-use super::{APART_NS, Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
+use super::thread_ids::ThreadIds;
+use super::{Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
 use crate::model::backtrace::base_name;
-use crate::model::thread::{Creation, Ending, Thread};
+use crate::model::thread::{Ending, Thread};
 use crate::model::{CriticalPath, Model, ThreadIndex};
 
 /// Maximum difference between the stub's and the kernel's time of the same start.
@@ -130,26 +131,10 @@ impl Processes {
     }
 
     fn find_creators(&mut self, model: &Model) {
-        let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::new();
-        let all = model.threads.iter().chain(&self.threads).enumerate();
-        for (index, thread) in all {
-            if let Some(tid) = thread.tid {
-                by_tid.entry(tid).or_default().push(ThreadIndex(index));
-            }
-        }
-        let own = model.threads.len();
-        let thread = |index: ThreadIndex| match index.0.checked_sub(own) {
-            Some(other) => &self.threads[other],
-            None => &model.threads[index.0],
-        };
-        for same in by_tid.values_mut() {
-            same.sort_by_key(|index| thread(*index).first_ns());
-        }
-        for index in 0..self.all.len() {
-            let (tid, ns) = (self.all[index].creator_tid, self.all[index].started_ns);
-            let candidates = tid.and_then(|tid| by_tid.get(&tid));
-            let creator = candidates.and_then(|all| alive_at(all, &thread, ns));
-            self.all[index].creator = creator;
+        let ids = ThreadIds::of(&model.threads, &self.threads);
+        for process in &mut self.all {
+            let creator = process.creator_tid;
+            process.creator = creator.and_then(|tid| ids.at(tid, process.started_ns));
         }
     }
 
@@ -191,6 +176,16 @@ impl Processes {
         }
     }
 
+    /// The program that a process ran last, and the number of processes that ran it last.
+    pub fn program(&self, process: &Process) -> Option<&(String, usize)> {
+        self.programs.get(process.program?)
+    }
+
+    /// The name of that program; empty if it is not known.
+    pub fn program_name(&self, process: &Process) -> &str {
+        self.program(process).map_or("", |(name, _)| name)
+    }
+
     /// The times of all threads of a process.
     pub fn times(&self, process: &Process) -> StateTimes {
         let threads = process.first_thread..process.first_thread + process.threads;
@@ -216,25 +211,6 @@ fn add_starts(all: &mut Vec<(Process, Vec<FoundThread>)>, started: Vec<Process>)
         }
     }
     all.sort_by_key(|(process, _)| process.started_ns);
-}
-
-/// The thread among those with the same id that lived at a moment. They are ordered by their
-/// beginnings.
-pub(super) fn alive_at<'t>(
-    all: &[ThreadIndex],
-    thread: &impl Fn(ThreadIndex) -> &'t Thread,
-    ns: u64,
-) -> Option<ThreadIndex> {
-    let later = all.partition_point(|index| {
-        let first = thread(*index).first_ns();
-        first.is_none_or(|first| first <= ns)
-    });
-    let one = *all.get(later.saturating_sub(1))?;
-    // Later, a process that is not known may have the id.
-    let ended = thread(one).ended_ns;
-    ended
-        .is_none_or(|ended| ns <= ended.saturating_add(APART_NS))
-        .then_some(one)
 }
 
 /// Other processes, while the entries of the schedule are read.
@@ -363,13 +339,7 @@ impl Found {
                 let intervals = with_losses(std::mem::take(&mut life.intervals), losses);
                 processes.intervals.push(merged(intervals));
                 processes.threads.push(Thread {
-                    tid: Some(found.tid),
                     name: found.name,
-                    key: Default::default(),
-                    function: None,
-                    start: None,
-                    creation: Creation::Unseen,
-                    created_ns: None,
                     started_ns: Some(life.from_ns),
                     ended_ns: end,
                     end_exact: end.is_some(),
@@ -377,10 +347,7 @@ impl Found {
                         Some(_) => Ending::Exited,
                         None => Ending::Alive,
                     },
-                    detached: false,
-                    joiner: None,
-                    joined_ns: None,
-                    stack: None,
+                    ..Thread::new(Some(found.tid))
                 });
                 let index = ProcessIndex(processes.all.len());
                 processes.process_of.push(index);
@@ -465,6 +432,14 @@ impl Model {
     pub fn program(&self, identity: usize) -> Option<&(String, usize)> {
         let program = identity.checked_sub(self.sync.identities.len())?;
         self.processes.programs.get(program)
+    }
+
+    /// A thread of the program or of another process.
+    pub fn any_thread(&self, index: ThreadIndex) -> Option<&Thread> {
+        match index.0.checked_sub(self.threads.len()) {
+            Some(other) => self.processes.threads.get(other),
+            None => self.thread(index),
+        }
     }
 
     /// The process of a thread that does not belong to the program itself.

@@ -1,12 +1,11 @@
 //! Tests of schedules by the kernel's records, and of the time in each state.
 
 use unspool_capture::{
-    BlockingCall, Schedule as Part, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss,
-    StallCause, Stood,
+    BlockingCall, Schedule as Part, ScheduleEdge, ScheduleKind, ScheduleLoss, StallCause, Stood,
 };
 
 use super::*;
-use crate::model::fixture::{PID, Stage};
+use crate::model::fixture::{PID, Stage, scheduled_on};
 use crate::model::{Creation, Ending};
 
 const MS: u64 = 1_000_000;
@@ -22,22 +21,10 @@ fn recorded(
         edge: ScheduleEdge::BeginsWithWakers.into(),
         ..Part::default()
     };
-    let mut part = Part {
-        time_ns: MS,
+    let part = Part {
         losses: losses.to_vec(),
-        ..Part::default()
+        ..scheduled_on(entries)
     };
-    let mut last_ns = MS;
-    for &(us, kind, tid, cpu, detail) in entries {
-        let entry = ScheduleEntry {
-            time_ns: us * 1000,
-            kind,
-            tid,
-            cpu,
-            detail,
-        };
-        last_ns = part.push(last_ns, entry);
-    }
     vec![begins.into(), part.into()]
 }
 

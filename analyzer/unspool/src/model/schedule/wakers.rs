@@ -7,7 +7,7 @@
 
 use foldhash::HashMap;
 
-use super::processes::alive_at;
+use super::thread_ids::ThreadIds;
 use super::{CallIndex, Interval, RunState, Schedule};
 use crate::model::thread::{Creation, Thread};
 use crate::model::{Model, ThreadIndex};
@@ -40,10 +40,7 @@ pub struct CallWake {
 #[derive(Debug)]
 pub struct Wakers<'a> {
     schedule: &'a Schedule,
-    threads: &'a [Thread],
-    /// The threads of other processes, whose numbers follow.
-    others: &'a [Thread],
-    by_tid: HashMap<u64, Vec<ThreadIndex>>,
+    ids: ThreadIds<'a>,
     recorder: Option<u64>,
     /// Per thread.
     lasts: Vec<Lasts>,
@@ -91,16 +88,7 @@ impl<'a> Wakers<'a> {
         others: &'a [Thread],
         launched: bool,
     ) -> Wakers<'a> {
-        let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();
-        for (index, thread) in threads.iter().chain(others).enumerate() {
-            if let Some(tid) = thread.tid {
-                by_tid.entry(tid).or_default().push(ThreadIndex(index));
-            }
-        }
-        let thread = known(threads, others);
-        for same in by_tid.values_mut() {
-            same.sort_by_key(|index| thread(*index).first_ns());
-        }
+        let ids = ThreadIds::of(threads, others);
         // Without the long stops on a slow board, programs would seem to be limited by their start.
         let first = launched.then(|| {
             let known = schedule.recorder_tid;
@@ -108,14 +96,12 @@ impl<'a> Wakers<'a> {
         });
         let first = first.flatten();
         Wakers {
-            recorder: first.filter(|tid| !by_tid.contains_key(tid)),
+            recorder: first.filter(|tid| !ids.has(*tid)),
             lasts: (schedule.threads.iter())
                 .map(|intervals| Lasts::of(intervals))
                 .collect(),
             schedule,
-            threads,
-            others,
-            by_tid,
+            ids,
         }
     }
 
@@ -126,11 +112,7 @@ impl<'a> Wakers<'a> {
 
     /// The thread that had an id at a moment.
     pub(in crate::model) fn thread(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
-        alive_at(
-            self.by_tid.get(&tid)?,
-            &known(self.threads, self.others),
-            ns,
-        )
+        self.ids.at(tid, ns)
     }
 
     /// What ended the blocked time before this interval; `None` if its wake-up was not recorded.
@@ -210,7 +192,7 @@ impl<'a> Wakers<'a> {
     /// have then been in no further call until their end. The wake-up of a first thread that then
     /// ends the program itself looks the same.
     pub(in crate::model) fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
-        let killed = &self.threads[thread.0];
+        let killed = self.ids.thread(thread);
         let is_last = killed.ended_ns.is_none();
         // A timer that wakes the first thread does not end the program.
         let is_main = killed.creation == Creation::Main && waker != Waker::Interrupt;
@@ -226,14 +208,6 @@ impl<'a> Wakers<'a> {
                 Waker::Thread(waker) => ends(waker),
                 _ => lasts(thread).blocked_ns.is_none_or(|from_ns| from_ns < ns),
             }
-    }
-}
-
-/// Finds a thread by its number.
-fn known<'a>(threads: &'a [Thread], others: &'a [Thread]) -> impl Fn(ThreadIndex) -> &'a Thread {
-    move |index| match index.0.checked_sub(threads.len()) {
-        Some(other) => &others[other],
-        None => &threads[index.0],
     }
 }
 

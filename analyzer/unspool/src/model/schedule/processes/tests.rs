@@ -4,7 +4,7 @@ use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKi
 
 use super::*;
 use crate::model::critical_path::PathState;
-use crate::model::fixture::{PID, Stage};
+use crate::model::fixture::{PID, Stage, entry, scheduled};
 
 /// The main thread, which waits until process 20 ends. That process executes `sh`, and creates
 /// process 21, which executes nothing and has a second thread, 22.
@@ -16,24 +16,9 @@ fn stage() -> Stage {
         recorder_tid: Some(5),
         ..Part::default()
     });
-    let entries = |entries: &[(u64, Kind, u64, u64)]| {
-        let mut part = Part {
-            time_ns: 1_000_000,
-            names: vec!["sh".to_owned(), "helper".to_owned()],
-            ..Part::default()
-        };
-        let mut last_ns = part.time_ns;
-        for &(us, kind, tid, detail) in entries {
-            let entry = ScheduleEntry {
-                time_ns: us * 1000,
-                kind,
-                tid,
-                cpu: 0,
-                detail,
-            };
-            last_ns = part.push(last_ns, entry);
-        }
-        part
+    let entries = |entries: &[(u64, Kind, u64, u64)]| Part {
+        names: vec!["sh".to_owned(), "helper".to_owned()],
+        ..scheduled(entries)
     };
     stage.add(entries(&[
         (1000, Kind::Runs, PID, 0),
@@ -114,13 +99,7 @@ fn children_keep_the_program_of_their_creator() {
         (30, Kind::ProcessCreated, 31, 30),
         (40, Kind::Executed, 30, 1),
     ] {
-        let entry = ScheduleEntry {
-            time_ns: ns,
-            kind,
-            tid,
-            cpu: 0,
-            detail,
-        };
+        let entry = entry(ns, kind, tid, 0, detail);
         let name = usize::try_from(detail)
             .ok()
             .and_then(|index| names.get(index));
@@ -164,14 +143,7 @@ fn another_thread_executes_a_program() {
         (80, Kind::Runs, 30, 0),
         (90, Kind::Ended, 30, 0),
     ] {
-        let entry = ScheduleEntry {
-            time_ns: ns,
-            kind,
-            tid,
-            cpu: 0,
-            detail,
-        };
-        found.entry(entry, Some(&name), 0);
+        found.entry(entry(ns, kind, tid, 0, detail), Some(&name), 0);
     }
     let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
     let lives = all
@@ -202,11 +174,11 @@ fn reused_ids_mean_the_thread_that_lives() {
         thread(1_000_000_000, Some(2_000_000_000)),
         thread(5_000_000_000, None),
     ];
-    let all = [ThreadIndex(0), ThreadIndex(1)];
-    let of = |ns| alive_at(&all, &|index: ThreadIndex| &threads[index.0], ns);
-    assert_eq!(of(1_500_000_000), Some(ThreadIndex(0)));
+    let ids = ThreadIds::of(&threads[1..], &threads[..1]);
+    let of = |ns| ids.at(PID, ns).map(|index| ids.thread(index).started_ns);
+    assert_eq!(of(1_500_000_000), Some(Some(1_000_000_000)));
     assert_eq!(of(3_000_000_000), None);
-    assert_eq!(of(6_000_000_000), Some(ThreadIndex(1)));
+    assert_eq!(of(6_000_000_000), Some(Some(5_000_000_000)));
 }
 
 #[test]
