@@ -152,9 +152,7 @@ impl Compact<'_> {
         let name = self.bytes(length)?;
         Some(String::from_utf8_lossy(name).into_owned())
     }
-}
 
-impl Compact<'_> {
     fn block_place(&mut self) -> Option<BlockPlace> {
         Some(BlockPlace {
             pc: self.number()?,

@@ -179,15 +179,10 @@ fn translated(
     for record in records {
         let time_ns = clock.sent(Some(record.server_ns), since);
         let (kind, detail) = match record.event {
-            ScheduleEvent::Runs => (ScheduleKind::Runs, 0),
-            ScheduleEvent::Blocks { place } => {
-                let call = place.map_or(0, |place| calls.id_of(&place, &mut schedule.calls));
+            ScheduleEvent::Blocks { place: Some(place) } => {
+                let call = calls.id_of(&place, &mut schedule.calls);
                 (ScheduleKind::Blocks, call)
             }
-            ScheduleEvent::Preempted => (ScheduleKind::Preempted, 0),
-            ScheduleEvent::Created { creator } => (ScheduleKind::Created, creator),
-            ScheduleEvent::Ended => (ScheduleKind::Ended, 0),
-            ScheduleEvent::Woken { waker } => (ScheduleKind::Woken, waker.unwrap_or(0)),
             ScheduleEvent::Found { state } => (ScheduleKind::Found, state.into()),
             ScheduleEvent::Named(name) => {
                 names.push(Record::ThreadName(ThreadName {
@@ -206,7 +201,10 @@ fn translated(
                 });
                 continue;
             }
-            _ => continue,
+            event => match kind_of(&event) {
+                Some(plain) => plain,
+                None => continue,
+            },
         };
         let entry = ScheduleEntry {
             time_ns,
@@ -221,7 +219,20 @@ fn translated(
     names
 }
 
-/// The same for threads of other processes. The code of their system calls is not read, so the
+/// The kind and the detail of an event that needs no more than these.
+fn kind_of(event: &ScheduleEvent) -> Option<(ScheduleKind, u64)> {
+    Some(match event {
+        ScheduleEvent::Runs => (ScheduleKind::Runs, 0),
+        ScheduleEvent::Blocks { .. } => (ScheduleKind::Blocks, 0),
+        ScheduleEvent::Preempted => (ScheduleKind::Preempted, 0),
+        ScheduleEvent::Created { creator } => (ScheduleKind::Created, *creator),
+        ScheduleEvent::Ended => (ScheduleKind::Ended, 0),
+        ScheduleEvent::Woken { waker } => (ScheduleKind::Woken, waker.unwrap_or(0)),
+        _ => return None,
+    })
+}
+
+/// Converts the records of other processes. The code of their system calls is not read, so the
 /// calls are not known.
 fn of_processes(
     records: Vec<ScheduleRecord>,
@@ -239,16 +250,13 @@ fn of_processes(
             schedule.names.len() as u64 - 1
         };
         let (kind, detail) = match record.event {
-            ScheduleEvent::Runs => (ScheduleKind::Runs, 0),
-            ScheduleEvent::Blocks { .. } => (ScheduleKind::Blocks, 0),
-            ScheduleEvent::Preempted => (ScheduleKind::Preempted, 0),
-            ScheduleEvent::Created { creator } => (ScheduleKind::Created, creator),
             ScheduleEvent::ProcessCreated { creator } => (ScheduleKind::ProcessCreated, creator),
-            ScheduleEvent::Ended => (ScheduleKind::Ended, 0),
-            ScheduleEvent::Woken { waker } => (ScheduleKind::Woken, waker.unwrap_or(0)),
             ScheduleEvent::Named(text) => (ScheduleKind::Named, name(text)),
             ScheduleEvent::Executed(text) => (ScheduleKind::Executed, name(text)),
-            _ => continue,
+            event => match kind_of(&event) {
+                Some(plain) => plain,
+                None => continue,
+            },
         };
         let entry = ScheduleEntry {
             time_ns: clock.sent(Some(record.server_ns), since),
