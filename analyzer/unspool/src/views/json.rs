@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::model::{Backtrace, Model, NamedFrame, Note, Place, Severity};
+use crate::model::{Backtrace, Model, NamedFrame, Note, Place, Severity, ThreadIndex};
 
 /// The version of both schemas. It grows when a field changes its meaning or is removed, not when a
 /// field is added.
@@ -38,6 +38,17 @@ impl<'a> Target<'a> {
             pid: Some(model.target.pid).filter(|pid| *pid != 0),
         }
     }
+}
+
+/// The index of a thread in `threads`; or, if it belongs to another process, that of the process in
+/// `processes`.
+fn thread_or_process(model: &Model, thread: Option<ThreadIndex>) -> (Option<usize>, Option<usize>) {
+    let own = thread.filter(|thread| model.thread(*thread).is_some());
+    let process = thread.and_then(|thread| model.process(thread));
+    (
+        own.map(|ThreadIndex(thread)| thread),
+        process.map(|(index, _)| index.0),
+    )
 }
 
 /// A frame of a stack.

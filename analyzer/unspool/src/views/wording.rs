@@ -329,9 +329,7 @@ pub(super) fn program_of(program: &str, count: usize, room: usize) -> String {
 /// Some threads of an identity: `3 × worker "billing"`, or `worker 4711` if it is one of them.
 pub(super) fn threads(model: &Model, threads: Threads, room: usize) -> String {
     if let Some((_, process)) = threads.one.and_then(|one| model.process(one)) {
-        let program = process
-            .program
-            .and_then(|it| model.processes.programs.get(it));
+        let program = model.processes.program(process);
         let name = program.map_or("", |(name, _)| name);
         let alone = program.is_none_or(|(_, count)| *count == 1);
         let pid = match alone {

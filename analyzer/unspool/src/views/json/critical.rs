@@ -167,9 +167,10 @@ impl<'a> PathImpact<'a> {
 impl PathSegment {
     fn of(model: &Model, segment: &Segment) -> PathSegment {
         let call = segment.call().and_then(|call| model.schedule.call(call));
+        let (thread, process) = super::thread_or_process(model, Some(segment.thread));
         PathSegment {
-            thread: model.thread(segment.thread).map(|_| segment.thread.0),
-            process: model.process(segment.thread).map(|(index, _)| index.0),
+            thread,
+            process,
             from_ns: segment.from_ns,
             to_ns: segment.to_ns,
             state: segment.state.as_str(),

@@ -72,20 +72,18 @@ struct BlockedStack {
 impl BlockedStack {
     fn of(model: &Model, sum: &BlockedSum) -> BlockedStack {
         let waker = sum.key.waker;
+        let (waker_thread, waker_process) = match waker {
+            Some(Waker::Thread(thread)) => super::thread_or_process(model, Some(thread)),
+            _ => (None, None),
+        };
         BlockedStack {
             thread: sum.key.thread.0,
             stack: sum.key.stack,
             reason: off_cpu::reason(model, &sum.key),
             object: sum.key.object.map(|object| object.0),
             waker: waker.map(|waker| WokenBy::of(model, waker).as_str()),
-            waker_thread: match waker {
-                Some(Waker::Thread(thread)) => model.thread(thread).map(|_| thread.0),
-                _ => None,
-            },
-            waker_process: match waker {
-                Some(Waker::Thread(thread)) => model.process(thread).map(|(index, _)| index.0),
-                _ => None,
-            },
+            waker_thread,
+            waker_process,
             waits: sum.count,
             blocked_ns: sum.ns,
             longest_ns: sum.longest_ns,

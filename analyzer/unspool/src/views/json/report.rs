@@ -225,9 +225,6 @@ impl<'a> Process<'a> {
     fn of(model: &'a Model, process: &'a StartedProcess) -> Process<'a> {
         let all = &model.processes;
         let times = all.times(process);
-        let program = process
-            .program
-            .and_then(|program| all.programs.get(program));
         let parent = process.creator.and_then(|creator| model.process(creator));
         let last = process.first_thread + process.threads;
         let threads = all.threads.get(process.first_thread..last);
@@ -235,7 +232,7 @@ impl<'a> Process<'a> {
             pid: process.pid,
             creator_tid: process.creator_tid,
             parent: parent.map(|(index, _)| index.0),
-            program: program.map(|(name, _)| name.as_str()),
+            program: all.program(process).map(|(name, _)| name.as_str()),
             executable: Some(process.executable.as_str()).filter(|path| !path.is_empty()),
             executed: &process.executed,
             started_ns: process.started_ns,
@@ -333,12 +330,12 @@ impl<'a> CallWaker<'a> {
             WokenBy::Threads(identity) => model.program(identity),
             _ => None,
         };
+        let (thread, process) = super::thread_or_process(model, woken.one);
         CallWaker {
             waker: woken.by.as_str(),
             key: key.map(|(key, ..)| key.to_string()),
-            thread: (woken.one.filter(|one| model.thread(*one).is_some()))
-                .map(|ThreadIndex(thread)| thread),
-            process: woken.one.and_then(|one| Some(model.process(one)?.0.0)),
+            thread,
+            process,
             program: program.map(|(name, _)| name.as_str()),
             count: woken.blocked.count,
             blocked_ns: woken.blocked.ns,

@@ -67,10 +67,7 @@ impl<'a> ProcessTree<'a> {
                         .map_or(Parent::Unknown, |group| Parent::Group(*group)),
                 },
             };
-            let program = process
-                .program
-                .and_then(|program| all.programs.get(program));
-            let program = program.map_or("", |(name, _)| name.as_str());
+            let program = all.program_name(process);
             let node = *known.entry((parent, program)).or_insert(tree.nodes.len());
             if node == tree.nodes.len() {
                 tree.nodes.push(Node {

@@ -172,17 +172,22 @@ fn rows(model: &Model, each: bool) -> Vec<Row> {
         let identity = model.identity_of(ThreadIndex(index));
         by_program.entry(identity).or_default().push(index);
     }
-    let mut shared: Vec<Row> = Vec::new();
-    for members in by_program.into_values() {
+    rows.extend(shared(model, by_program.into_values()));
+    rows
+}
+
+/// One row for each group, or several if the group is small.
+fn shared(model: &Model, groups: impl Iterator<Item = Vec<usize>>) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for members in groups {
         if members.len() < MIN_SHARED_LINE {
-            shared.extend(members.into_iter().map(one));
+            rows.extend(members.into_iter().map(one));
         } else {
             let most = max_alive(model, &members);
-            shared.push(Row { members, most });
+            rows.push(Row { members, most });
         }
     }
-    shared.sort_by_key(|row| row.members[0]);
-    rows.extend(shared);
+    rows.sort_by_key(|row| row.members[0]);
     rows
 }
 
@@ -198,28 +203,14 @@ fn threads_of_program(model: &Model, each: bool) -> Vec<Row> {
         return (0..model.threads.len()).map(one).collect();
     }
     let indices = |group: &Group| group.members.iter().map(|index| index.0).collect();
-    let mut rows: Vec<Row> = Vec::new();
-    for group in &Forest::of(model).groups {
-        let members: Vec<usize> = indices(group);
-        if members.len() < MIN_SHARED_LINE {
-            rows.extend(members.into_iter().map(one));
-        } else {
-            let most = max_alive(model, &members);
-            rows.push(Row { members, most });
-        }
-    }
-    rows.sort_by_key(|row| row.members[0]);
-    rows
+    shared(model, Forest::of(model).groups.iter().map(indices))
 }
 
 /// Maximum number of threads that lived at once.
 fn max_alive(model: &Model, members: &[usize]) -> usize {
     let end = model.recording.duration_ns;
     let mut changes: Vec<(u64, i32)> = Vec::new();
-    let thread = |index: &usize| match index.checked_sub(model.threads.len()) {
-        Some(other) => model.processes.threads.get(other),
-        None => model.threads.get(*index),
-    };
+    let thread = |index: &usize| model.any_thread(ThreadIndex(*index));
     for thread in members.iter().filter_map(thread) {
         let Some(from) = thread.started_ns.or(thread.created_ns) else {
             continue;
@@ -274,19 +265,13 @@ impl Row {
         }
         clean(&format!("{before}{}{after}", names::middle(&title, room)))
     }
-}
 
-impl Row {
     /// `process tar 812`, `24 × process cc1 (≤ 4)`
     fn label_of_process(&self, model: &Model, process: &Process, room: usize) -> String {
-        let all = &model.processes;
-        let program = process
-            .program
-            .and_then(|program| all.programs.get(program));
-        let program = program.map_or("", |(name, _)| name.as_str());
+        let program = model.processes.program_name(process);
         match self.members[..] {
             [index] => {
-                let thread = all.threads.get(index - model.threads.len());
+                let thread = model.any_thread(ThreadIndex(index));
                 let tid = thread.and_then(|thread| thread.tid).unwrap_or(process.pid);
                 let after = format!(" {tid}");
                 let room = room.saturating_sub(after.len());
