@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("other_processes", other_processes as fn() -> Result<()>),
         ("filtered_calls", filtered_calls),
         ("large_frames", large_frames),
+        ("starts_of_processes", starts_of_processes),
         ("set_user_id", set_user_id),
         ("ending_process", ending_process),
     ]
@@ -120,6 +121,27 @@ fn large_frames() -> Result<()> {
     let text = text.success()?.text();
     let created = text.matches("created by  main").count();
     ensure!(created == 3, "{text}");
+    Ok(())
+}
+
+/// When a process starts, no other thread stops. All starts are recorded.
+fn starts_of_processes() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "starts.c", &OPTIONS)?;
+    let capture = folder.path().join("capture");
+    for options in [&["-q"][..], &["-q", "--sync"], &["-q", "--no-follow"]] {
+        let mut record = report::unspool()?;
+        record.arg("record").args(options);
+        record.arg("-o").arg(&capture).arg("--");
+        let run = process::run(record.arg(&program), LIMIT)?.success()?;
+        ensure!(run.text() == "write 262144\nepoll_wait 0 0\n", "{run}");
+        let json = report::json(&capture, &[])?;
+        let processes = json["processes"].as_array().context("processes")?;
+        let started = |process: &&serde_json::Value| {
+            let path = process["executable"].as_str();
+            path.is_some_and(|path| path.ends_with("/sleep"))
+        };
+        ensure!(processes.iter().filter(started).count() == 15, "{run}");
+    }
     Ok(())
 }
 

@@ -46,8 +46,6 @@ pub(crate) struct Debuggee {
     pub(crate) program: Program,
     /// The controlling client's choice of stops. All processes inherit it.
     pub(crate) stop_policy: StopPolicy,
-    /// The controlling client wants notifications about threads.
-    follows_threads: bool,
     /// Name of the client that controls the program.
     pub(crate) controller: Option<String>,
     /// Number of clients that observe the program.
@@ -91,7 +89,6 @@ impl Debuggee {
             original: program.clone(),
             program,
             stop_policy: StopPolicy::default(),
-            follows_threads: false,
             controller: None,
             observers: 0,
             free: false,
@@ -165,7 +162,7 @@ impl Debuggee {
             tracee.tracepoints.budget.share,
         ) = (self.budget, self.budget);
         tracee.set_non_stop(self.non_stop);
-        if self.follows_threads {
+        if self.stop_policy.has_log {
             tracee.subscriptions.of(Role::Control).log = Some(ThreadLog::default());
         }
         (self.free, self.released) = (false, false);
@@ -185,7 +182,7 @@ impl Debuggee {
     /// Turns notifications about threads on or off for a client.
     pub(crate) fn follow_threads(&mut self, role: Role, on: bool) {
         if role == Role::Control {
-            self.follows_threads = on;
+            self.set_stop_policy(|stop_policy| stop_policy.has_log = on);
         }
         if let Some(tracee) = self.live() {
             let subscription = tracee.subscriptions.of(role);

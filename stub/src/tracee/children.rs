@@ -51,8 +51,16 @@ impl Tracee {
             ChildMemory::Copy
         };
         self.process.children.add(new, memory);
-        while let Some(status) = self.process.reports.take(new) {
-            self.handle_child(new, status);
+    }
+
+    /// Handles what the kernel has reported about a child before its creator reported it. The
+    /// creator must run by then: if the child ends before, the kernel sends SIGCHLD to another
+    /// thread, whose system call it interrupts.
+    pub(super) fn handle_waiting_reports(&mut self, child: Tid) {
+        while self.process.children.contains(child)
+            && let Some(status) = self.process.reports.take(child)
+        {
+            self.handle_child(child, status);
         }
     }
 
@@ -113,8 +121,12 @@ impl Tracee {
                     let shared =
                         status == Status::VFork || ptrace::same_memory(tid, new).unwrap_or(false);
                     self.adopt_child(new, shared);
+                    let continued = ptrace::cont(tid, 0);
+                    self.handle_waiting_reports(new);
+                    continued
+                } else {
+                    ptrace::cont(tid, 0)
                 }
-                ptrace::cont(tid, 0)
             }
             _ => ptrace::cont(tid, 0),
         };
@@ -141,7 +153,9 @@ impl Tracee {
             let removed = !planted && !self.is_trap(at);
             if planted || removed {
                 let _ = arch::TRAP_ADVANCE == 0 || stopped.set_pc(at).is_ok();
-                if !planted {
+                // Stopping all threads would interrupt their system calls.
+                let is_past = !planted || stopped.emulate(&self.code(at), &self.original_memory());
+                if is_past {
                     let _ = ptrace::cont(tid, 0);
                 } else {
                     self.process.children.set_at_trap(tid, stopped, at);

@@ -33,8 +33,11 @@ impl Tracee {
                 if !self.process.has_pending(tid) {
                     self.continue_unreported(tid);
                 }
+                if let Some(new) = new {
+                    self.handle_waiting_reports(new);
+                }
             }
-            Event::VForkDone if self.stop_policy.vforks => {
+            Event::VForkDone if self.stop_policy.stops_at_vfork() => {
                 self.process.report(tid, Pending::Family(Cause::VForkDone));
             }
             Event::Exec => self.executed(tid),

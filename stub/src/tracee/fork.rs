@@ -37,10 +37,10 @@ impl Tracee {
     /// Starts debugging a new process, if the client wants that. True if it does.
     pub(super) fn make_process(&mut self, parent: Tid, new: Tid, how: Status) -> bool {
         let (wanted, shared) = match how {
-            Status::Fork => (self.stop_policy.forks, false),
+            Status::Fork => (self.stop_policy.stops_at_fork(), false),
             // The traps and jumps of tracepoints in one memory can belong to one process only.
             Status::VFork => (
-                self.stop_policy.vforks
+                self.stop_policy.stops_at_vfork()
                     && !self.breakpoints.has_probes()
                     && self.tracepoints.fast.jump_pads.is_empty(),
                 true,

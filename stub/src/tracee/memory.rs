@@ -12,19 +12,19 @@ use crate::tracepoint::fast::jump_pad::JumpPads;
 use super::Tracee;
 
 impl Tracee {
-    /// Reads up to the first address that is not readable. Fails if that is `address` itself.
-    pub(crate) fn read_memory(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
-        let done = self.process.memory.read(address, into)?;
-        self.hide(address, &mut into[..done]);
-        Ok(done)
+    /// The memory as the program's instructions see it.
+    pub(super) fn original_memory(&self) -> OriginalMemory<'_> {
+        OriginalMemory {
+            memory: &self.process.memory,
+            breakpoints: &self.breakpoints,
+            displaced: &self.displaced,
+            jump_pads: &self.tracepoints.fast.jump_pads,
+        }
     }
 
-    /// Replaces the stub's patches in `bytes` with the program's own bytes. `bytes` were read from
-    /// `address`.
-    fn hide(&self, address: u64, bytes: &mut [u8]) {
-        self.breakpoints.hide(address, bytes);
-        self.displaced.hide(address, bytes);
-        self.tracepoints.fast.jump_pads.hide(address, bytes);
+    /// Reads up to the first address that is not readable. Fails if that is `address` itself.
+    pub(crate) fn read_memory(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        self.original_memory().read(address, into)
     }
 
     /// Writes all of `bytes`.
@@ -74,19 +74,19 @@ pub(super) struct OriginalMemory<'a> {
 }
 
 impl OriginalMemory<'_> {
-    /// Reads up to the first address that is not readable. Returns the number of bytes read.
-    pub(super) fn load_some(&self, address: u64, into: &mut [u8]) -> usize {
-        let known = self.memory.read(address, into).unwrap_or(0);
+    /// Reads up to the first address that is not readable. Fails if that is `address` itself.
+    pub(super) fn read(&self, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        let known = self.memory.read(address, into)?;
         self.breakpoints.hide(address, &mut into[..known]);
         self.displaced.hide(address, &mut into[..known]);
         self.jump_pads.hide(address, &mut into[..known]);
-        known
+        Ok(known)
     }
 }
 
 impl arch::Memory for OriginalMemory<'_> {
     fn load(&self, address: u64, into: &mut [u8]) -> bool {
-        self.load_some(address, into) == into.len()
+        self.read(address, into) == Ok(into.len())
     }
 
     fn store(&self, address: u64, bytes: &[u8]) -> bool {

@@ -74,6 +74,25 @@ fn an_end_during_another_stop_is_reported() {
     }
 }
 
+/// A client that reads of new processes in its log gets no stops for them.
+#[test]
+fn processes_in_the_log_are_no_stops() {
+    let program = build("family", &["-no-pie"]);
+    let program = program.to_str().unwrap();
+    for kind in ["fork", "vfork"] {
+        let mut server = Server::start(&["--once", ":0", program, kind]);
+        let mut client = Client::connect_for(server.port, "fork-events+;vfork-events+");
+        client.pass_all_signals();
+        assert_eq!(client.ask("QUnspoolThreads:1"), "OK");
+        let stop = client.go();
+        assert!(stop.starts_with("W00"), "{kind}: {stop}");
+        let is_start = |entry: &str| entry.starts_with('p');
+        while !client.told("UnspoolThreads").split(';').any(is_start) {}
+        drop(client);
+        server.wait();
+    }
+}
+
 #[test]
 fn exec_from_another_thread() {
     for _ in 0..5 {
