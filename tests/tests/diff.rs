@@ -60,6 +60,7 @@ const CASES: &[Case] = &[
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         trial::alone("diff::equal_runs".to_owned(), equal_runs),
+        trial::alone("diff::of_other_processes".to_owned(), of_other_processes),
         crate::trial("diff::several_recordings".to_owned(), several_recordings),
         crate::trial("diff::exit_codes".to_owned(), exit_codes),
         crate::trial("diff::bad_files".to_owned(), bad_files),
@@ -82,9 +83,14 @@ pub(super) fn build(option: &str, stripped: bool) -> Result<(TempDir, PathBuf)> 
 }
 
 pub(super) fn record(program: &Path, capture: &Path) -> Result<()> {
+    record_with(&["--sync", "--budget", "none"], &[program], capture)
+}
+
+/// Records a program with its arguments.
+fn record_with(options: &[&str], program: &[&Path], capture: &Path) -> Result<()> {
     let mut command = critical::first_served(&workspace::unspool()?);
-    command.args(["record", "-q", "--sync", "--budget", "none", "-o"]);
-    command.arg(capture).arg("--").arg(program);
+    command.args(["record", "-q", "-o"]).arg(capture);
+    command.args(options).arg("--").args(program);
     process::run(&mut command, LIMIT)?.success()?;
     Ok(())
 }
@@ -168,6 +174,41 @@ fn equal_runs() -> Result<()> {
         ensure!(threads.len() == 2, "{threads:#?}");
     }
     ensure!(failures.len() <= 1, "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// A change in a process that the program starts is first, and a recording without processes is
+/// not compared.
+fn of_other_processes() -> Result<()> {
+    let (folder, before) = build("-DORIGINAL", false)?;
+    let (_folder, after) = build("-DSLOW", false)?;
+    let captures = ["before", "after"].map(|name| folder.path().join(name));
+    let record = |options: &[&str], program: &Path, capture: &Path| {
+        let script = ["sh", "-c", "\"$0\"; true"].map(Path::new);
+        record_with(options, &[&script[..], &[program]].concat(), capture)
+    };
+    let name = before.file_name().and_then(|name| name.to_str());
+    let mut failures = Vec::new();
+    for _ in 0..ATTEMPTS {
+        record(&[], &before, &captures[0])?;
+        record(&[], &after, &captures[1])?;
+        let (diff, failed) = compare(&captures[0], &captures[1])?;
+        let first = &diff["effects"][0];
+        let index = first["index"].as_u64().context("an index")?;
+        let threads = &diff["threads"][usize::try_from(index)?];
+        let is_process = threads["process"].as_str() == name;
+        if failed && first["cause"] == "work" && first["kind"] == "threads" && is_process {
+            break;
+        }
+        failures.push(format!("{first:#}\n{threads:#}"));
+    }
+    ensure!(failures.len() < ATTEMPTS, "{}", failures.join("\n"));
+    record(&["--no-follow"], &after, &captures[1])?;
+    let run = diff(&[&captures[0], &captures[1]], &["--fail-on", "regression"])?;
+    ensure!(
+        run.code()? == 4 && run.text().contains("--no-follow"),
+        "{run}"
+    );
     Ok(())
 }
 

@@ -55,11 +55,13 @@ pub struct Diff {
     pub doubts: Vec<Doubt>,
 }
 
-/// The threads of one identity.
+/// The threads of one identity, or the processes that ran one program.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadChange {
     /// True for the program's first thread.
     pub is_main: bool,
+    /// The program of processes that the recorded program started; none for its own threads.
+    pub program: Option<String>,
     /// The thread function.
     pub function: Option<Place>,
     /// The first thread's own name; empty if it is the program's.
@@ -68,7 +70,7 @@ pub struct ThreadChange {
     pub creation: (Option<Backtrace>, Option<Backtrace>),
     /// The identities' keys before and after.
     pub keys: (Option<super::Key>, Option<super::Key>),
-    /// Number of threads.
+    /// Number of threads, or of processes.
     pub number: Change,
     /// Time on a processor.
     pub running_ns: Change,
@@ -238,12 +240,12 @@ impl Diff {
 
 fn doubts(runs: &[Run]) -> Vec<Doubt> {
     let mut doubts: Vec<Doubt> = runs.iter().flat_map(|run| run.doubts.clone()).collect();
-    if let Some(first) = runs.first()
-        && runs
-            .iter()
-            .any(|run| run.sync_recorded != first.sync_recorded)
-    {
+    let differ = |of: fn(&Run) -> bool| runs.iter().any(|run| of(run) != of(&runs[0]));
+    if differ(|run| run.sync_recorded) {
         doubts.push(Doubt::UnlikeRecordings);
+    }
+    if differ(|run| run.missed_processes) {
+        doubts.push(Doubt::UnlikeProcesses);
     }
     doubts.sort_unstable();
     doubts.dedup();
@@ -256,6 +258,7 @@ impl Sides {
         let sample = joined.sample();
         ThreadChange {
             is_main: sample.is_some_and(|facts| facts.is_main),
+            program: sample.and_then(|facts| facts.program.clone()),
             function: sample.and_then(|facts| facts.function.clone()),
             name: sample.map_or(String::new(), |facts| facts.name.clone()),
             creation: self.first(runs, |facts| facts.creation.clone()),

@@ -18,6 +18,9 @@ pub(super) fn doubt(doubt: Doubt) -> &'static str {
         Doubt::UnlikeRecordings => {
             "Only some of the recordings have calls (`record --sync`), so the recorder's overhead differs."
         }
+        Doubt::UnlikeProcesses => {
+            "Only some of the recordings have the processes that the program started (`--no-follow`)."
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::join::{Identified, Identity, label};
 use crate::model::backtrace::{Place, base_name};
 use crate::model::critical_path::{Item, PathState, Runnable, Work};
+use crate::model::schedule::{Processes, StateTimes};
 use crate::model::sync::{Histogram, ObjectIndex, caller};
 use crate::model::{Backtrace, Creation, Model, Thread};
 use crate::primitives::Kind;
@@ -27,6 +28,8 @@ pub struct Run {
     pub stolen_ns: u64,
     /// True if calls of synchronization functions were recorded.
     pub sync_recorded: bool,
+    /// True if the program started processes that were not recorded.
+    pub missed_processes: bool,
     /// What prevents a judgement.
     pub doubts: Vec<Doubt>,
     /// Number of processors on which the program ran.
@@ -53,6 +56,8 @@ pub enum Doubt {
     TooLittleSeen,
     /// Only one side has recorded calls, so the recorder's costs differ.
     UnlikeRecordings,
+    /// Only one side has the processes that the program started.
+    UnlikeProcesses,
 }
 
 impl Doubt {
@@ -64,15 +69,18 @@ impl Doubt {
             Doubt::UnknownPath => "unknown_path",
             Doubt::TooLittleSeen => "too_little_seen",
             Doubt::UnlikeRecordings => "unlike_recordings",
+            Doubt::UnlikeProcesses => "unlike_processes",
         }
     }
 }
 
-/// The threads of one identity in one recording.
+/// The threads of one identity in one recording, or the processes that ran one program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThreadFacts {
     identity: Identity,
     pub(super) is_main: bool,
+    /// The program of other processes.
+    pub(super) program: Option<String>,
     pub(super) function: Option<Place>,
     /// The first thread's own name; empty if it is the program's.
     pub(super) name: String,
@@ -116,6 +124,14 @@ pub(super) struct FunctionFacts {
     pub(super) work_ns: u64,
 }
 
+impl ThreadFacts {
+    fn add(&mut self, times: &StateTimes) {
+        self.running_ns += times.running_ns;
+        self.runnable_ns += times.runnable_ns;
+        self.waiting_ns += times.blocked_ns;
+    }
+}
+
 impl Identified for ThreadFacts {
     fn identity(&self) -> &Identity {
         &self.identity
@@ -137,19 +153,11 @@ impl Identified for FunctionFacts {
 impl Run {
     /// Takes the facts of a model, which needs its journal.
     pub fn of(model: &Model) -> Run {
-        let alone;
-        let model = match model.processes.threads.is_empty() {
-            true => model,
-            false => {
-                alone = model.alone();
-                &alone
-            }
-        };
-        let own = model.own_threads();
+        let all = model.all_threads();
         let work = model
             .critical_path
             .as_ref()
-            .and_then(|path| Work::of(&model.path_facts(&own), path));
+            .and_then(|path| Work::of(&model.path_facts(&all), path));
         let work = work.unwrap_or_default();
         let mut run = Run {
             program: model.target.name.clone(),
@@ -157,6 +165,7 @@ impl Run {
             processors: work.processors,
             stolen_ns: model.schedule.stolen_ns.unwrap_or(0),
             sync_recorded: model.sync.recorded,
+            missed_processes: !model.processes.all.is_empty() && model.processes.threads.is_empty(),
             doubts: doubts(model),
             ..Run::default()
         };
@@ -306,10 +315,9 @@ fn threads(model: &Model, names: &Names<'_>, work: &Work) -> Vec<ThreadFacts> {
             times.running_ns = recorded.running_ns();
             times.blocked_ns = alive.saturating_sub(recorded.running_ns());
         }
-        facts.running_ns += times.running_ns;
-        facts.runnable_ns += times.runnable_ns;
-        facts.waiting_ns += times.blocked_ns;
+        facts.add(&times);
     }
+    all.extend(programs(&model.processes));
     let groups = model.critical_path.iter().flat_map(|path| &path.groups);
     for group in groups {
         if is_own(group.state)
@@ -325,6 +333,31 @@ fn threads(model: &Model, names: &Names<'_>, work: &Work) -> Vec<ThreadFacts> {
     }
     for facts in &mut all {
         facts.identity.size = (facts.number, facts.work_ns);
+    }
+    all
+}
+
+/// The processes that the program started, by the program that they ran last.
+fn programs(processes: &Processes) -> Vec<ThreadFacts> {
+    let names = processes.programs.iter();
+    let mut all: Vec<ThreadFacts> = names
+        .map(|(name, number)| ThreadFacts {
+            identity: Identity {
+                full: format!("process {name}"),
+                bare: format!("process {name}"),
+                is_named: true,
+                ..Identity::default()
+            },
+            program: Some(name.clone()),
+            number: *number as u64,
+            ..ThreadFacts::default()
+        })
+        .collect();
+    for process in &processes.all {
+        let facts = process.program.and_then(|program| all.get_mut(program));
+        if let Some(facts) = facts {
+            facts.add(&processes.times(process));
+        }
     }
     all
 }

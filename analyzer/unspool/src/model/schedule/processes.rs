@@ -12,7 +12,7 @@ use super::thread_ids::ThreadIds;
 use super::{Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
 use crate::model::backtrace::base_name;
 use crate::model::thread::{Ending, Thread};
-use crate::model::{CriticalPath, Model, ThreadIndex};
+use crate::model::{Model, ThreadIndex};
 
 /// Maximum difference between the stub's and the kernel's time of the same start.
 const SAME_START_NS: u64 = 1_000_000_000;
@@ -380,19 +380,6 @@ impl Model {
             schedule: Cow::Borrowed(&self.schedule),
             identity_of: Cow::Borrowed(&self.sync.identity_of),
         }
-    }
-
-    /// The model without the processes that the program started. Its critical path counts them as
-    /// other processes, for which the program's threads wait.
-    pub(in crate::model) fn alone(&self) -> Model {
-        let mut alone = self.clone();
-        alone.processes = Processes::default();
-        let path = alone.critical_path.take().and_then(|path| {
-            let own = alone.own_threads();
-            CriticalPath::of(&alone.path_facts(&own), path.functions)
-        });
-        alone.critical_path = path;
-        alone
     }
 
     /// All threads, with their identities.

@@ -65,6 +65,7 @@ struct Effect {
 #[derive(Serialize)]
 struct Threads<'a> {
     main: bool,
+    process: Option<&'a str>,
     keys: Pair<Option<String>>,
     function: Option<&'a str>,
     function_place: Option<FunctionPlace<'a>>,
@@ -153,6 +154,7 @@ impl<'a> Threads<'a> {
         let function = threads.function.as_ref();
         Threads {
             main: threads.is_main,
+            process: threads.program.as_deref(),
             keys: Pair {
                 before: key(threads.keys.0),
                 after: key(threads.keys.1),

@@ -102,7 +102,11 @@ fn reason(diff: &Diff, effect: &Effect) -> String {
         (Cause::Gone, _) => "gone".to_owned(),
         (Cause::Number, Subject::Threads(index)) => {
             let number = diff.threads[index].number;
-            format!("{} → {} threads", number.before.median, number.after.median)
+            let noun = match diff.threads[index].program {
+                Some(_) => "processes",
+                None => "threads",
+            };
+            format!("{} → {} {noun}", number.before.median, number.after.median)
         }
         (Cause::Contention, _) => format!("costs {path} by contention"),
         (Cause::Parallelism, _) if grows => format!("as much work, less of it in parallel: {path}"),
@@ -121,6 +125,9 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
     match subject {
         Subject::Threads(index) => {
             let threads = &diff.threads[index];
+            if threads.program.is_some() {
+                return thread_name(threads, room);
+            }
             let noun = if threads.number.larger_median() == 1 {
                 "thread"
             } else {
@@ -140,8 +147,11 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
     }
 }
 
-/// The threads' function, and their own name if there is room.
+/// The threads' function, and their own name if there is room. Of other processes, their program.
 fn thread_name(threads: &ThreadChange, room: usize) -> String {
+    if let Some(program) = &threads.program {
+        return shorten(&format!("process {}", clean(program)), room);
+    }
     let title = match &threads.function {
         _ if threads.is_main => return "main".to_owned(),
         Some(place) => frames::function(place, room),
@@ -307,7 +317,12 @@ fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
         (!differs, std::cmp::Reverse(threads.work_ns.larger_median()))
     });
     page.blank()?;
-    page.line(&Line::new().with(Ink::Strong, "Threads"))?;
+    let has_processes = order.iter().any(|threads| threads.program.is_some());
+    let title = match has_processes {
+        true => "Threads and processes",
+        false => "Threads",
+    };
+    page.line(&Line::new().with(Ink::Strong, title))?;
     let rows = order.iter().take(MAX_ROWS).map(|threads| {
         let name = thread_name(threads, page.width / 3);
         let mark = match (threads.number.before.max, threads.number.after.max) {
@@ -324,7 +339,7 @@ fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
         (format!("{mark}{name}"), cells)
     });
     let rows: Vec<_> = rows.collect();
-    let titles = ["threads", "running", "runnable", "waiting"];
+    let titles = ["number", "running", "runnable", "waiting"];
     table(page, &titles, &rows, order.len().saturating_sub(MAX_ROWS))
 }
 

@@ -4,6 +4,7 @@ use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKi
 
 use super::*;
 use crate::model::critical_path::PathState;
+use crate::model::diff::{Change, Diff, Run};
 use crate::model::fixture::{PID, Stage, entry, scheduled};
 
 /// The main thread, which waits until process 20 ends. That process executes `sh`, and creates
@@ -182,22 +183,30 @@ fn reused_ids_mean_the_thread_that_lives() {
 }
 
 #[test]
-fn a_program_alone_waits_for_other_processes() {
-    let alone = stage().model().alone();
-    let path = alone.critical_path.as_ref().unwrap();
-    let steps: Vec<(usize, PathState)> = (path.segments.iter())
-        .map(|segment| (segment.thread.0, segment.state))
+fn a_comparison_has_processes_by_their_program() {
+    let run = || vec![Run::of(&stage().model())];
+    let diff = Diff::of(run(), run());
+    let rows: Vec<_> = diff
+        .threads
+        .iter()
+        .map(|row| {
+            let median = |change: &Change| change.after.median;
+            let (number, path) = (median(&row.number), median(&row.path_ns));
+            (
+                row.program.as_deref(),
+                number,
+                median(&row.running_ns),
+                path,
+            )
+        })
         .collect();
     assert_eq!(
-        steps,
+        rows,
         [
-            (0, PathState::Running),
-            (0, PathState::Outside),
-            (0, PathState::Runnable),
-            (0, PathState::Running),
+            (None, 1, 1_900_000, 1_650_000),
+            (Some("sh"), 2, 5_900_000, 5_600_000)
         ]
     );
-    assert!(alone.processes.all.is_empty());
 }
 
 #[test]

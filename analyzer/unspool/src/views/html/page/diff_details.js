@@ -8,7 +8,7 @@ import {LISTS, addressWords, lineWords} from './diff_subjects.js';
 
 const VALUES = {
   threads: [
-    ['number', 'Threads', 'number'],
+    ['number', 'Number', 'number'],
     ['running_ns', 'Running', 'time'],
     ['runnable_ns', 'Runnable: waited for a processor', 'time'],
     ['waiting_ns', 'Waiting', 'time'],
@@ -110,7 +110,9 @@ export function subjectDetails(diff, kind, index, linked) {
       {class: 'facts'},
       kind === 'lock'
         ? [fact('Kind', it.kind ?? 'not known'), fact('Name', h('code', {}, it.name ?? 'none'))]
-        : placeFacts(name, place),
+        : kind === 'threads' && it.process !== null
+          ? fact('Program', h('code', {}, it.process))
+          : placeFacts(name, place),
       kind === 'threads' && it.name ? fact('Name', h('code', {}, it.name)) : null,
       kind === 'threads' ? keyFacts(it.keys) : null,
     ),
@@ -128,7 +130,7 @@ export function subjectDetails(diff, kind, index, linked) {
         ),
       ),
     ),
-    it.creation ? h('div', {class: 'pair'}, stackFacts(it.creation)) : null,
+    it.creation && it.process === null ? h('div', {class: 'pair'}, stackFacts(it.creation)) : null,
     linked && kind !== 'function'
       ? h(
           'p',

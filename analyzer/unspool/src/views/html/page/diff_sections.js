@@ -156,14 +156,16 @@ export function threadsSection(diff) {
   const work = ({it}) => Math.max(it.work_ns.before.median, it.work_ns.after.median);
   rows.sort((a, b) => b.differs - a.differs || work(b) - work(a));
   const column = (...rest) => valueColumn(diff.threads, ...rest);
+  const hasProcesses = diff.threads.some((it) => it.process !== null);
+  const others = hasProcesses ? ', and processes of the same program' : '';
   const table = new ChangeTable({
     name: 'threads',
-    title: 'Threads with the same function and creation stack',
+    title: `Threads with the same function and creation stack${others}`,
     noun: 'identity',
     nouns: 'identities',
     rows,
     columns: [
-      column('number', 'number', 'Threads', 'number'),
+      column('number', 'number', 'Number', 'number'),
       column('running', 'running_ns', 'Running', 'time'),
       column('runnable', 'runnable_ns', 'Runnable', 'time'),
       column('waiting', 'waiting_ns', 'Waiting', 'time'),

@@ -7,6 +7,11 @@ export const LISTS = {threads: 'threads', lock: 'objects', function: 'functions'
 
 const KIND_WORDS = {threads: 'threads', lock: 'lock', function: 'function'};
 
+/** What kind of thing a subject is. */
+function kindWord(kind, it) {
+  return kind === 'threads' && it.process !== null ? 'process' : KIND_WORDS[kind];
+}
+
 /** A place in the program's file, for functions without a name. */
 export function addressWords(place) {
   return `${baseName(place.module)}+0x${place.svma.toString(16)}`;
@@ -25,6 +30,7 @@ function functionName(name, place) {
 /** What threads of one identity are called. */
 export function threadsTitle(threads) {
   if (threads.main) return {title: 'main', name: ''};
+  if (threads.process !== null) return {title: threads.process, name: ''};
   const title = functionName(threads.function, threads.function_place);
   if (threads.name && title.startsWith('std::')) return {title: threads.name, name: ''};
   return {title, name: threads.name === title ? '' : threads.name};
@@ -44,7 +50,7 @@ export function subjectText(diff, kind, index) {
   const {title, name} = threadsTitle(it);
   const {before, after} = it.keys;
   const words = [title, name, it.function, lineWords(it.function_place), before, after];
-  return `threads ${words.filter(Boolean).join(' ')}`;
+  return `${kindWord(kind, it)} ${words.filter(Boolean).join(' ')}`;
 }
 
 /** A subject's name. */
@@ -59,7 +65,7 @@ export function subjectName(diff, kind, index) {
   const {title, name} =
     kind === 'threads' ? threadsTitle(it) : {title: functionName(it.name, it.place), name: ''};
   return [
-    h('span', {class: 'kind'}, KIND_WORDS[kind]),
+    h('span', {class: 'kind'}, kindWord(kind, it)),
     ' ',
     h('span', {class: 'function'}, title),
     name ? h('span', {class: 'quiet'}, ` "${name}"`) : null,
@@ -93,8 +99,9 @@ export function causeWords(diff, effect) {
     case 'gone':
       return 'gone';
     case 'number': {
-      const {before, after} = diff.threads[effect.index].number;
-      return `${before.median} → ${after.median} threads`;
+      const {number, process} = diff.threads[effect.index];
+      const noun = process === null ? 'threads' : 'processes';
+      return `${number.before.median} → ${number.after.median} ${noun}`;
     }
     case 'contention':
       return longer ? 'more contention' : 'less contention';
