@@ -99,7 +99,9 @@ def main():
     check_index(meta["initialVisibleThreads"], len(profile["threads"]))
     threads = {thread["tid"]: read_thread(thread, meta) for thread in profile["threads"]}
     assert len(threads) == len(profile["threads"]), "two threads have one id"
-    assert sum(thread["isMainThread"] for thread in profile["threads"]) == 1
+    main = [thread["pid"] for thread in profile["threads"] if thread["isMainThread"]]
+    pids = {thread["pid"] for thread in profile["threads"]}
+    assert sorted(main) == sorted(pids), "a process has not exactly one main thread"
     json.dump({"threads": threads, "visible": meta["initialVisibleThreads"]}, sys.stdout)
 
 

@@ -11,7 +11,12 @@ import sys
 
 
 def new_thread():
-    return {"name": None, "waits": collections.Counter(), "states": collections.Counter()}
+    return {
+        "name": None,
+        "pid": None,
+        "waits": collections.Counter(),
+        "states": collections.Counter(),
+    }
 
 
 def has_unknown(message):
@@ -35,7 +40,7 @@ def perfetto(path):
     with open(path, "rb") as file:
         trace.ParseFromString(file.read())
     threads = collections.defaultdict(new_thread)
-    tracks, counters, findings = {}, [], []
+    tracks, processes, counters, findings = {}, {}, [], []
     events, ftrace = [], []
     for packet in trace.packet:
         assert not has_unknown(packet), "a field that the schema does not have"
@@ -45,6 +50,10 @@ def perfetto(path):
             tracks[track.uuid] = track
             if track.HasField("thread"):
                 threads[track.thread.tid]["name"] = track.thread.thread_name
+                threads[track.thread.tid]["pid"] = track.thread.pid
+            if track.HasField("process"):
+                assert track.process.pid not in processes, "two processes have one id"
+                processes[track.process.pid] = track.process.process_name
         elif packet.HasField("track_event"):
             assert packet.trusted_packet_sequence_id, "an event outside a sequence"
             events.append((packet.timestamp, packet.track_event))
@@ -76,7 +85,12 @@ def perfetto(path):
     assert not starts, "a flow ends nowhere"
     assert not any(stacks.values()), "a slice does not end"
     states(threads, ftrace)
-    return threads, flows, counters, findings
+    wakes = {
+        (event.pid, event.sched_waking.pid)
+        for _, _, event in ftrace
+        if event.HasField("sched_waking")
+    }
+    return threads, processes, flows, wakes, counters, findings
 
 
 def states(threads, ftrace):
@@ -109,7 +123,7 @@ def chrome(path):
     with open(path, encoding="utf-8") as file:
         trace = json.load(file)
     threads = collections.defaultdict(new_thread)
-    counters, findings, starts, ends = [], [], {}, {}
+    processes, counters, findings, starts, ends = {}, [], [], {}, {}
     slices = collections.defaultdict(list)
     for event in trace["traceEvents"]:
         tid, phase = event["tid"], event["ph"]
@@ -117,6 +131,10 @@ def chrome(path):
         now = round(event["ts"] * 1000)
         if phase == "M" and event["name"] == "thread_name":
             threads[tid]["name"] = event["args"]["name"]
+            threads[tid]["pid"] = event["pid"]
+        elif phase == "M" and event["name"] == "process_name":
+            assert event["pid"] not in processes, "two processes have one id"
+            processes[event["pid"]] = event["args"]["name"]
         elif phase == "X":
             length = round(event["dur"] * 1000)
             slices[tid].append((now, -length))
@@ -142,16 +160,20 @@ def chrome(path):
                 stack.pop()
             assert not stack or began - length <= stack[-1], "slices overlap and do not nest"
             stack.append(began - length)
-    return threads, [[starts[one], ends[one]] for one in starts], counters, findings
+    flows = [[starts[one], ends[one]] for one in starts]
+    return threads, processes, flows, flows, counters, findings
 
 
 def main():
     kind, path = sys.argv[1:]
-    threads, flows, counters, findings = {"perfetto": perfetto, "chrome": chrome}[kind](path)
+    read = {"perfetto": perfetto, "chrome": chrome}[kind]
+    threads, processes, flows, wakes, counters, findings = read(path)
     json.dump(
         {
             "threads": {str(tid): thread for tid, thread in threads.items()},
+            "processes": processes,
             "flows": flows,
+            "wakes": list(wakes),
             "counters": counters,
             "findings": findings,
         },

@@ -3,6 +3,7 @@
 
 mod calls;
 mod gdb;
+mod processes;
 mod profiles;
 mod traces;
 
@@ -32,6 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("gdb", gdb::names),
         ("tfile", traces::tfile),
         ("ctf", traces::ctf),
+        ("processes::perfetto", processes::perfetto),
+        ("processes::chrome", processes::chrome),
+        ("processes::firefox", processes::firefox),
+        ("processes::ctf", processes::ctf),
         ("calls", calls::recorded),
         ("pvtrace", calls::pvtrace),
         ("traced", calls::traced),
@@ -62,10 +67,14 @@ fn recorded(source: &'static str) -> Result<Arc<Recorded>> {
 }
 
 fn record(source: &str) -> Result<Recorded> {
+    record_with(source, &["-q", "--sync=all"])
+}
+
+fn record_with(source: &str, options: &[&str]) -> Result<Recorded> {
     let (folder, program) = waiting::compile_in(".", source, &["gcc", "-g", "-O1", "-pthread"])?;
     let capture = folder.path().join("capture");
     let program = program.to_str().context("a path in UTF-8")?;
-    report::record(&capture, &["-q", "--sync=all"], &[program])?.success()?;
+    report::record(&capture, options, &[program])?.success()?;
     let json = report::json(&capture, &[])?;
     Ok(Recorded {
         folder,

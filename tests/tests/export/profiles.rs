@@ -112,7 +112,7 @@ pub(super) fn firefox() -> Result<()> {
     Ok(())
 }
 
-fn read_firefox(recorded: &Recorded) -> Result<Value> {
+pub(super) fn read_firefox(recorded: &Recorded) -> Result<Value> {
     let file = recorded.folder.path().join("profile.json");
     export(&recorded.capture, "firefox", &file, &[])?.success()?;
     let mut reader = Command::new("python3");

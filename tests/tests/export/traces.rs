@@ -113,27 +113,15 @@ pub(super) fn ctf() -> Result<()> {
         "{again}"
     );
     let events = babeltrace(&folder)?;
-    let mut since: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut running: BTreeMap<u64, u64> = BTreeMap::new();
+    let running = running(&events)?;
     let mut waits: BTreeMap<(u64, String), u64> = BTreeMap::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for event in &events {
         *counts.entry(&event.name).or_default() += 1;
-        let number = |name: &str| event.fields.get(name).and_then(|text| text.parse().ok());
-        let number = |name: &str| number(name).with_context(|| format!("{name} of {event:?}"));
-        match event.name.as_str() {
-            "sched_switch" => {
-                let prev: u64 = number("prev_tid")?;
-                if let Some(from) = since.remove(&prev) {
-                    *running.entry(prev).or_default() += event.ns - from;
-                }
-                since.insert(number("next_tid")?, event.ns);
-            }
-            "unspool_wait_end" => {
-                let kind = event.fields["waiting_for"].clone();
-                *waits.entry((number("tid")?, kind)).or_default() += number("duration_ns")?;
-            }
-            _ => {}
+        if event.name == "unspool_wait_end" {
+            let kind = event.fields["waiting_for"].clone();
+            let tid = event.number("tid")?;
+            *waits.entry((tid, kind)).or_default() += event.number("duration_ns")?;
         }
     }
     let threads = recorded.json["threads"].as_array().context("threads")?;
@@ -183,16 +171,37 @@ pub(super) fn ctf() -> Result<()> {
     Ok(())
 }
 
+/// The running time of each thread id, by the switches.
+pub(super) fn running(events: &[Event]) -> Result<BTreeMap<u64, u64>> {
+    let mut since: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut running: BTreeMap<u64, u64> = BTreeMap::new();
+    for event in events.iter().filter(|event| event.name == "sched_switch") {
+        let prev = event.number("prev_tid")?;
+        if let Some(from) = since.remove(&prev) {
+            *running.entry(prev).or_default() += event.ns - from;
+        }
+        since.insert(event.number("next_tid")?, event.ns);
+    }
+    Ok(running)
+}
+
 /// An event as babeltrace2 prints it.
 #[derive(Debug)]
-struct Event {
+pub(super) struct Event {
     ns: u64,
-    name: String,
-    fields: BTreeMap<String, String>,
+    pub(super) name: String,
+    pub(super) fields: BTreeMap<String, String>,
+}
+
+impl Event {
+    fn number(&self, name: &str) -> Result<u64> {
+        let number = self.fields.get(name).and_then(|text| text.parse().ok());
+        number.with_context(|| format!("{name} of {self:?}"))
+    }
 }
 
 /// Reads lines such as `[00397545432] unspool_thread_ends: { cpu_id = 0 }, { tid = 7 }`.
-fn babeltrace(folder: &Path) -> Result<Vec<Event>> {
+pub(super) fn babeltrace(folder: &Path) -> Result<Vec<Event>> {
     let mut reader = Command::new("babeltrace2");
     reader.args(["--clock-cycles", "--no-delta"]).arg(folder);
     let run = process::run(&mut reader, LIMIT)?.success()?;

@@ -5,6 +5,8 @@
 //! recorded, slices of time have estimated states. New kinds of spans need a new [`State`] here and
 //! in `html/page/states.js`.
 
+use std::cell::LazyCell;
+
 use crate::model::schedule::{CallIndex, Interval, RunState, Waker};
 use crate::model::sync::{Journal, Waiting};
 use crate::model::{Cell, Model, ThreadIndex, Timeline, Window};
@@ -52,7 +54,7 @@ impl Span {
     }
 }
 
-/// The spans of each thread, in the order of the model's threads.
+/// The spans of each thread: the model's threads, and then those of the processes that it started.
 pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
     let mut by_thread: Vec<Vec<Span>> = vec![Vec::new(); model.threads.len()];
     for wait in model.sync.journal.iter().flat_map(|j: &Journal| &j.waits) {
@@ -77,32 +79,43 @@ pub(super) fn spans(model: &Model) -> Vec<Vec<Span>> {
         to_ns: model.recording.duration_ns.max(1),
         columns: SLICES,
     };
-    let estimates = Timeline::of(model, window);
+    let estimates = LazyCell::new(|| Timeline::of(model, window));
     let wakers = model.wakers();
     for (index, spans) in by_thread.iter_mut().enumerate() {
         // The longer one of two that begin together encloses the other.
         spans.sort_by_key(|span| (span.from_ns, std::cmp::Reverse(span.to_ns)));
-        let scheduled = model.schedule.of_thread(ThreadIndex(index));
-        let cells = estimates.threads.get(index).map_or(&[][..], Vec::as_slice);
-        let others = match scheduled {
-            [] => estimated(&window, cells),
-            intervals => exact(
-                model.threads.len(),
-                intervals,
-                wakers.of_calls(ThreadIndex(index)),
-            ),
+        let others = match model.schedule.of_thread(ThreadIndex(index)) {
+            [] => estimates
+                .threads
+                .get(index)
+                .map_or_else(Vec::new, |cells| estimated(&window, cells)),
+            intervals => {
+                let wakes = wakers.of_calls(ThreadIndex(index));
+                exact(intervals, wakes.map(|(blocked, _, waker)| (blocked, waker)))
+            }
         };
         fill(spans, others);
     }
+    let others = model.processes.intervals.iter();
+    by_thread.extend(others.map(|intervals| {
+        let pairs = intervals.windows(2);
+        let wakes = pairs.filter_map(|pair| match pair {
+            [blocked, next] => Some((blocked, wakers.before(next)?)),
+            _ => None,
+        });
+        exact(
+            intervals,
+            wakes.filter(|(blocked, _)| blocked.state == RunState::Blocked),
+        )
+    }));
     by_thread
 }
 
-/// The states of a thread by the kernel's schedule. `wakes`: what ended its system calls. Names
-/// only wakers among the program's own threads, of which there are `threads`.
+/// The states of a thread by the kernel's schedule. `wakes`: what ended its blocked times, in
+/// order.
 fn exact<'a>(
-    threads: usize,
     intervals: &[Interval],
-    wakes: impl Iterator<Item = (&'a Interval, CallIndex, Waker)>,
+    wakes: impl Iterator<Item = (&'a Interval, Waker)>,
 ) -> Vec<Span> {
     let mut wakes = wakes.peekable();
     let spans = intervals.iter().filter_map(|interval| {
@@ -112,11 +125,11 @@ fn exact<'a>(
             RunState::Blocked => State::Away,
             RunState::Unknown => State::Unknown,
         };
-        let wake = wakes.next_if(|(blocked, ..)| blocked.from_ns == interval.from_ns);
+        let wake = wakes.next_if(|(blocked, _)| blocked.from_ns == interval.from_ns);
         (interval.from_ns < interval.to_ns).then(|| Span {
             call: interval.call,
             waker: match wake {
-                Some((.., Waker::Thread(ThreadIndex(waker)))) if waker < threads => Some(waker),
+                Some((_, Waker::Thread(ThreadIndex(waker)))) => Some(waker),
                 _ => None,
             },
             ..Span::without_use(interval.from_ns, interval.to_ns, state)

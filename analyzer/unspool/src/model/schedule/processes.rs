@@ -429,6 +429,11 @@ impl Model {
         }
     }
 
+    /// The threads of the program, and then those of the processes that it started.
+    pub fn any_threads(&self) -> impl Iterator<Item = &Thread> {
+        self.threads.iter().chain(&self.processes.threads)
+    }
+
     /// The process of a thread that does not belong to the program itself.
     pub fn process(&self, thread: ThreadIndex) -> Option<(ProcessIndex, &Process)> {
         let other = thread.0.checked_sub(self.threads.len())?;

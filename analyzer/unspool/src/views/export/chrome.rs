@@ -129,16 +129,25 @@ struct Events<'a> {
 impl Events<'_> {
     fn names(&mut self) -> io::Result<()> {
         let tracks = self.tracks;
-        let event = self.event("M", "process_name", 0, None);
-        self.write(&Event {
-            args: Args::Texts(&[("name", &tracks.process)]),
-            ..event
-        })?;
+        for process in &tracks.processes {
+            let event = self.event("M", "process_name", 0, None);
+            self.write(&Event {
+                args: Args::Texts(&[("name", &process.name)]),
+                pid: process.pid,
+                tid: process.pid,
+                ..event
+            })?;
+        }
         for (index, track) in tracks.threads.iter().enumerate() {
-            let key = self.model.threads[index].key.to_string();
+            let key = self.model.threads.get(index);
+            let key = key.map(|thread| thread.key.to_string());
+            let texts = [("name", track.name.as_str())];
+            let texts = texts
+                .into_iter()
+                .chain(key.iter().map(|key| ("key", key.as_str())));
             let event = self.event("M", "thread_name", 0, Some(index));
             self.write(&Event {
-                args: Args::Texts(&[("name", &track.name), ("key", &key)]),
+                args: Args::Texts(&texts.collect::<Vec<_>>()),
                 ..event
             })?;
         }
@@ -226,14 +235,15 @@ impl Events<'_> {
         thread: Option<usize>,
     ) -> Event<'e> {
         let track = thread.and_then(|thread| self.tracks.threads.get(thread));
+        let program = self.tracks.processes[0].pid;
         Event {
             ph,
             name,
             cat: "",
             ts: micros(ns),
             dur: None,
-            pid: self.tracks.pid,
-            tid: track.map_or(self.tracks.pid, |track| track.id),
+            pid: track.map_or(program, |track| self.tracks.pid(track)),
+            tid: track.map_or(program, |track| track.id),
             id: None,
             bp: None,
             s: None,

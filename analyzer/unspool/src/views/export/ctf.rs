@@ -161,7 +161,7 @@ fn metadata(model: &Model, out: &mut dyn Write) -> Result<(), Error> {
             Id::Starts,
             1,
             "unspool_thread_starts",
-            "int32_t _tid; string _name; string _key;",
+            "int32_t _tid; int32_t _pid; string _name; string _key;",
         ),
         (Id::Ends, 1, "unspool_thread_ends", "int32_t _tid;"),
         (
@@ -269,14 +269,14 @@ fn threads(model: &Model, tracks: &Tracks, out: &mut dyn Write) -> Result<(), Er
         Finding(usize, Option<ThreadIndex>),
     }
     let mut events: Vec<(u64, Event)> = Vec::new();
-    for (index, thread) in model.threads.iter().enumerate() {
-        let own = ThreadIndex(index);
-        if let Some((creator, ns)) = thread.creator().zip(thread.created_ns) {
-            events.push((ns, Event::Creates(creator, own)));
+    for (index, thread) in model.any_threads().enumerate() {
+        let this = ThreadIndex(index);
+        if let Some((creator, ns)) = tracks::creation(model, this) {
+            events.push((ns, Event::Creates(creator, this)));
         }
         let first_ns = thread.started_ns.or(thread.created_ns);
-        events.extend(first_ns.map(|ns| (ns, Event::Starts(own))));
-        events.extend(thread.ended_ns.map(|ns| (ns, Event::Ends(own))));
+        events.extend(first_ns.map(|ns| (ns, Event::Starts(this))));
+        events.extend(thread.ended_ns.map(|ns| (ns, Event::Ends(this))));
     }
     let waits = tracks::waits(model);
     for wait in waits.iter().flatten() {
@@ -302,7 +302,7 @@ fn threads(model: &Model, tracks: &Tracks, out: &mut dyn Write) -> Result<(), Er
     for (ns, event) in events {
         match event {
             Event::Creates(creator, child) => stream.event(Id::Creates, ns, |bytes| {
-                let stack = model.threads[child.0].creation_stack();
+                let stack = model.thread(child).and_then(|child| child.creation_stack());
                 let place = stack.and_then(|stack| stack.frames.first());
                 number(bytes, id(creator));
                 number(bytes, id(child));
@@ -313,9 +313,12 @@ fn threads(model: &Model, tracks: &Tracks, out: &mut dyn Write) -> Result<(), Er
                 );
             })?,
             Event::Starts(thread) => stream.event(Id::Starts, ns, |bytes| {
+                let track = tracks.threads.get(thread.0);
+                let key = model.thread(thread).map(|thread| thread.key.to_string());
                 number(bytes, id(thread));
+                number(bytes, track.map_or(0, |track| tracks.pid(track)));
                 text(bytes, name(thread));
-                text(bytes, &model.threads[thread.0].key.to_string());
+                text(bytes, &key.unwrap_or_default());
             })?,
             Event::Ends(thread) => {
                 stream.event(Id::Ends, ns, |bytes| number(bytes, id(thread)))?;

@@ -12,8 +12,9 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use fxprof_processed_profile::{
-    CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerTiming, Profile,
-    ReferenceTimestamp, SamplingInterval, StackHandle, StringHandle, ThreadHandle, Timestamp,
+    CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerTiming,
+    ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StackHandle, StringHandle,
+    ThreadHandle, Timestamp,
 };
 
 use self::markers::{Life, Noticed, Wait};
@@ -56,6 +57,7 @@ impl Exporter for Firefox {
             true => builder.cpu_samples(),
             false => builder.samples(&waits),
         }
+        builder.samples_of_others();
         builder.findings(&waits);
         serde_json::to_writer(out, &builder.profile).map_err(io::Error::from)?;
         Ok(())
@@ -88,16 +90,28 @@ impl<'a> Builder<'a> {
             true => SamplingInterval::from_nanos(model.profile.period_ns),
             false => SamplingInterval::from_millis(1),
         };
-        let mut profile = Profile::new(&tracks.process, start, interval);
+        let program = &tracks.processes[0];
+        let mut profile = Profile::new(&program.name, start, interval);
         // Names are complete, so that the page asks no server for symbols.
         profile.set_symbolicated(true);
-        let process = profile.add_process(&tracks.process, id(tracks.pid), time(0));
-        profile.set_process_end_time(process, time(recording.duration_ns));
+        let processes = tracks.processes.iter().map(|process| {
+            let started = time(process.started_ns);
+            let handle = profile.add_process(&process.name, id(process.pid), started);
+            if let Some(ended_ns) = process.ended_ns {
+                profile.set_process_end_time(handle, time(ended_ns));
+            }
+            handle
+        });
+        let processes: Vec<ProcessHandle> = processes.collect();
         let main = model.main();
-        let threads = model.threads.iter().enumerate().map(|(index, thread)| {
-            let track = &tracks.threads[index];
+        let threads = model.any_threads().zip(&tracks.threads).enumerate();
+        let threads = threads.map(|(index, (thread, track))| {
             let first = time(thread.first_ns().unwrap_or(0));
-            let is_main = main == Some(ThreadIndex(index));
+            let is_main = match track.process {
+                0 => main == Some(ThreadIndex(index)),
+                _ => track.id == tracks.pid(track),
+            };
+            let process = processes[track.process];
             let handle = profile.add_thread(process, id(track.id), first, is_main);
             profile.set_thread_name(handle, &track.name);
             profile.set_thread_show_markers_in_timeline(handle, true);
@@ -156,11 +170,16 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Creations of threads on the tracks of their creators, and beginnings on their own.
+    /// Creations of threads and processes on the tracks of their creators, and beginnings on their
+    /// own.
     fn lives(&mut self) {
         let model = self.model;
-        for (index, thread) in model.threads.iter().enumerate() {
-            let key = self.profile.intern_string(&thread.key.to_string());
+        for (index, thread) in model.any_threads().enumerate() {
+            let key = match model.thread(ThreadIndex(index)) {
+                Some(own) => own.key.to_string(),
+                None => String::new(),
+            };
+            let key = self.profile.intern_string(&key);
             let life = |builder: &mut Self, on: ThreadHandle, ns: u64, name: &str| {
                 let life = Life {
                     name: builder.profile.intern_string(name),
@@ -170,9 +189,13 @@ impl<'a> Builder<'a> {
                 let timing = MarkerTiming::Instant(time(ns));
                 builder.profile.add_marker(on, timing, life)
             };
-            if let Some((creator, created_ns)) = thread.creator().zip(thread.created_ns) {
+            if let Some((creator, created_ns)) = tracks::creation(model, ThreadIndex(index)) {
                 let on = self.threads[creator.0];
-                let marker = life(self, on, created_ns, "creates a thread");
+                let what = match self.tracks.threads[index].process {
+                    0 => "creates a thread",
+                    _ => "starts a process",
+                };
+                let marker = life(self, on, created_ns, what);
                 let stack = thread.creation_stack();
                 let stack = stack.and_then(|stack| self.stack(on, stack, self.running));
                 self.profile.set_marker_stack(on, marker, stack);
@@ -187,30 +210,43 @@ impl<'a> Builder<'a> {
     fn samples(&mut self, waits: &[Vec<WaitSpan>]) {
         let model = self.model;
         for (index, waits) in waits.iter().enumerate() {
-            let thread = self.threads[index];
-            let own = FrameInfo {
-                frame: Frame::Label(self.names[index]),
-                category_pair: self.running.into(),
-                flags: FrameFlags::empty(),
+            self.samples_of(index, model.schedule.of_thread(ThreadIndex(index)), waits);
+        }
+    }
+
+    /// Samples of the threads of other processes, whose calls are not recorded.
+    fn samples_of_others(&mut self) {
+        let model = self.model;
+        for (other, intervals) in model.processes.intervals.iter().enumerate() {
+            self.samples_of(model.threads.len() + other, intervals, &[]);
+        }
+    }
+
+    fn samples_of(&mut self, index: usize, intervals: &[Interval], waits: &[WaitSpan]) {
+        let model = self.model;
+        let thread = self.threads[index];
+        let own = FrameInfo {
+            frame: Frame::Label(self.names[index]),
+            category_pair: self.running.into(),
+            flags: FrameFlags::empty(),
+        };
+        let own = std::iter::once(own);
+        let own = self.profile.intern_stack_frames(thread, own);
+        let mut ran_ns = 0;
+        for (ns, ran) in changes(intervals) {
+            let stack = match wait_at(waits, ns) {
+                Some(wait) => {
+                    let used = model.sync.used(wait.used);
+                    let category = self.category(used.waiting);
+                    self.stack(thread, model.sync.path(used), category)
+                }
+                None => own,
             };
-            let own = std::iter::once(own);
-            let own = self.profile.intern_stack_frames(thread, own);
-            let mut ran_ns = 0;
-            for (ns, ran) in changes(model.schedule.of_thread(ThreadIndex(index))) {
-                let stack = match wait_at(waits, ns) {
-                    Some(wait) => {
-                        let used = model.sync.used(wait.used);
-                        let category = self.category(used.waiting);
-                        self.stack(thread, model.sync.path(used), category)
-                    }
-                    None => own,
-                };
-                // The format counts microseconds: no part of one is lost in the sum.
-                let before_us = ran_ns / 1000;
-                ran_ns += ran;
-                let delta = CpuDelta::from_micros(ran_ns / 1000 - before_us);
-                self.profile.add_sample(thread, time(ns), stack, delta, 1);
-            }
+            // The format counts microseconds: no part of one is lost in the sum.
+            let before_us = ran_ns / 1000;
+            ran_ns += ran;
+            let delta = CpuDelta::from_micros(ran_ns / 1000 - before_us);
+            self.profile.add_sample(thread, time(ns), stack, delta, 1);
         }
     }
 
@@ -275,8 +311,15 @@ impl<'a> Builder<'a> {
 
 /// The threads, those that ran longest first.
 fn by_activity(model: &Model) -> Vec<usize> {
-    let mut all: Vec<usize> = (0..model.threads.len()).collect();
+    let others = model.processes.intervals.iter();
+    let others = others.map(|intervals| changes(intervals).map(|(_, ran_ns)| ran_ns).sum());
+    let others: Vec<u64> = others.collect();
+    let mut all: Vec<usize> = (0..model.threads.len() + others.len()).collect();
     all.sort_by_cached_key(|index| {
+        let other = index.checked_sub(model.threads.len());
+        if let Some(ran_ns) = other.and_then(|other| others.get(other)) {
+            return Reverse(*ran_ns);
+        }
         let ran_ns = match model.schedule.is_known() {
             true => model.schedule.times(ThreadIndex(*index)).running_ns,
             false => (model.sync.threads.get(*index)).map_or(0, |times| times.running_ns()),

@@ -19,7 +19,7 @@ use crate::views::finding_text;
 /// Maximum number of a processor's events in one packet.
 const BUNDLE: usize = 256;
 
-/// Our tracks. Those of threads follow.
+/// Our tracks. Those of threads follow, and then those of other processes.
 const PROCESS: u64 = 1;
 const RUNNING: u64 = 2;
 const FINDINGS: u64 = 3;
@@ -106,17 +106,24 @@ impl Trace<'_> {
 
     fn descriptors(&mut self) -> Result<(), Error> {
         self.packet(|packet| packet.number(field::SEQUENCE_FLAGS, 1))?;
-        self.descriptor(PROCESS, |track, tracks| {
-            track.message(field::PROCESS, |process| {
-                process.number(field::PROCESS_PID, tracks.pid);
-                process.text(field::PROCESS_NAME, &tracks.process);
-            });
-        })?;
+        for index in 0..self.tracks.processes.len() {
+            let uuid = match index {
+                0 => PROCESS,
+                _ => THREADS + (self.tracks.threads.len() + index) as u64,
+            };
+            self.descriptor(uuid, |track, tracks| {
+                let process = &tracks.processes[index];
+                track.message(field::PROCESS, |message| {
+                    message.number(field::PROCESS_PID, process.pid);
+                    message.text(field::PROCESS_NAME, &process.name);
+                });
+            })?;
+        }
         for index in 0..self.tracks.threads.len() {
             self.descriptor(THREADS + index as u64, |track, tracks| {
                 let thread = &tracks.threads[index];
                 track.message(field::THREAD, |message| {
-                    message.number(field::THREAD_PID, tracks.pid);
+                    message.number(field::THREAD_PID, tracks.pid(thread));
                     message.number(field::THREAD_TID, thread.id);
                     message.text(field::THREAD_NAME, &thread.name);
                 });
@@ -152,18 +159,20 @@ impl Trace<'_> {
 
     /// Beginnings of threads, with a flow from the thread that created each.
     fn lives(&mut self) -> Result<(), Error> {
-        for (index, thread) in self.model.threads.iter().enumerate() {
+        for (index, thread) in self.model.any_threads().enumerate() {
             let Some(first_ns) = thread.started_ns.or(thread.created_ns) else {
                 continue;
             };
-            let mut facts = vec![("key", thread.key.to_string())];
+            let is_own = index < self.model.threads.len();
+            let mut facts = Vec::new();
+            facts.extend(is_own.then(|| ("key", thread.key.to_string())));
             facts.extend(thread.tid.map(|tid| ("tid", tid.to_string())));
             let frame = thread
                 .creation_stack()
                 .and_then(|stack| stack.frames.first());
             let place = frame.map(|frame| ("created_in", crate::model::sync::place(frame)));
             facts.extend(place);
-            let creator = thread.creator().zip(thread.created_ns);
+            let creator = tracks::creation(self.model, ThreadIndex(index));
             if creator.is_some() {
                 self.flows += 1;
             }

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::tracks::Tracks;
-use crate::model::Model;
 use crate::model::schedule::{Interval, RunState};
+use crate::model::{Model, ThreadIndex};
 
-/// The name of everything on the processors that is not the program.
+/// The name of everything on the processors that is neither the program nor started by it.
 pub(super) const OTHER: &str = "other programs or idle";
 
 /// States of a thread that leaves a processor, as `sched_switch` has them (include/linux/sched.h).
@@ -41,9 +41,11 @@ pub(super) struct Wake {
 pub(super) fn of(model: &Model, tracks: &Tracks) -> (BTreeMap<u32, Vec<Switch>>, Vec<Wake>) {
     let mut turns: BTreeMap<u32, Vec<Turn>> = BTreeMap::new();
     let mut wakes = Vec::new();
-    for (index, intervals) in model.schedule.threads.iter().enumerate() {
-        let id = tracks.threads.get(index).map_or(0, |track| track.id);
-        let has_ended = model.threads[index].ended_ns.is_some();
+    let own = (0..model.threads.len()).map(|index| model.schedule.of_thread(ThreadIndex(index)));
+    let others = model.processes.intervals.iter().map(Vec::as_slice);
+    let threads = model.any_threads().zip(&tracks.threads);
+    for (intervals, (thread, track)) in own.chain(others).zip(threads) {
+        let (id, has_ended) = (track.id, thread.ended_ns.is_some());
         for (at, interval) in intervals.iter().enumerate() {
             let next = intervals.get(at + 1);
             match interval.state {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::model::schedule::RunState;
 use crate::model::sync::{self, ObjectIndex, UseIndex, WaitSpan};
-use crate::model::{Finding, Model, Place, ThreadIndex};
+use crate::model::{Finding, Model, Place, Thread, ThreadIndex};
 use crate::views::wording;
 
 /// The kernel's thread ids are below this (PID_MAX_LIMIT). Ids from here on are ours.
@@ -14,19 +14,28 @@ const FIRST_FREE_ID: u64 = 1 << 22;
 
 /// The threads of a recording as tracks of a viewer.
 pub(super) struct Tracks {
-    /// The process id.
-    pub(super) pid: u64,
-    /// The process's name.
-    pub(super) process: String,
-    /// Per thread of the model.
+    /// The program, and then the recorded processes that it started.
+    pub(super) processes: Vec<ProcessTrack>,
+    /// Per thread of the model, and then per thread of these processes.
     pub(super) threads: Vec<Track>,
     /// An id that no thread has, for everything else on the processors.
     pub(super) other: u64,
     by_tid: HashMap<u64, Vec<usize>>,
 }
 
+/// A process as a group of tracks.
+pub(super) struct ProcessTrack {
+    /// An id that no other process of the file has: that of its first thread.
+    pub(super) pid: u64,
+    pub(super) name: String,
+    pub(super) started_ns: u64,
+    pub(super) ended_ns: Option<u64>,
+}
+
 /// A thread as a track.
 pub(super) struct Track {
+    /// Its process, in [`Tracks::processes`].
+    pub(super) process: usize,
     /// An id that no other thread of the file has: the kernel's, unless that is unknown or was used
     /// by an earlier thread.
     pub(super) id: u64,
@@ -38,43 +47,70 @@ pub(super) struct Track {
 
 impl Tracks {
     pub(super) fn of(model: &Model) -> Tracks {
-        let mut used = HashSet::new();
-        let mut free = FIRST_FREE_ID + 1;
+        let mut ids = Ids {
+            used: HashSet::new(),
+            free: FIRST_FREE_ID + 1,
+        };
         let mut by_tid: HashMap<u64, Vec<usize>> = HashMap::new();
         let end_ns = model.recording.duration_ns;
         let main = model.main().and_then(|main| model.thread(main));
         let main_name = main.map_or("", |main| main.name.as_str());
-        let threads = model.threads.iter().enumerate().map(|(index, thread)| {
-            let own = thread.tid.filter(|tid| used.insert(*tid));
-            let id = own.unwrap_or_else(|| {
-                free += 1;
-                free - 1
-            });
-            if let Some(tid) = thread.tid {
-                by_tid.entry(tid).or_default().push(index);
-            }
+        let threads = model.threads.iter().map(|thread| {
             let title = wording::title(model, thread, usize::MAX);
             let name = match thread.name.as_str() {
                 name if name.is_empty() || name == main_name => title,
                 name => format!("{title} ({name})"),
             };
-            let from_ns = thread.first_ns().unwrap_or(0);
-            Track {
-                id,
-                name,
-                from_ns,
-                to_ns: thread.ended_ns.unwrap_or(end_ns).max(from_ns),
-            }
+            Track::of(thread, 0, ids.of(thread), name, end_ns)
         });
-        let threads = threads.collect();
-        Tracks {
+        let mut threads: Vec<Track> = threads.collect();
+        let mut processes = vec![ProcessTrack {
             // Process 0 is the idle one.
             pid: model.target.pid.max(1),
-            process: model.target.name.clone(),
+            name: model.target.name.clone(),
+            started_ns: 0,
+            ended_ns: Some(end_ns),
+        }];
+        let others = &model.processes;
+        for process in others.all.iter().filter(|process| process.is_recorded()) {
+            let first = threads.len();
+            let members = process.first_thread..process.first_thread + process.threads;
+            let members = others.threads[members].iter();
+            let program = others.program_name(process);
+            threads.extend(members.map(|thread| {
+                // A thread that neither executed a program nor got a name has none.
+                let name = match thread.name.as_str() {
+                    "" => program,
+                    name => name,
+                };
+                let id = ids.of(thread);
+                Track::of(thread, processes.len(), id, name.to_owned(), end_ns)
+            }));
+            processes.push(ProcessTrack {
+                pid: threads[first].id,
+                name: program.to_owned(),
+                started_ns: process.started_ns,
+                ended_ns: process.ended_ns,
+            });
+        }
+        for (index, thread) in model.any_threads().enumerate() {
+            if let Some(tid) = thread.tid {
+                by_tid.entry(tid).or_default().push(index);
+            }
+        }
+        Tracks {
+            processes,
             threads,
             other: FIRST_FREE_ID,
             by_tid,
         }
+    }
+
+    /// The id of the process that a thread belongs to.
+    pub(super) fn pid(&self, track: &Track) -> u64 {
+        self.processes
+            .get(track.process)
+            .map_or(0, |process| process.pid)
     }
 
     /// The track id of the thread that had the kernel's id `tid` at `ns`. For threads of other
@@ -86,6 +122,47 @@ impl Tracks {
         let first = all.clone().next();
         all.find(lives).or(first).map_or(tid, |track| track.id)
     }
+}
+
+/// Ids of tracks.
+struct Ids {
+    used: HashSet<u64>,
+    /// The next one that the kernel does not use.
+    free: u64,
+}
+
+impl Ids {
+    fn of(&mut self, thread: &Thread) -> u64 {
+        let own = thread.tid.filter(|tid| self.used.insert(*tid));
+        own.unwrap_or_else(|| {
+            self.free += 1;
+            self.free - 1
+        })
+    }
+}
+
+impl Track {
+    fn of(thread: &Thread, process: usize, id: u64, name: String, end_ns: u64) -> Track {
+        let from_ns = thread.first_ns().unwrap_or(0);
+        Track {
+            process,
+            id,
+            name,
+            from_ns,
+            to_ns: thread.ended_ns.unwrap_or(end_ns).max(from_ns),
+        }
+    }
+}
+
+/// The thread that created a thread or started its process, and when.
+pub(super) fn creation(model: &Model, thread: ThreadIndex) -> Option<(ThreadIndex, u64)> {
+    let Some((_, process)) = model.process(thread) else {
+        let own = model.thread(thread)?;
+        return own.creator().zip(own.created_ns);
+    };
+    let is_first = thread.0 == model.threads.len() + process.first_thread;
+    let creator = process.creator.filter(|_| is_first)?;
+    Some((creator, process.started_ns))
 }
 
 /// The waits of each thread in the order of their beginnings. One inside another comes after it,
@@ -187,7 +264,7 @@ pub(super) fn function(place: &Place) -> String {
     }
 }
 
-/// The number of running threads over time, by the kernel's schedule if it was recorded.
+/// The number of running threads over time, with those of other processes, by the kernel's schedule if it was recorded.
 pub(super) fn running(model: &Model) -> Vec<(u64, f64)> {
     if !model.schedule.is_known() {
         let slices = model.sync.concurrency.slices.iter();
@@ -199,7 +276,8 @@ pub(super) fn running(model: &Model) -> Vec<(u64, f64)> {
             .collect();
     }
     let mut changes: Vec<(u64, i32)> = Vec::new();
-    for interval in model.schedule.threads.iter().flatten() {
+    let others = model.processes.intervals.iter();
+    for interval in model.schedule.threads.iter().chain(others).flatten() {
         if matches!(interval.state, RunState::Running { .. }) {
             changes.extend([(interval.from_ns, 1), (interval.to_ns, -1)]);
         }
