@@ -1,6 +1,8 @@
 //! Tests the HTML report in real browsers: each view renders with the JSON report's numbers, links
 //! lead to their targets, and the target's text stays text.
 
+mod processes;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -26,11 +28,13 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 8] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
         ("timeline", timeline),
+        ("processes", processes::shown),
+        ("processes_not_recorded", processes::not_recorded),
         ("text_stays_text", text_stays_text),
         ("bad_recordings", bad_recordings),
     ];

@@ -17,6 +17,6 @@ pub mod waits;
 pub(super) mod frames;
 pub(super) mod line;
 pub mod notes;
-mod processes;
+pub(super) mod processes;
 mod system_calls;
 pub(in crate::views) mod thread_state;

@@ -8,6 +8,7 @@
 //!   thread's waits, and the samples;
 //! - `uses` maps the numbers in a column to objects and their uses;
 //! - `calls` has the texts of system calls, for the numbers in a column;
+//! - `started` is a sentence about the processes that the program started, or null;
 //! - `columns` has the size of each column in bytes; `sources` has the texts of source files.
 
 use std::collections::HashMap;
@@ -16,8 +17,10 @@ use std::io;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{SourceFile, encode, path, samples, states};
+use super::encode::{self, Column};
+use super::{SourceFile, path, samples, states};
 use crate::model::Model;
+use crate::views::text::processes;
 use crate::views::{json, wording};
 
 /// The version of the layout; `page/data.js` checks it.
@@ -29,6 +32,7 @@ pub(super) fn compressed(model: &Model, sources: &[SourceFile]) -> io::Result<Ve
     columns.extend(states::hold_columns(model));
     columns.extend(path::columns(model));
     columns.extend(samples::columns(model));
+    columns.push(("process.creator", creators_of_processes(model)));
     let index = index(model, sources, &columns)?;
     let index = serde_json::to_vec(&index)?;
     let length = u32::try_from(index.len())
@@ -57,6 +61,7 @@ fn index(
     index.insert("uses".to_owned(), places_of_uses(model));
     let calls = model.schedule.calls.iter().map(wording::blocking_call);
     index.insert("calls".to_owned(), calls.collect());
+    index.insert("started".to_owned(), processes::started(model).into());
     let sources = sources.iter().map(Source::from).collect::<Vec<_>>();
     index.insert("sources".to_owned(), serde_json::to_value(sources)?);
     let lengths = columns
@@ -77,6 +82,15 @@ fn places_of_uses(model: &Model) -> Value {
         }
     }
     Value::Array(places)
+}
+
+/// For each process, the thread that started it.
+fn creators_of_processes(model: &Model) -> Vec<u8> {
+    let mut creators = Column::new();
+    for process in &model.processes.all {
+        creators.push_index(process.creator.map(|creator| creator.0));
+    }
+    creators.into_bytes()
 }
 
 #[derive(Serialize)]

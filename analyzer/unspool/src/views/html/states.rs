@@ -38,7 +38,7 @@ pub(super) fn columns(model: &Model) -> Vec<(&'static str, Vec<u8>)> {
 
 /// The holds of all threads as named columns, the holds of a thread together and in order.
 pub(super) fn hold_columns(model: &Model) -> Vec<(&'static str, Vec<u8>)> {
-    let mut by_thread = vec![Vec::new(); model.threads.len()];
+    let mut by_thread = vec![Vec::new(); model.threads.len() + model.processes.threads.len()];
     for hold in model.sync.journal.iter().flat_map(|j: &Journal| &j.holds) {
         if let Some(mine) = by_thread.get_mut(hold.thread.0) {
             mine.push((hold.from_ns, hold.to_ns.max(hold.from_ns), hold.taken.0));

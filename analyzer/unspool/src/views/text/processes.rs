@@ -129,7 +129,7 @@ impl Node<'_> {
 }
 
 /// `It started 3 processes: ls (2 times), grep.` Says it if they were not recorded.
-pub(super) fn started(model: &Model) -> Option<String> {
+pub(in crate::views) fn started(model: &Model) -> Option<String> {
     let all = &model.processes.all;
     let (recorded, others): (Vec<&Process>, Vec<&Process>) =
         all.iter().partition(|process| process.is_recorded());

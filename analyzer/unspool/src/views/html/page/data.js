@@ -70,6 +70,31 @@ function readPath(rec, reader, total) {
   return path;
 }
 
+/**
+ * Adds the threads of the processes that the program started after its own ones, in `all`. The
+ * others have the index of their `process`.
+ */
+function addProcesses(rec, creators) {
+  rec.all = rec.threads.slice();
+  rec.creatorOf = Int32Array.from(rec.processes, () => creators.next() - 1);
+  rec.firstThread = Int32Array.from(rec.processes, ({threads}, process) => {
+    const first = rec.all.length;
+    const creator = rec.creatorOf[process];
+    threads.forEach((thread, at) =>
+      rec.all.push({...thread, process, creator: at === 0 && creator >= 0 ? creator : null}),
+    );
+    return threads.length > 0 ? first : -1;
+  });
+}
+
+/** When a thread began and ended. Nothing is known of other processes after the schedule's end. */
+function lifeOf(rec, thread) {
+  const from = thread.started_ns ?? thread.created_ns ?? null;
+  if (from === null) return null;
+  const end = thread.process === undefined ? rec.end : rec.recording.schedule.to_ns;
+  return [from, Math.max(from, thread.ended_ns ?? end)];
+}
+
 /** Decodes the recording in the page. */
 export function readRecording(bytes) {
   const size = new DataView(bytes.buffer).getUint32(0, true);
@@ -82,7 +107,8 @@ export function readRecording(bytes) {
     columns.set(name, bytes.subarray(at, at + length));
     at += length;
   }
-  const threads = rec.threads.length;
+  addProcesses(rec, new ColumnReader(columns.get('process.creator')));
+  const threads = rec.all.length;
   rec.end = Math.max(rec.recording.duration_ns, 1);
   rec.spans = readSpans(columns, 'state', threads, [
     ['kind', Uint8Array, 0],
@@ -111,11 +137,7 @@ export function readRecording(bytes) {
     const place = rec.uses[use];
     return place ? {object: place[0], used: rec.objects[place[0]].uses[place[1]]} : null;
   };
-  rec.life = rec.threads.map((thread) => {
-    const from = thread.started_ns ?? thread.created_ns;
-    if (from === null) return null;
-    return [from, Math.max(from, thread.ended_ns ?? rec.end)];
-  });
+  rec.life = rec.all.map((thread) => lifeOf(rec, thread));
   rec.kinds = new Set([0]);
   for (let span = 0; span < rec.spans.total && rec.kinds.size < STATE_COUNT; span += 1)
     rec.kinds.add(rec.spans.kind[span]);

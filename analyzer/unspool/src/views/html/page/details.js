@@ -133,7 +133,11 @@ function systemCalls(rec, thread) {
     outside: 'another process or the kernel',
     recorder: 'the recorder',
   };
-  const waker = ({waker, thread}) => (thread === null ? wakers[waker] : threadLink(rec, thread));
+  const waker = ({waker, thread, process, program}) => {
+    const one = thread ?? (process === null ? -1 : rec.firstThread[process]);
+    if (one >= 0) return threadLink(rec, one);
+    return program === null ? wakers[waker] : `processes ${program}`;
+  };
   const woken = (time) => [
     '. Woken by ',
     time.woken_by
@@ -162,15 +166,68 @@ function systemCalls(rec, thread) {
   ];
 }
 
+/** What is known of a thread of the program itself. */
+function ownFacts(rec, thread) {
+  return [
+    [
+      'Function',
+      thread.function
+        ? h(
+            'span',
+            {},
+            h('span', {class: 'function'}, shortFunction(thread.function)),
+            ' ',
+            thread.function_place
+              ? placeLink(rec, {...thread.function_place, offset: thread.function_place.svma})
+              : null,
+          )
+        : 'not known',
+    ],
+    thread.name && ['Name', thread.name],
+    [
+      'Identity',
+      h('a', {href: linkTo({view: 'threads', group: thread.key})}, h('code', {}, thread.key)),
+    ],
+  ];
+}
+
+/** What is known of a thread's process, if the program started that. */
+function processFacts(rec, {process: index, name}) {
+  const process = rec.processes[index];
+  const threads = process.threads.map((_, at) => rec.firstThread[index] + at);
+  return [
+    ['Process', `${process.program ?? 'of unknown program'}, pid ${process.pid}`],
+    process.executable && ['File', h('code', {}, process.executable)],
+    process.executed.length > 1 && ['Executed', process.executed.join(', then ')],
+    name && ['Name', name],
+    threads.length > 1 && ['Threads', threadList(rec, threads)],
+  ];
+}
+
+function threadList(rec, threads) {
+  return shortList(
+    threads,
+    12,
+    (thread) => h('li', {}, threadLink(rec, thread)),
+    (items) => h('ul', {class: 'inline'}, items),
+  );
+}
+
+function endWords(thread) {
+  const about = thread.end_exact || thread.ended_ns === null;
+  return `${thread.end}${thread.detached ? ', detached' : ''}${about ? '' : ' (at this time at the latest)'}`;
+}
+
 function threadDetails(rec, at) {
   const index = at.thread;
-  const thread = rec.threads[index];
+  const thread = rec.all[index];
+  const isOwn = thread.process === undefined;
   const range = at.range ?? null;
   const times = threadTimes(rec, index, range);
   const life = rec.life[index];
   const creation = rec.stackOf(thread.creation);
   const children = [];
-  rec.threads.forEach((other, child) => other.creator === index && children.push(child));
+  rec.all.forEach((other, child) => other.creator === index && children.push(child));
   const waits = waitsOf(rec, index).filter(
     (span) => !range || (rec.spans.to[span] > range[0] && rec.spans.from[span] < range[1]),
   );
@@ -186,25 +243,7 @@ function threadDetails(rec, at) {
     inside ? spanDetails(rec, index, span) : null,
     inside ? h('h3', {}, 'Thread') : null,
     facts([
-      [
-        'Function',
-        thread.function
-          ? h(
-              'span',
-              {},
-              h('span', {class: 'function'}, shortFunction(thread.function)),
-              ' ',
-              thread.function_place
-                ? placeLink(rec, {...thread.function_place, offset: thread.function_place.svma})
-                : null,
-            )
-          : 'not known',
-      ],
-      thread.name && ['Name', thread.name],
-      [
-        'Identity',
-        h('a', {href: linkTo({view: 'threads', group: thread.key})}, h('code', {}, thread.key)),
-      ],
+      ...(isOwn ? ownFacts(rec, thread) : processFacts(rec, thread)),
       [
         'Lived',
         life
@@ -214,23 +253,14 @@ function threadDetails(rec, at) {
             ]
           : 'not seen running',
       ],
-      [
-        'End',
-        `${thread.end}${thread.detached ? ', detached' : ''}${thread.end_exact || thread.ended_ns === null ? '' : ' (at this time at the latest)'}`,
-      ],
+      ['End', isOwn ? endWords(thread) : thread.ended_ns === null ? 'alive at the end' : 'exited'],
       [
         'Creator',
-        thread.creator === null ? ORIGINS[thread.origin] : threadLink(rec, thread.creator),
+        thread.creator === null
+          ? (ORIGINS[thread.origin] ?? 'not known')
+          : threadLink(rec, thread.creator),
       ],
-      children.length > 0 && [
-        'Created',
-        shortList(
-          children,
-          12,
-          (child) => h('li', {}, threadLink(rec, child)),
-          (items) => h('ul', {class: 'inline'}, items),
-        ),
-      ],
+      children.length > 0 && ['Created', threadList(rec, children)],
       thread.times?.operations > 0 && [
         'Operations',
         `${count(thread.times.operations)} on synchronization objects`,
@@ -243,10 +273,11 @@ function threadDetails(rec, at) {
     h('h4', {}, range ? 'Time in the selected range' : 'Time'),
     stateBar(times, 'Time of the thread:'),
     timesTable(times, rec.kinds),
-    h('h4', {}, 'Created at'),
-    creation.length > 0
-      ? stackList(rec, creation, thread.creation_truncated)
-      : h('p', {class: 'quiet'}, `${ORIGINS[thread.origin]}.`),
+    isOwn && h('h4', {}, 'Created at'),
+    isOwn &&
+      (creation.length > 0
+        ? stackList(rec, creation, thread.creation_truncated)
+        : h('p', {class: 'quiet'}, `${ORIGINS[thread.origin]}.`)),
     ...systemCalls(rec, thread),
     waits.length > 0 && h('h4', {}, `Longest of ${counted(waits.length, 'wait')}`),
     waits.length > 0 &&
@@ -321,9 +352,17 @@ export function objectDetails(rec, index) {
   ];
 }
 
+/** `2 threads`, `2 threads and 5 threads of the processes that it started`. */
+function livedWords(rec, rows) {
+  const own = rows.filter(([thread]) => thread < rec.threads.length).length;
+  const others = rows.length - own;
+  if (others === 0) return counted(own, 'thread');
+  return `${counted(own, 'thread')} and ${counted(others, 'thread')} of the processes that it started`;
+}
+
 /** Statistics of the selected range. */
 function rangeDetails(rec, range) {
-  const rows = rec.threads
+  const rows = rec.all
     .map((_, thread) => [thread, spanTimes(rec, thread, range[0], range[1])])
     .filter(([, times]) => times.some((ns) => ns > 0))
     .sort((a, b) => b[1][0] - a[1][0]);
@@ -332,7 +371,7 @@ function rangeDetails(rec, range) {
     h(
       'p',
       {},
-      `${moment(range[0], range[1] - range[0])} – ${moment(range[1], range[1] - range[0])}; ${counted(rows.length, 'thread')} lived.`,
+      `${moment(range[0], range[1] - range[0])} – ${moment(range[1], range[1] - range[0])}; ${livedWords(rec, rows)} lived.`,
     ),
     shortList(
       rows,
@@ -347,7 +386,7 @@ function rangeDetails(rec, range) {
 /** The panel for what is selected, or nothing. */
 export function detailsPanel(rec, at) {
   let content = null;
-  if (at.thread !== undefined && rec.threads[at.thread]) content = threadDetails(rec, at);
+  if (at.thread !== undefined && rec.all[at.thread]) content = threadDetails(rec, at);
   else if (at.object !== undefined && rec.objects[at.object] && at.view !== 'sync')
     content = objectDetails(rec, at.object);
   else if (at.range && at.view === 'timeline') content = rangeDetails(rec, at.range);

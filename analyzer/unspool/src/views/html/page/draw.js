@@ -2,7 +2,7 @@
 import {moment, shortened} from './format.js';
 import {themeColor} from './dom.js';
 import {STATES} from './states.js';
-import {threadName} from './groups.js';
+import {groupTitle, memberName} from './groups.js';
 import {binTimes, firstSpan} from './range.js';
 import {objectName} from './links.js';
 import {RULER} from './lanes.js';
@@ -160,7 +160,7 @@ function drawArrow(timeline, context, x, from, to, color, dashed) {
 function drawArrows(timeline, context, accent, ink) {
   const {at, rec} = timeline;
   const {spans} = rec;
-  if (at?.thread === undefined || !rec.threads[at.thread]) return;
+  if (at?.thread === undefined || !rec.all[at.thread]) return;
   const chosen = timeline.selectedSpan();
   let drawn = 0;
   const draw = (ns, from, to, dashed, strong) => {
@@ -188,10 +188,10 @@ function drawArrows(timeline, context, accent, ink) {
     if (spans.waker[span] < 0 || (chosen !== null && chosen !== span)) continue;
     draw(spans.to[span], spans.waker[span], at.thread, false, chosen === span);
   }
-  const born = (thread) => rec.threads[thread].started_ns ?? rec.threads[thread].created_ns;
-  const thread = rec.threads[at.thread];
+  const born = (thread) => rec.life[thread]?.[0];
+  const thread = rec.all[at.thread];
   if (thread.creator !== null) draw(born(at.thread) ?? -1, thread.creator, at.thread, true, true);
-  rec.threads.forEach((other, child) => {
+  rec.all.forEach((other, child) => {
     if (other.creator === at.thread) draw(born(child) ?? -1, at.thread, child, true, false);
   });
 }
@@ -248,16 +248,12 @@ function drawLabels(timeline, context, visible, {ink, quiet, line, accent, canva
     context.fillStyle = group ? ink : lane.group.threads.length === 1 ? ink : quiet;
     context.font = `${group || lane.group.threads.length === 1 ? '600 ' : ''}12px system-ui, sans-serif`;
     const words = group
-      ? `${lane.folded ? '▸' : '▾'} ${lane.group.threads.length} × ${lane.group.title}`
+      ? `${lane.folded ? '▸' : '▾'} ${groupTitle(lane.group)}`
       : lane.group.threads.length === 1
         ? `${lane.group.title}`
-        : threadName(rec, lane.thread);
+        : memberName(rec, lane.thread);
     const room = timeline.labels - indent - 8;
-    const tid = group
-      ? lane.group.name
-      : rec.threads[lane.thread].tid === null
-        ? ''
-        : String(rec.threads[lane.thread].tid);
+    const tid = group ? lane.group.name : String(rec.all[lane.thread].tid ?? '');
     const text = shortened(words, Math.max(6, Math.floor(room / 6.6)));
     context.fillText(text, indent, y + lane.height / 2 + 0.5, room);
     const used = context.measureText(text).width;
@@ -296,7 +292,7 @@ export function drawMinimap(timeline) {
         inner,
         (table = binTimes(
           timeline.rec,
-          timeline.rec.threads.map((_, thread) => thread),
+          timeline.rec.all.map((_, thread) => thread),
           inner,
         )),
       );

@@ -1,14 +1,50 @@
-// Groups of threads with the same identity, and the tree of creators and created threads.
-import {shortFunction} from './format.js';
+// Groups of threads with the same identity, groups of processes that run the same program, and the
+// tree of creators and created threads and processes.
+import {count, shortFunction} from './format.js';
 
-/** What a thread is called: its name if that is its own, else its function. */
+/** A process by the program that it ran last. */
+function programName(program) {
+  return `process ${program ?? 'of unknown program'}`;
+}
+
+/** What a process is called. */
+export function processName(rec, process) {
+  return programName(rec.processes[process].program);
+}
+
+/** What a thread is called: its name if that is its own, else its function or its process. */
 export function threadName(rec, thread) {
-  const it = rec.threads[thread];
+  const it = rec.all[thread];
   if (!it) return 'unknown thread';
+  if (it.process !== undefined) {
+    const process = processName(rec, it.process);
+    const isFirst = thread === rec.firstThread[it.process];
+    return isFirst ? process : `${it.name || 'thread'} of ${process}`;
+  }
   if (it.origin === 'main') return 'main thread';
   const main = rec.threads.find((other) => other.origin === 'main');
   const own = it.name && (!main || it.name !== main.name) ? it.name : null;
   return own ?? shortFunction(it.function) ?? 'thread';
+}
+
+/** What a thread is called below the name of its group. */
+export function memberName(rec, thread) {
+  const {name, process} = rec.all[thread];
+  if (process === undefined) return threadName(rec, thread);
+  const program = thread === rec.firstThread[process] ? rec.processes[process].program : null;
+  return name || (program ?? 'thread');
+}
+
+/** The ids of a thread: `22507`, or `pid 22500, TID 22507` in another process. */
+export function threadIds(rec, thread) {
+  const {tid, process} = rec.all[thread];
+  if (process !== undefined) return `pid ${rec.processes[process].pid}, TID ${tid}`;
+  return tid === null ? '' : String(tid);
+}
+
+/** What a group is called: `3 × worker`, `process tar`. */
+export function groupTitle(group) {
+  return group.count > 1 ? `${count(group.count)} × ${group.title}` : group.title;
 }
 
 /** The thread's function and name, for a group or a thread. */
@@ -37,8 +73,8 @@ function peak(rec, threads) {
   return most;
 }
 
-/** Groups in the order of the tree, each with `depth`, `parent` and `threads`. */
-export function groupThreads(rec) {
+/** Groups of the program's own threads in the order of the tree. */
+function groupOwn(rec) {
   const byKey = new Map();
   rec.threads.forEach((thread, index) => {
     let group = byKey.get(thread.key);
@@ -54,20 +90,95 @@ export function groupThreads(rec) {
       parent.children.push(group);
     }
   }
-  const ordered = [];
+  const list = [];
   const visit = (group, depth) => {
     if (group.depth !== undefined) return;
     group.depth = depth;
-    group.index = ordered.length;
-    ordered.push(group);
+    list.push(group);
     for (const child of group.children) visit(child, depth + 1);
   };
   for (const group of byKey.values()) if (!group.parent) visit(group, 0);
   for (const group of byKey.values()) visit(group, 0);
-  const groupOf = new Int32Array(rec.threads.length);
-  for (const group of ordered) {
-    Object.assign(group, title(rec, group.threads[0]), {peak: peak(rec, group.threads)});
-    for (const thread of group.threads) groupOf[thread] = group.index;
+  for (const group of list)
+    Object.assign(group, title(rec, group.threads[0]), {count: group.threads.length});
+  return {list, byKey};
+}
+
+/** An empty group of processes. */
+function programGroup(key, program, parent) {
+  const depth = parent ? parent.depth + 1 : 0;
+  const title = programName(program);
+  return {key, threads: [], children: [], parent, depth, title, name: '', count: 0};
+}
+
+function addProcess(rec, group, process) {
+  group.count += 1;
+  const first = rec.firstThread[process];
+  for (let at = 0; at < rec.processes[process].threads.length; at += 1)
+    group.threads.push(first + at);
+}
+
+/** The processes by program, in the order of the first start of each. */
+function groupPrograms(rec) {
+  const byProgram = new Map();
+  rec.processes.forEach(({program, threads}, process) => {
+    if (threads.length === 0) return;
+    let group = byProgram.get(program);
+    if (!group) byProgram.set(program, (group = programGroup(null, program, null)));
+    addProcess(rec, group, process);
+  });
+  return [...byProgram.values()];
+}
+
+/** All groups of the tree; processes of one program are apart if others started them. */
+function treeOf(rec, list, groupOf) {
+  const unknown = {children: []};
+  const programs = new Map();
+  const nodeOf = [];
+  let nodes = 0;
+  rec.processes.forEach(({program, parent, threads}, process) => {
+    if (threads.length === 0) return;
+    const creator = rec.creatorOf[process];
+    const above =
+      (parent !== null ? nodeOf[parent] : creator >= 0 ? list[groupOf[creator]] : null) ?? unknown;
+    if (!programs.has(above)) programs.set(above, new Map());
+    const siblings = programs.get(above);
+    let node = siblings.get(program);
+    if (!node) {
+      const below = above === unknown ? null : above;
+      siblings.set(program, (node = programGroup(`p${nodes}`, program, below)));
+      nodes += 1;
+    }
+    addProcess(rec, node, process);
+    nodeOf[process] = node;
+  });
+  const tree = [];
+  const seen = new Set();
+  const below = (group) => [...group.children, ...(programs.get(group)?.values() ?? [])];
+  const todo = [...list.filter((group) => group.depth === 0), ...below(unknown)].reverse();
+  while (todo.length > 0) {
+    const group = todo.pop();
+    if (seen.has(group)) continue;
+    seen.add(group);
+    tree.push(group);
+    todo.push(...below(group).reverse());
   }
-  return {list: ordered, of: groupOf, byKey};
+  return tree;
+}
+
+/**
+ * `list`: groups of the program's own threads; `lanes`: these and the groups of processes by
+ * program; `of`: for each thread, its place in `lanes`; `tree`: the rows of the tree.
+ */
+export function groupThreads(rec) {
+  const {list, byKey} = groupOwn(rec);
+  const lanes = [...list, ...groupPrograms(rec)];
+  const of = new Int32Array(rec.all.length);
+  lanes.forEach((group, index) => {
+    group.index = index;
+    for (const thread of group.threads) of[thread] = index;
+  });
+  const tree = treeOf(rec, list, of);
+  for (const group of new Set([...lanes, ...tree])) group.peak = peak(rec, group.threads);
+  return {list, lanes, of, tree, byKey};
 }

@@ -1,7 +1,8 @@
 // Which lanes the timeline has: one for each group of equal threads, and one for each thread of an
-// unfolded group. A lane knows where it is and what it shows; nothing here draws.
+// unfolded group. Those of other processes come last, grouped by program. A lane knows where it is
+// and what it shows; nothing here draws.
 import {binTimes, addToBins} from './range.js';
-import {threadName} from './groups.js';
+import {threadIds, threadName} from './groups.js';
 
 /** The height of the ruler above the lanes. */
 export const RULER = 24;
@@ -12,29 +13,30 @@ export const GROUP_HEIGHT = 30;
 /** Bins of a group's states over the whole recording. */
 const GROUP_BINS = 4096;
 
-/** Groups with more threads than this begin folded when the recording has many threads. */
+/** If there are more threads than this, groups begin folded. */
 const MAX_UNFOLDED = 80;
 
 /** The groups that are folded at first. */
 export function foldedAtFirst(rec) {
-  const folded = new Set();
-  if (rec.threads.length <= MAX_UNFOLDED) return folded;
-  for (const group of rec.groups.list) if (group.threads.length > 1) folded.add(group.index);
-  return folded;
+  const own = rec.groups.list.length;
+  const [program, others] = [rec.threads.length, rec.all.length - rec.threads.length];
+  const folds = (group) =>
+    group.threads.length > 1 && (group.index < own ? program : others) > MAX_UNFOLDED;
+  return new Set(rec.groups.lanes.filter(folds).map((group) => group.index));
 }
 
 /** The lanes from top to bottom, and their height together. */
 export function layOut(rec, folded, wanted) {
   const lanes = [];
-  const laneOf = new Int32Array(rec.threads.length).fill(-1);
+  const laneOf = new Int32Array(rec.all.length).fill(-1);
   let y = 0;
   const words = (wanted ?? '').toLowerCase();
   const shows = (thread, group) =>
     !words ||
-    `${group.title} ${threadName(rec, thread)} ${rec.threads[thread].tid}`
+    `${group.title} ${threadName(rec, thread)} ${threadIds(rec, thread)}`
       .toLowerCase()
       .includes(words);
-  for (const group of rec.groups.list) {
+  for (const group of rec.groups.lanes) {
     const threads = group.threads.filter((thread) => shows(thread, group));
     if (threads.length === 0) continue;
     const single = group.threads.length === 1;

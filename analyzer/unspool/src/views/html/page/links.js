@@ -6,8 +6,8 @@ import {threadName} from './groups.js';
 
 /** A link to a thread in the present view. */
 export function threadLink(rec, thread, view) {
-  if (!rec.threads[thread]) return h('span', {}, 'unknown thread');
-  const tid = rec.threads[thread].tid;
+  if (!rec.all[thread]) return h('span', {}, 'unknown thread');
+  const {tid} = rec.all[thread];
   return h(
     'a',
     {

@@ -4,7 +4,7 @@ import {h} from './dom.js';
 import {openPage, skipLink, themeButton} from './opening.js';
 import {readRecording} from './data.js';
 import {linkTo, onSelection, select, selection} from './location.js';
-import {groupThreads, threadName} from './groups.js';
+import {groupTitle, groupThreads, threadName} from './groups.js';
 import {objectName} from './links.js';
 import {detailsPanel} from './details.js';
 import {findingsView} from './findings.js';
@@ -170,15 +170,15 @@ class Page {
     const has = (text) => text && text.toLowerCase().includes(wanted);
     const hits = [];
     const add = (kind, text, href) => hits.push({kind, text, href});
-    for (const group of rec.groups.list)
+    for (const group of rec.groups.tree)
       if (has(group.title) || has(group.name) || has(group.key))
         add(
-          'identity',
-          `${group.threads.length} × ${group.title} ${group.name}`,
+          rec.all[group.threads[0]].process === undefined ? 'identity' : 'processes',
+          `${groupTitle(group)} ${group.name}`,
           linkTo({view: 'threads', group: group.key, thread: null, object: null, span: null}),
         );
-    for (let index = 0; index < rec.threads.length && hits.length < 40; index += 1) {
-      const thread = rec.threads[index];
+    for (let index = 0; index < rec.all.length && hits.length < 40; index += 1) {
+      const thread = rec.all[index];
       if (String(thread.tid).startsWith(words) || has(thread.name))
         add(
           'thread',
@@ -295,7 +295,8 @@ class Page {
 openPage((bytes) => {
   const rec = readRecording(bytes);
   rec.groups = groupThreads(rec);
-  rec.alive_ns = rec.life.reduce((sum, life) => sum + (life ? life[1] - life[0] : 0), 0);
+  const lives = rec.life.slice(0, rec.threads.length);
+  rec.alive_ns = lives.reduce((sum, life) => sum + (life ? life[1] - life[0] : 0), 0);
   const page = new Page(rec);
   document.getElementById('app').replaceChildren(...page.element);
   page.show(selection(), null);

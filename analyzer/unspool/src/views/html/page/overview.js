@@ -4,6 +4,7 @@ import {h, svg, tableHead} from './dom.js';
 import {stateBar, stateLegend} from './states.js';
 import {linkTo} from './location.js';
 import {binTimes, groupTimes, objectWaits} from './range.js';
+import {groupTitle} from './groups.js';
 import {objectLink} from './links.js';
 import {findingCard} from './findings.js';
 import {pathCard} from './path.js';
@@ -43,6 +44,10 @@ function headline(rec) {
         [count(rec.threads.length), 'threads'],
         [count(created), 'creations seen'],
         [count(rec.groups.list.length), 'identities'],
+        rec.processes.length > 0 && [
+          count(rec.processes.length),
+          rec.processes.length === 1 ? 'process started' : 'processes started',
+        ],
         rec.sync_recorded && [count(rec.objects.length), 'sync objects'],
         rec.sync_recorded && [count(recording.calls_recorded), 'call events'],
         recording.calls_missed > 0 && [count(recording.calls_missed), 'call events missed'],
@@ -50,6 +55,7 @@ function headline(rec) {
         .filter(Boolean)
         .map(([figure, what]) => h('li', {}, h('strong', {}, figure), ` ${what}`)),
     ),
+    rec.started && h('p', {class: 'started'}, rec.started),
   );
 }
 
@@ -65,9 +71,30 @@ function notes(title, kind, list) {
   );
 }
 
+/** How many threads ran on average, with those of other processes. */
+function averages(rec, table) {
+  const [running, runnable] = table.map(
+    (shares) => shares.reduce((sum, share) => sum + share, 0) / CHART_BINS,
+  );
+  const words = (onCpu, waited) =>
+    `On average ${onCpu.toFixed(2)} threads were on a CPU, and ${waited.toFixed(2)} waited for one.`;
+  // A thread also runs within its recorded waits.
+  if (rec.concurrency?.on_cpu != null) {
+    const others = rec.groups.lanes.slice(rec.groups.list.length);
+    const threads = others.flatMap((group) => group.threads);
+    const times = groupTimes(rec, threads, null);
+    return words(
+      rec.concurrency.on_cpu + times[0] / rec.end,
+      rec.concurrency.runnable + times[1] / rec.end,
+    );
+  }
+  if (rec.recording.schedule) return words(running, runnable);
+  return `On average ${running.toFixed(2)} threads ran or were in system calls that were not recorded.`;
+}
+
 /** Threads by state over time, as an area chart. */
 function concurrencyChart(rec) {
-  const everything = rec.threads.map((_, thread) => thread);
+  const everything = rec.all.map((_, thread) => thread);
   const table = binTimes(rec, everything, CHART_BINS);
   const layers = [0, 1, 2, 3, 5, 6].filter((state) => table[state].some((share) => share > 0));
   const names = ['running', 'runnable', 'held', 'others', 'idle', 'away', 'unknown'];
@@ -88,9 +115,6 @@ function concurrencyChart(rec) {
     }
     return svg('path', {class: `area ${names[state]}`, d: `M0 ${height}${up}${down}Z`});
   });
-  const average = layers.includes(0)
-    ? table[0].reduce((sum, share) => sum + share, 0) / CHART_BINS
-    : 0;
   return h(
     'section',
     {class: 'card wide'},
@@ -98,9 +122,7 @@ function concurrencyChart(rec) {
     h(
       'p',
       {class: 'quiet'},
-      rec.concurrency?.on_cpu != null
-        ? `On average ${rec.concurrency.on_cpu.toFixed(2)} threads were on a CPU, and ${rec.concurrency.runnable.toFixed(2)} waited for one.`
-        : `On average ${average.toFixed(2)} threads ran or were in system calls that were not recorded.`,
+      averages(rec, table),
     ),
     h(
       'a',
@@ -123,14 +145,14 @@ function concurrencyChart(rec) {
 }
 
 function topGroups(rec) {
-  const rows = rec.groups.list
+  const rows = rec.groups.tree
     .map((group) => ({group, times: groupTimes(rec, group.threads, null)}))
     .sort((a, b) => b.times[0] - a.times[0])
     .slice(0, 5);
   return h(
     'section',
     {class: 'card'},
-    h('h2', {}, 'Busiest identities'),
+    h('h2', {}, rec.processes.length > 0 ? 'Busiest threads and processes' : 'Busiest identities'),
     h(
       'table',
       {class: 'plain'},
@@ -148,8 +170,7 @@ function topGroups(rec) {
               h(
                 'a',
                 {href: linkTo({view: 'threads', group: group.key})},
-                group.threads.length > 1 ? `${group.threads.length} × ` : '',
-                group.title,
+                groupTitle(group),
               ),
               group.name ? h('span', {class: 'quiet'}, ` ${group.name}`) : null,
             ),

@@ -38,7 +38,7 @@ export function spanTimes(rec, thread, from, to) {
 /** Nanoseconds by state of a thread in the selected range, or as the JSON report has them. */
 export function threadTimes(rec, thread, range) {
   if (range) return spanTimes(rec, thread, range[0], range[1]);
-  const {times} = rec.threads[thread];
+  const {times} = rec.all[thread];
   if (!times) return spanTimes(rec, thread, 0, rec.end);
   const all = spanTimes(rec, thread, 0, rec.end);
   all[2] = times.held_ns;

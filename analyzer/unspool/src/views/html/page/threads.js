@@ -1,9 +1,9 @@
-// The tree of creations as a table: equal threads grouped, with states and activity.
+// The tree of creations as a table: equal threads and processes grouped, with states and activity.
 import {count, counted, duration, moment, percent} from './format.js';
 import {h, shortList} from './dom.js';
 import {STATES, STATE_COUNT, stateBar, stateLegend} from './states.js';
 import {linkTo, select} from './location.js';
-import {threadName} from './groups.js';
+import {groupTitle, threadIds, threadName} from './groups.js';
 import {addToBins, groupTimes, threadTimes} from './range.js';
 import {callerOf, frameLine, threadLink} from './links.js';
 
@@ -46,20 +46,50 @@ function sparkline(rec, threads, peak) {
 const SORTS = {
   tree: null,
   name: (row) => row.group.title,
-  threads: (row) => -row.group.threads.length,
+  threads: (row) => -row.group.count,
   first: (row) => row.from,
   running: (row) => -row.times[0],
+  runnable: (row) => -row.times[1],
+  away: (row) => -row.times[5],
   lock: (row) => -row.times[2],
   others: (row) => -row.times[3],
   idle: (row) => -row.times[4],
 };
+
+/** Columns of single states, as far as these were recorded. */
+function timeColumns(rec) {
+  const whole = rec.recording.schedule && [
+    {key: 'runnable', title: 'Runnable', id: 1, words: duration},
+    {key: 'away', title: 'Off CPU', id: 5, words: duration},
+  ];
+  const shares = rec.sync_recorded && [
+    {key: 'lock', title: 'Lock wait', id: 2, words: percent},
+    {key: 'others', title: 'Waits for threads', id: 3, words: percent},
+    {key: 'idle', title: 'Idle', id: 4, words: percent},
+  ];
+  return [...(whole || []), ...(shares || [])];
+}
+
+/** The number of columns. */
+function width(rec) {
+  return String(6 + timeColumns(rec).length);
+}
+
+/** The thread that started the processes of a group, or the group of such threads. */
+function creatorLink(rec, group) {
+  const all = group.threads.map((thread) => rec.all[thread].creator).filter((it) => it !== null);
+  const creators = new Set(all);
+  if (creators.size === 1) return threadLink(rec, all[0]);
+  if (creators.size === 0 || !group.parent) return h('span', {class: 'quiet'}, 'not known');
+  return h('a', {href: linkTo({group: group.parent.key, thread: null})}, groupTitle(group.parent));
+}
 
 function matches(rec, group, words) {
   if (!words) return true;
   const wanted = words.toLowerCase();
   if (`${group.title} ${group.name} ${group.key}`.toLowerCase().includes(wanted)) return true;
   return group.threads.some((thread) =>
-    `${rec.threads[thread].name} ${rec.threads[thread].tid} ${rec.threads[thread].function}`
+    `${rec.all[thread].name} ${threadIds(rec, thread)} ${rec.all[thread].function ?? ''}`
       .toLowerCase()
       .includes(wanted),
   );
@@ -67,20 +97,22 @@ function matches(rec, group, words) {
 
 function life(rec, group) {
   const lives = group.threads.map((thread) => rec.life[thread]).filter(Boolean);
-  if (lives.length === 0) return {from: Infinity, to: 0, each: []};
+  if (lives.length === 0) return {from: Infinity, to: 0, count: 0};
+  const each = lives.map((it) => it[1] - it[0]);
   return {
-    from: Math.min(...lives.map((it) => it[0])),
-    to: Math.max(...lives.map((it) => it[1])),
-    each: lives.map((it) => it[1] - it[0]),
+    from: lives.reduce((first, it) => Math.min(first, it[0]), Infinity),
+    to: lives.reduce((last, it) => Math.max(last, it[1]), 0),
+    count: lives.length,
+    least: each.reduce((least, ns) => Math.min(least, ns), Infinity),
+    most: each.reduce((most, ns) => Math.max(most, ns), 0),
   };
 }
 
 function lifeWords(rec, row) {
-  if (row.each.length === 0) return 'not seen';
-  const [least, most] = [Math.min(...row.each), Math.max(...row.each)];
-  const lengths =
-    duration(least) === duration(most) ? duration(most) : `${duration(least)} – ${duration(most)}`;
-  return `${moment(row.from, rec.end)} – ${moment(row.to, rec.end)}${row.each.length > 1 ? `, each ${lengths}` : ''}`;
+  if (row.count === 0) return 'not seen';
+  const [least, most] = [duration(row.least), duration(row.most)];
+  const lengths = least === most ? most : `${least} – ${most}`;
+  return `${moment(row.from, rec.end)} – ${moment(row.to, rec.end)}${row.count > 1 ? `, each ${lengths}` : ''}`;
 }
 
 function memberTable(rec, at, group) {
@@ -110,10 +142,10 @@ function groupRow(rec, at, row, flat, redraw) {
   const {group, times} = row;
   const open =
     at.group === group.key ||
-    (at.thread !== undefined && rec.groups.of[at.thread] === group.index && at.open !== 'none');
+    (group.threads.includes(at.thread) && at.open !== 'none');
   const single = group.threads.length === 1;
   const whole = times.reduce((sum, ns) => sum + ns, 0);
-  const first = rec.threads[group.threads[0]];
+  const first = rec.all[group.threads[0]];
   const creation = rec.stackOf(first.creation);
   const indent = flat ? 0 : group.depth;
   return [
@@ -133,7 +165,7 @@ function groupRow(rec, at, row, flat, redraw) {
             'aria-expanded': single ? null : String(open),
           },
           single ? null : h('span', {class: 'twisty', 'aria-hidden': 'true'}, open ? '▾' : '▸'),
-          single ? null : h('span', {class: 'times'}, `${count(group.threads.length)} ×`),
+          group.count > 1 ? h('span', {class: 'times'}, `${count(group.count)} ×`) : null,
           ' ',
           h('span', {class: 'function', title: first.function ?? ''}, group.title),
         ),
@@ -145,20 +177,30 @@ function groupRow(rec, at, row, flat, redraw) {
         {},
         creation.length > 0
           ? frameLine(rec, callerOf(creation))
-          : h('span', {class: 'quiet'}, first.origin),
+          : first.process === undefined
+            ? h('span', {class: 'quiet'}, first.origin)
+            : creatorLink(rec, group),
       ),
       h('td', {class: 'quiet'}, lifeWords(rec, row)),
       h('td', {class: 'number', 'data-running': ''}, duration(times[0])),
-      h('td', {class: 'number'}, rec.sync_recorded ? percent(times[2], whole) : '–'),
-      h('td', {class: 'number'}, rec.sync_recorded ? percent(times[3], whole) : '–'),
-      h('td', {class: 'number'}, rec.sync_recorded ? percent(times[4], whole) : '–'),
+      timeColumns(rec).map(({id, words}) => h('td', {class: 'number'}, words(times[id], whole))),
       h('td', {}, stateBar(times, group.title)),
       h('td', {}, sparkline(rec, group.threads, group.peak)),
     ),
     open && !single
-      ? h('tr', {class: 'inside'}, h('td', {colspan: '9'}, memberTable(rec, at, group)))
+      ? h('tr', {class: 'inside'}, h('td', {colspan: width(rec)}, memberTable(rec, at, group)))
       : null,
   ];
+}
+
+/** `12 threads of 3 identities, 41 processes`. */
+function shown(rec, rows) {
+  const isOwn = ({group}) => rec.all[group.threads[0]].process === undefined;
+  const sum = (some) => some.reduce((all, row) => all + row.group.count, 0);
+  const [own, others] = [rows.filter(isOwn), rows.filter((row) => !isOwn(row))];
+  const threads = `${counted(sum(own), 'thread')} of ${counted(own.length, 'identity', 'identities')}`;
+  const processes = counted(sum(others), 'process', 'processes');
+  return others.length > 0 ? `${threads}, ${processes}` : threads;
 }
 
 /** Draws the tree of threads. */
@@ -173,7 +215,7 @@ export function threadsView(rec, at) {
   const body = h('tbody', {});
   const status = h('p', {class: 'quiet', role: 'status'});
   const draw = () => {
-    const rows = rec.groups.list
+    const rows = rec.groups.tree
       .filter((group) => matches(rec, group, box.value))
       .map((group) => ({
         group,
@@ -182,10 +224,7 @@ export function threadsView(rec, at) {
       }));
     const by = SORTS[sort];
     if (by) rows.sort((a, b) => (by(a) > by(b) ? 1 : by(a) < by(b) ? -1 : 0));
-    status.textContent = `${counted(
-      rows.reduce((sum, row) => sum + row.group.threads.length, 0),
-      'thread',
-    )} of ${counted(rows.length, 'identity', 'identities')}${at.range ? ', times in the selected range' : ''}`;
+    status.textContent = `${shown(rec, rows)}${at.range ? ', times in the selected range' : ''}`;
     body.replaceChildren(
       ...rows
         .slice(0, 400)
@@ -197,7 +236,7 @@ export function threadsView(rec, at) {
         h(
           'tr',
           {},
-          h('td', {colspan: '9'}, `The filter shows the first 400 of ${rows.length} identities.`),
+          h('td', {colspan: width(rec)}, `The table shows the first 400 of ${rows.length} rows.`),
         ),
       );
   };
@@ -246,9 +285,7 @@ export function threadsView(rec, at) {
             head(null, 'Created by'),
             head('first', 'Lived'),
             head('running', 'Running', true),
-            head('lock', 'Lock wait', true),
-            head('others', 'Waits for threads', true),
-            head('idle', 'Idle', true),
+            timeColumns(rec).map(({key, title}) => head(key, title, true)),
             head(null, 'States'),
             head(null, 'Activity'),
           ),

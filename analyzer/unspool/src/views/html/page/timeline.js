@@ -3,7 +3,7 @@ import {counted, duration, moment} from './format.js';
 import {h} from './dom.js';
 import {STATE_COUNT, stateLegend} from './states.js';
 import {select, selection} from './location.js';
-import {threadName} from './groups.js';
+import {groupTitle, threadIds, threadName} from './groups.js';
 import {firstSpan} from './range.js';
 import {selectSpan, spanWords} from './details.js';
 import {RULER, foldedAtFirst, laneAt, laneStates, layOut} from './lanes.js';
@@ -122,8 +122,8 @@ export class Timeline {
       this.view = this.bounded(at.zoom);
     else if (!at.zoom && before?.zoom) this.view = [0, this.rec.end];
     const thread = at.thread;
-    if (thread !== undefined && thread !== before?.thread && this.rec.threads[thread]) {
-      const group = this.rec.groups.list[this.rec.groups.of[thread]];
+    if (thread !== undefined && thread !== before?.thread && this.rec.all[thread]) {
+      const group = this.rec.groups.lanes[this.rec.groups.of[thread]];
       if (before?.thread === undefined || this.rec.groups.of[before.thread] !== group.index)
         this.folded.delete(group.index);
     }
@@ -246,7 +246,7 @@ export class Timeline {
   foldAll(fold) {
     this.folded = new Set(
       fold
-        ? this.rec.groups.list
+        ? this.rec.groups.lanes
             .filter((group) => group.threads.length > 1)
             .map((group) => group.index)
         : [],
@@ -263,7 +263,7 @@ export class Timeline {
 
   selectedSpan() {
     const {at, rec} = this;
-    if (at?.thread === undefined || at.span === undefined || !rec.threads[at.thread]) return null;
+    if (at?.thread === undefined || at.span === undefined || !rec.all[at.thread]) return null;
     const span = rec.spans.first[at.thread] + at.span;
     return span < rec.spans.first[at.thread + 1] ? span : null;
   }
@@ -339,13 +339,13 @@ export class Timeline {
     const {rec} = this;
     if (lane.thread === null)
       return [
-        `${counted(lane.group.threads.length, 'thread')} ${lane.group.title}`,
+        groupTitle(lane.group),
         `${counted(lane.group.threads.filter((thread) => rec.life[thread] && rec.life[thread][0] <= ns && rec.life[thread][1] >= ns).length, 'thread')} at ${moment(ns, this.view[1] - this.view[0])}`,
       ];
     const life = rec.life[lane.thread];
     const alive = life && ns >= life[0] && ns <= life[1];
     return [
-      `${threadName(rec, lane.thread)} ${rec.threads[lane.thread].tid ?? ''}`,
+      [threadName(rec, lane.thread), threadIds(rec, lane.thread)].filter(Boolean).join(', '),
       !alive
         ? 'not alive'
         : rec.recording.schedule
@@ -392,7 +392,7 @@ export class Timeline {
   /** Selects the next or previous wait of the selected thread. */
   step(by) {
     const {rec, at} = this;
-    if (at.thread === undefined || !rec.threads[at.thread]) return;
+    if (at.thread === undefined || !rec.all[at.thread]) return;
     const [first, end] = [rec.spans.first[at.thread], rec.spans.first[at.thread + 1]];
     if (first === end) return;
     const now = this.selectedSpan();
@@ -439,7 +439,7 @@ export class Timeline {
       p: () => this.step(-1),
       ' ': () =>
         this.at.thread !== undefined &&
-        this.toggle(this.rec.groups.list[this.rec.groups.of[this.at.thread]]),
+        this.toggle(this.rec.groups.lanes[this.rec.groups.of[this.at.thread]]),
     };
     const act = keys[event.key] ?? keys[event.key.toLowerCase()];
     if (!act) return;
