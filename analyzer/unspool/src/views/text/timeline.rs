@@ -10,7 +10,9 @@ use super::line::{Ink, Line, Page, clean, width};
 use super::{notes, tree};
 use crate::model::schedule::CallIndex;
 use crate::model::sync::{ObjectIndex, Waiting};
-use crate::model::{Cell, Creation, Model, Process, Thread, ThreadIndex, Timeline, Topic, Window};
+use crate::model::{
+    Cell, Creation, Model, Process, ProcessorLevel, Thread, ThreadIndex, Timeline, Topic, Window,
+};
 use crate::primitives::Kind;
 use crate::views::groups::{Forest, Group};
 use crate::views::{Style, names, wording};
@@ -47,9 +49,10 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     let rows = rows(model, zoom.each);
     let room = page.width / 3;
     let labels: Vec<String> = rows.iter().map(|row| row.label(model, room)).collect();
+    let measured = model.processor_levels();
     let levels = [
-        Level::of(model, "running", |(running, _)| running),
-        Level::of(model, "runnable", |(_, runnable)| runnable),
+        Level::of("running", &measured, |level| level.running),
+        Level::of("runnable", &measured, |level| level.runnable),
     ];
     let all = labels
         .iter()
@@ -82,7 +85,7 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     for level in levels.iter().flatten() {
         let mut line = Line::new().with(Ink::Faint, level.label.as_str());
         line.pad(gutter);
-        line.push(Ink::Faint, level.heights(model, &window));
+        line.push(Ink::Faint, level.heights(&window));
         page.line(&line)?;
     }
     for (row, label) in rows.iter().zip(&labels) {
@@ -116,33 +119,37 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     notes::last(page, model, TOPICS)
 }
 
-/// Number of all threads in some state over time: a line above the threads.
-struct Level {
+/// Number of all recorded threads in some state over time: a line above the threads.
+struct Level<'a> {
     label: String,
     most: f64,
-    of: fn((f64, f64)) -> f64,
+    levels: &'a [ProcessorLevel],
+    of: fn(&ProcessorLevel) -> f64,
 }
 
-impl Level {
+impl Level<'_> {
     /// `None` if the numbers are unknown.
-    fn of(model: &Model, what: &str, of: fn((f64, f64)) -> f64) -> Option<Level> {
-        let slices = &model.sync.concurrency.slices;
-        let most = slices.iter().filter_map(|slice| Some(of(slice.turns?)));
-        let most = most.reduce(f64::max)?;
+    fn of<'a>(
+        what: &str,
+        levels: &'a [ProcessorLevel],
+        of: fn(&ProcessorLevel) -> f64,
+    ) -> Option<Level<'a>> {
+        let most = levels.iter().map(of).reduce(f64::max)?;
         let label = format!("{what} (≤ {most:.1})");
-        Some(Level { label, most, of })
+        Some(Level {
+            label,
+            most,
+            levels,
+            of,
+        })
     }
 
-    fn heights(&self, model: &Model, window: &Window) -> String {
-        let slices = &model.sync.concurrency.slices;
+    fn heights(&self, window: &Window) -> String {
         let column = |column: usize| {
             let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
-            let here = slices
-                .iter()
-                .filter(|slice| slice.from_ns < to && slice.to_ns > from);
-            let known: Vec<f64> = here
-                .filter_map(|slice| Some((self.of)(slice.turns?)))
-                .collect();
+            let here = self.levels.iter();
+            let here = here.filter(|level| level.from_ns < to && level.to_ns > from);
+            let known: Vec<f64> = here.map(self.of).collect();
             let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
             HEIGHTS[((mean / self.most.max(1e-9) * 8.0).ceil() as usize).min(8)]
         };

@@ -227,3 +227,21 @@ fn without_a_schedule_only_starts_are_known() {
     assert_eq!(process.creator, model.main());
     assert_eq!(model.processes.programs, [("dash".to_owned(), 1)]);
 }
+
+#[test]
+fn the_levels_of_the_processors_count_other_processes() {
+    let model = stage().model();
+    let levels = model.processor_levels();
+    let at = |us: u64| {
+        let level = levels.iter().find(|level| level.to_ns > us * 1000);
+        level.map(|level| [level.running, level.runnable].map(|threads| threads.round() as u64))
+    };
+    // The main thread runs, and process 20 waits for a processor.
+    assert_eq!(at(1700), Some([1, 1]));
+    // The main thread waits. The first thread of process 21 runs, and the second one waits.
+    assert_eq!(at(3700), Some([1, 1]));
+    assert_eq!(at(5000), Some([1, 0]));
+    let own = model.sync.concurrency.slices.iter();
+    let mut own = own.filter(|slice| (3_000_000..7_000_000).contains(&slice.from_ns));
+    assert!(own.all(|slice| slice.turns == Some((0.0, 0.0))));
+}
