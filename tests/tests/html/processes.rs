@@ -1,4 +1,5 @@
-//! Tests that the page shows the processes that the program started, with the JSON report's numbers.
+//! Tests that the page shows the processes that the program started, with the JSON report's
+//! numbers.
 
 use std::fs;
 
@@ -91,6 +92,7 @@ pub(super) fn shown(browser: &mut Browser) -> Result<()> {
         "{rows}"
     );
     ensure!(words(2).contains("process family"), "{rows}");
+    ensure!(words(1).contains("3 threads"), "{rows}");
 
     // A lane for each thread, in a group that folds.
     select(browser, "#view=timeline")?;

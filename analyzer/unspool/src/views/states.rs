@@ -193,7 +193,10 @@ fn fill(spans: &mut Vec<Span>, others: Vec<Span>) {
 
 #[cfg(test)]
 mod tests {
+    use unspool_capture::{Record, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
+
     use super::*;
+    use crate::model::fixture::{PID, Stage, scheduled};
 
     fn wait(from_ns: u64, to_ns: u64) -> Span {
         Span {
@@ -229,6 +232,46 @@ mod tests {
                 (30, 35, State::Held),
                 (35, 60, State::Runnable),
                 (70, 80, State::Held),
+            ]
+        );
+    }
+
+    /// A thread of another process is blocked until the program wakes it.
+    #[test]
+    fn threads_of_other_processes_follow() {
+        let mut stage = Stage::new();
+        stage.add(Part {
+            time_ns: 1_000_000,
+            edge: ScheduleEdge::BeginsWithWakers.into(),
+            ..Part::default()
+        });
+        stage.add(scheduled(&[
+            (1000, Kind::Runs, PID, 0),
+            (9000, Kind::Ended, PID, 0),
+        ]));
+        stage.add(Record::Processes(scheduled(&[
+            (1500, Kind::ProcessCreated, 20, PID),
+            (2000, Kind::Runs, 20, 0),
+            (3000, Kind::Blocks, 20, 0),
+            (5000, Kind::Woken, 20, PID),
+            (6000, Kind::Runs, 20, 0),
+            (8000, Kind::Ended, 20, 0),
+        ])));
+        stage.end(10);
+        let all = spans(&stage.model());
+        let [_, other] = &all[..] else {
+            panic!("{all:?}")
+        };
+        let seen = other.iter().map(|span| {
+            let ms = |ns: u64| ns as f64 / 1e6;
+            (ms(span.from_ns), ms(span.to_ns), span.state, span.waker)
+        });
+        assert_eq!(
+            seen.collect::<Vec<_>>(),
+            [
+                (1.5, 2.0, State::Runnable, None),
+                (3.0, 5.0, State::Away, Some(0)),
+                (5.0, 6.0, State::Runnable, None),
             ]
         );
     }

@@ -264,7 +264,8 @@ pub(super) fn function(place: &Place) -> String {
     }
 }
 
-/// The number of running threads over time, with those of other processes, by the kernel's schedule if it was recorded.
+/// The number of running threads over time, with those of other processes. It comes from the
+/// kernel's schedule if that was recorded.
 pub(super) fn running(model: &Model) -> Vec<(u64, f64)> {
     if !model.schedule.is_known() {
         let slices = model.sync.concurrency.slices.iter();
@@ -321,5 +322,60 @@ pub(super) fn time_of(
             model.recording.duration_ns,
             finding.threads.first().copied(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::{Record, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
+
+    use super::super::switches;
+    use super::*;
+    use crate::model::fixture::{PID, Stage, scheduled};
+
+    /// The kernel gives the id of an ended process to the next one.
+    #[test]
+    fn a_reused_id_means_two_processes() {
+        let mut stage = Stage::new();
+        stage.add(Part {
+            time_ns: 1_000_000,
+            edge: ScheduleEdge::BeginsWithWakers.into(),
+            ..Part::default()
+        });
+        stage.add(scheduled(&[
+            (1000, Kind::Runs, PID, 0),
+            (2000, Kind::Blocks, PID, 0),
+            (3000, Kind::Woken, PID, 20),
+            (3100, Kind::Runs, PID, 0),
+            (4000, Kind::Blocks, PID, 0),
+            (8000, Kind::Woken, PID, 20),
+            (8100, Kind::Runs, PID, 0),
+            (9000, Kind::Ended, PID, 0),
+        ]));
+        stage.add(Record::Processes(scheduled(&[
+            (1500, Kind::ProcessCreated, 20, PID),
+            (2000, Kind::Runs, 20, 0),
+            (3000, Kind::Ended, 20, 0),
+            (3500, Kind::ProcessCreated, 20, PID),
+            (4000, Kind::Runs, 20, 0),
+            (8000, Kind::Ended, 20, 0),
+        ])));
+        stage.end(10);
+        let model = stage.model();
+        let tracks = Tracks::of(&model);
+        let own = FIRST_FREE_ID + 1;
+        let ids = tracks.threads.iter().map(|track| track.id);
+        assert_eq!(ids.collect::<Vec<_>>(), [PID, 20, own]);
+        let pids = tracks.processes.iter().map(|process| process.pid);
+        assert_eq!(pids.collect::<Vec<_>>(), [PID, 20, own]);
+        let (_, wakes) = switches::of(&model, &tracks);
+        let wakes = wakes.iter().map(|wake| (wake.waker, wake.id));
+        let wakes: Vec<(u64, u64)> = wakes.collect();
+        // Both starts count as wake-ups by the creator.
+        assert_eq!(wakes, [(20, PID), (own, PID), (PID, 20), (PID, own)]);
+        let creators = (0..3).map(|thread| creation(&model, ThreadIndex(thread)));
+        let main = model.main().unwrap();
+        let expected = [None, Some((main, 1_500_000)), Some((main, 3_500_000))];
+        assert_eq!(creators.collect::<Vec<_>>(), expected);
     }
 }

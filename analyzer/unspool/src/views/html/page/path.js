@@ -94,10 +94,14 @@ function pathFunction(rec, index) {
   return found ? (shortFunction(found.name) ?? '??') : null;
 }
 
+function programLink({program}) {
+  return h('a', {href: linkTo({view: 'threads', q: `process ${program}`})}, program);
+}
+
 function itemWords(rec, item) {
   if (item.kind === 'lock') return [objectLink(rec, item.object), ' never contended'];
   if (item.kind === 'processors') return [`${2 * rec.critical_path.processors} processors`];
-  if (item.kind === 'processes') return [`Processes ${item.program} twice as fast`];
+  if (item.kind === 'processes') return ['Processes ', programLink(item), ' twice as fast'];
   const what =
     item.kind === 'threads'
       ? identityTitle(rec, item.key)

@@ -95,8 +95,17 @@ function matches(rec, group, words) {
   );
 }
 
+/** False for further threads of other processes, whose lives are part of the first one's. */
+function isFirstOfProcess(rec, thread) {
+  const {process} = rec.all[thread];
+  return process === undefined || rec.firstThread[process] === thread;
+}
+
 function life(rec, group) {
-  const lives = group.threads.map((thread) => rec.life[thread]).filter(Boolean);
+  const lives = group.threads
+    .filter((thread) => isFirstOfProcess(rec, thread))
+    .map((thread) => rec.life[thread])
+    .filter(Boolean);
   if (lives.length === 0) return {from: Infinity, to: 0, count: 0};
   const each = lives.map((it) => it[1] - it[0]);
   return {
@@ -170,6 +179,9 @@ function groupRow(rec, at, row, flat, redraw) {
           h('span', {class: 'function', title: first.function ?? ''}, group.title),
         ),
         group.name ? h('span', {class: 'quiet'}, ` ${group.name}`) : null,
+        group.threads.length > group.count
+          ? h('span', {class: 'quiet'}, ` ${counted(group.threads.length, 'thread')}`)
+          : null,
         first.tid !== null && single ? h('span', {class: 'quiet'}, ` ${first.tid}`) : null,
       ),
       h(
