@@ -9,7 +9,7 @@ use unspool_tests::browser::Browser;
 use unspool_tests::memo::Memo;
 use unspool_tests::{report, waiting};
 
-use super::{Recorded, lanes, no_errors, opened, same, select, text};
+use super::{REBUILD, Recorded, lanes, no_errors, opened, same, select, text};
 
 /// Processes that start each other; one of them has two threads.
 fn recorded() -> Result<Recorded> {
@@ -64,6 +64,9 @@ pub(super) fn shown(browser: &mut Browser) -> Result<()> {
         json!({"times": field("times"), "tids": tids, "creator_tid": field("creator_tid"),
             "parent": field("parent")})
     });
+    let seen = browser.run(REBUILD, json!([["processes"]]))?;
+    let seen: Value = serde_json::from_str(seen.as_str().context("text")?)?;
+    same("processes", &seen["processes"], &json["processes"])?;
     let seen = browser.run(PROCESSES, json!([]))?;
     same("processes", &seen, &wanted.collect())?;
     let path = "

@@ -10,6 +10,7 @@ pub mod diff;
 mod encode;
 mod page;
 mod path;
+mod processes;
 mod samples;
 mod states;
 

@@ -4,8 +4,9 @@
 //! All of it is compressed. The index is the document of `report --format json`
 //! (docs/reference/report-json.md) with these changes:
 //! - a stack is an index into `stacks`, and each stack there lists indices into `frames`;
-//! - `threads[].times.waits` and `profile.samples` are left out, because the columns contain each
-//!   thread's waits, and the samples;
+//! - `threads[].times.waits`, `profile.samples` and `processes` are left out, because the columns
+//!   contain each thread's waits, the samples and the processes;
+//! - `names` has the texts of these processes, for the numbers in a column;
 //! - `uses` maps the numbers in a column to objects and their uses;
 //! - `calls` has the texts of system calls, for the numbers in a column;
 //! - `started` is a sentence about the processes that the program started, or null;
@@ -17,11 +18,9 @@ use std::io;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::encode::{self, Column};
-use super::{SourceFile, path, samples, states};
+use super::{SourceFile, encode, path, processes, samples, states};
 use crate::model::Model;
-use crate::views::text::processes;
-use crate::views::{json, wording};
+use crate::views::{json, text, wording};
 
 /// The version of the layout; `page/data.js` checks it.
 const LAYOUT: u32 = 1;
@@ -32,8 +31,9 @@ pub(super) fn compressed(model: &Model, sources: &[SourceFile]) -> io::Result<Ve
     columns.extend(states::hold_columns(model));
     columns.extend(path::columns(model));
     columns.extend(samples::columns(model));
-    columns.push(("process.creator", creators_of_processes(model)));
-    let index = index(model, sources, &columns)?;
+    let (processes, names) = processes::columns(model);
+    columns.extend(processes);
+    let index = index(model, sources, names, &columns)?;
     let index = serde_json::to_vec(&index)?;
     let length = u32::try_from(index.len())
         .map_err(|_| io::Error::other("the recording is too large for one page"))?;
@@ -48,6 +48,7 @@ pub(super) fn compressed(model: &Model, sources: &[SourceFile]) -> io::Result<Ve
 fn index(
     model: &Model,
     sources: &[SourceFile],
+    names: Vec<String>,
     columns: &[(&'static str, Vec<u8>)],
 ) -> io::Result<Value> {
     let document = serde_json::to_value(json::report::document(model, false))?;
@@ -55,13 +56,15 @@ fn index(
     let Value::Object(mut index) = stacks.shorten(document) else {
         return Err(io::Error::other("the report is not an object"));
     };
+    index.remove("processes");
+    index.insert("names".to_owned(), names.into());
     index.insert("layout".to_owned(), LAYOUT.into());
     index.insert("frames".to_owned(), Value::Array(stacks.frames));
     index.insert("stacks".to_owned(), serde_json::to_value(&stacks.stacks)?);
     index.insert("uses".to_owned(), places_of_uses(model));
     let calls = model.schedule.calls.iter().map(wording::blocking_call);
     index.insert("calls".to_owned(), calls.collect());
-    index.insert("started".to_owned(), processes::started(model).into());
+    index.insert("started".to_owned(), text::processes::started(model).into());
     let sources = sources.iter().map(Source::from).collect::<Vec<_>>();
     index.insert("sources".to_owned(), serde_json::to_value(sources)?);
     let lengths = columns
@@ -82,15 +85,6 @@ fn places_of_uses(model: &Model) -> Value {
         }
     }
     Value::Array(places)
-}
-
-/// For each process, the thread that started it.
-fn creators_of_processes(model: &Model) -> Vec<u8> {
-    let mut creators = Column::new();
-    for process in &model.processes.all {
-        creators.push_index(process.creator.map(|creator| creator.0));
-    }
-    creators.into_bytes()
 }
 
 #[derive(Serialize)]

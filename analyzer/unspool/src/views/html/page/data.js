@@ -1,4 +1,5 @@
 // The recording, decoded. views/html/data.rs describes the layout.
+import {spanTimes} from './range.js';
 import {STATE_COUNT} from './states.js';
 
 const LAYOUT_VERSION = 1;
@@ -70,13 +71,50 @@ function readPath(rec, reader, total) {
   return path;
 }
 
+/** The processes that the program started, with what the JSON report says of each by itself. */
+function readProcesses(rec, reader) {
+  const readers = (prefix, names) =>
+    Object.fromEntries(names.map((name) => [name, reader(`${prefix}.${name}`)]));
+  const all = readers('process', ['count', 'pid', 'creator', 'creator_tid', 'program', 'file']);
+  const ran = readers('process', ['executed', 'executed_name', 'from', 'threads']);
+  const each = readers('process.thread', ['tid', 'name', 'from', 'length']);
+  const total = all.count.next();
+  const life = (started, length) => ({
+    started_ns: started,
+    ended_ns: length === 0 ? null : started + length - 1,
+  });
+  let [pid, from] = [0, 0];
+  rec.creatorOf = new Int32Array(total);
+  return Array.from({length: total}, (_, index) => {
+    pid += all.pid.nextSigned();
+    from += ran.from.nextSigned();
+    rec.creatorOf[index] = all.creator.next() - 1;
+    const creator = all.creator_tid.next();
+    return {
+      pid,
+      creator_tid: creator === 0 ? null : creator - 1,
+      program: rec.names[all.program.next() - 1] ?? null,
+      executable: rec.names[all.file.next() - 1] ?? null,
+      executed: Array.from(
+        {length: ran.executed.next()},
+        () => rec.names[ran.executed_name.next()],
+      ),
+      started_ns: from,
+      threads: Array.from({length: ran.threads.next()}, () => ({
+        tid: pid + each.tid.nextSigned(),
+        name: rec.names[each.name.next()],
+        ...life(from + each.from.nextSigned(), each.length.next()),
+      })),
+    };
+  });
+}
+
 /**
  * Adds the threads of the processes that the program started after its own ones, in `all`. The
  * others have the index of their `process`.
  */
-function addProcesses(rec, creators) {
+function addThreads(rec) {
   rec.all = rec.threads.slice();
-  rec.creatorOf = Int32Array.from(rec.processes, () => creators.next() - 1);
   rec.firstThread = Int32Array.from(rec.processes, ({threads}, process) => {
     const first = rec.all.length;
     const creator = rec.creatorOf[process];
@@ -84,6 +122,28 @@ function addProcesses(rec, creators) {
       rec.all.push({...thread, process, creator: at === 0 && creator >= 0 ? creator : null}),
     );
     return threads.length > 0 ? first : -1;
+  });
+}
+
+/** Adds to each process the one that started it, its end, and the times of its threads. */
+function completeProcesses(rec) {
+  rec.processes.forEach((process, index) => {
+    process.parent = rec.all[rec.creatorOf[index]]?.process ?? null;
+    const ends = process.threads.map((thread) => thread.ended_ns);
+    const isOver = ends.length > 0 && !ends.includes(null);
+    process.ended_ns = isOver ? Math.max(...ends) : null;
+    process.times = null;
+    const first = rec.firstThread[index];
+    if (first < 0) return;
+    const sum = {running_ns: 0, runnable_ns: 0, blocked_ns: 0, unknown_ns: 0};
+    for (let thread = first; thread < first + process.threads.length; thread += 1) {
+      const times = spanTimes(rec, thread, 0, Infinity);
+      sum.running_ns += times[0];
+      sum.runnable_ns += times[1];
+      sum.blocked_ns += times[5];
+      sum.unknown_ns += times[6];
+    }
+    process.times = sum;
   });
 }
 
@@ -107,7 +167,8 @@ export function readRecording(bytes) {
     columns.set(name, bytes.subarray(at, at + length));
     at += length;
   }
-  addProcesses(rec, new ColumnReader(columns.get('process.creator')));
+  rec.processes = readProcesses(rec, (name) => new ColumnReader(columns.get(name)));
+  addThreads(rec);
   const threads = rec.all.length;
   rec.end = Math.max(rec.recording.duration_ns, 1);
   rec.spans = readSpans(columns, 'state', threads, [
@@ -138,6 +199,7 @@ export function readRecording(bytes) {
     return place ? {object: place[0], used: rec.objects[place[0]].uses[place[1]]} : null;
   };
   rec.life = rec.all.map((thread) => lifeOf(rec, thread));
+  completeProcesses(rec);
   rec.kinds = new Set([0]);
   for (let span = 0; span < rec.spans.total && rec.kinds.size < STATE_COUNT; span += 1)
     rec.kinds.add(rec.spans.kind[span]);
