@@ -140,9 +140,9 @@ pub(super) fn ctf() -> Result<()> {
     let of = |tid: u64| Ok(running.get(&tid).copied().unwrap_or(0));
     each_process(&recorded, "running_ns", of, |process, ours, theirs| {
         ensure!(ours == theirs, "{ours}, read {theirs}: {process:#}");
+        let pid = process["pid"].to_string();
         let starts = |event: &&traces::Event| {
-            event.name == "unspool_thread_starts"
-                && event.fields["pid"] == process["pid"].to_string()
+            event.name == "unspool_thread_starts" && event.fields["pid"] == pid
         };
         let threads = process["threads"].as_array().map_or(0, Vec::len);
         ensure!(
