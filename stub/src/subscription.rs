@@ -95,6 +95,11 @@ impl Subscriptions {
             .filter_map(|subscription| subscription.log.as_mut())
     }
 
+    /// True if a client keeps a log of threads.
+    pub(crate) fn has_log(&self, role: Role) -> bool {
+        self.get(role).is_some_and(|client| client.log.is_some())
+    }
+
     /// The strictest limit that a client has set.
     pub(crate) fn limit(&self) -> Option<Limit> {
         self.clients

@@ -133,7 +133,7 @@ fn starts_of_processes() -> Result<()> {
         record.arg("record").args(options);
         record.arg("-o").arg(&capture).arg("--");
         let run = process::run(record.arg(&program), LIMIT)?.success()?;
-        ensure!(run.text() == "write 262144\nepoll_wait 0 0\n", "{run}");
+        ensure!(run.text() == "epoll_wait 1 0\nwrite 262144\n", "{run}");
         let json = report::json(&capture, &[])?;
         let processes = json["processes"].as_array().context("processes")?;
         let started = |process: &&serde_json::Value| {

@@ -46,6 +46,8 @@ pub(crate) struct Debuggee {
     pub(crate) program: Program,
     /// The controlling client's choice of stops. All processes inherit it.
     pub(crate) stop_policy: StopPolicy,
+    /// The controlling client wants notifications about threads.
+    follows_threads: bool,
     /// Name of the client that controls the program.
     pub(crate) controller: Option<String>,
     /// Number of clients that observe the program.
@@ -89,6 +91,7 @@ impl Debuggee {
             original: program.clone(),
             program,
             stop_policy: StopPolicy::default(),
+            follows_threads: false,
             controller: None,
             observers: 0,
             free: false,
@@ -162,7 +165,7 @@ impl Debuggee {
             tracee.tracepoints.budget.share,
         ) = (self.budget, self.budget);
         tracee.set_non_stop(self.non_stop);
-        if self.stop_policy.has_log {
+        if self.follows_threads {
             tracee.subscriptions.of(Role::Control).log = Some(ThreadLog::default());
         }
         (self.free, self.released) = (false, false);
@@ -182,7 +185,7 @@ impl Debuggee {
     /// Turns notifications about threads on or off for a client.
     pub(crate) fn follow_threads(&mut self, role: Role, on: bool) {
         if role == Role::Control {
-            self.set_stop_policy(|stop_policy| stop_policy.has_log = on);
+            self.follows_threads = on;
         }
         if let Some(tracee) = self.live() {
             let subscription = tracee.subscriptions.of(role);

@@ -63,20 +63,6 @@ pub(crate) struct StopPolicy {
     pub(crate) forks: bool,
     /// Stop at a vfork and hold the new process; stop again when the vfork is over.
     pub(crate) vforks: bool,
-    /// The client has a log of threads and processes, so it needs no stop for a new process.
-    pub(crate) has_log: bool,
     /// Report when no thread is left that may run.
     pub(crate) no_resumed: bool,
-}
-
-impl StopPolicy {
-    /// True if a fork is a stop.
-    pub(crate) fn stops_at_fork(&self) -> bool {
-        self.forks && !self.has_log
-    }
-
-    /// True if the beginning and the end of a vfork are stops.
-    pub(crate) fn stops_at_vfork(&self) -> bool {
-        self.vforks && !self.has_log
-    }
 }

@@ -53,9 +53,11 @@ impl Tracee {
         self.process.children.add(new, memory);
     }
 
-    /// Handles what the kernel has reported about a child before its creator reported it. The
-    /// creator must run by then: if the child ends before, the kernel sends SIGCHLD to another
-    /// thread, whose system call it interrupts.
+    /// Handles what the kernel has reported about a child before its creator reported it.
+    ///
+    /// Call it after the creator was resumed. If the child ends while its creator is stopped, the
+    /// kernel sends SIGCHLD to another thread, whose system call it interrupts. Only while all
+    /// threads are being stopped, the creator stays stopped, and their calls are interrupted anyway.
     pub(super) fn handle_waiting_reports(&mut self, child: Tid) {
         while self.process.children.contains(child)
             && let Some(status) = self.process.reports.take(child)

@@ -37,7 +37,7 @@ impl Tracee {
                     self.handle_waiting_reports(new);
                 }
             }
-            Event::VForkDone if self.stop_policy.stops_at_vfork() => {
+            Event::VForkDone if self.stops_at_vfork() => {
                 self.process.report(tid, Pending::Family(Cause::VForkDone));
             }
             Event::Exec => self.executed(tid),

@@ -10,6 +10,7 @@ use crate::ptrace::process::Process;
 use crate::ptrace::run_state::RunState;
 use crate::ptrace::stop::Cause;
 use crate::ptrace::thread::{At, Pending, Thread};
+use crate::subscription::role::Role;
 use crate::sys::Tid;
 use crate::sys::memory::Memory;
 use crate::sys::wait::Status;
@@ -34,13 +35,24 @@ pub(super) struct Forks {
 }
 
 impl Tracee {
+    /// True if a fork stops the program. A client that reads of new processes in its thread log
+    /// needs no stop.
+    fn stops_at_fork(&self) -> bool {
+        self.stop_policy.forks && !self.subscriptions.has_log(Role::Control)
+    }
+
+    /// The same for the beginning and the end of a vfork.
+    pub(super) fn stops_at_vfork(&self) -> bool {
+        self.stop_policy.vforks && !self.subscriptions.has_log(Role::Control)
+    }
+
     /// Starts debugging a new process, if the client wants that. True if it does.
     pub(super) fn make_process(&mut self, parent: Tid, new: Tid, how: Status) -> bool {
         let (wanted, shared) = match how {
-            Status::Fork => (self.stop_policy.stops_at_fork(), false),
+            Status::Fork => (self.stops_at_fork(), false),
             // The traps and jumps of tracepoints in one memory can belong to one process only.
             Status::VFork => (
-                self.stop_policy.stops_at_vfork()
+                self.stops_at_vfork()
                     && !self.breakpoints.has_probes()
                     && self.tracepoints.fast.jump_pads.is_empty(),
                 true,

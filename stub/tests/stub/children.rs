@@ -93,6 +93,21 @@ fn processes_in_the_log_are_no_stops() {
     }
 }
 
+/// Forks of a free program stop nothing, although the client that has left would have stopped there.
+#[test]
+fn forks_after_a_detach_stop_nothing() {
+    let program = build("children", &["-no-pie"]);
+    let mut server = Server::start(&[":0", program.to_str().unwrap(), "fv", "300"]);
+    let mut control = Client::connect_for(server.port, "fork-events+;vfork-events+");
+    let mut observer = Client::observe(server.port);
+    assert_eq!(observer.ask("QUnspoolThreads:1"), "OK");
+    assert_eq!(control.ask("D"), "OK");
+    drop(control);
+    assert!(observer.told("UnspoolEnd").starts_with("W00"));
+    drop(observer);
+    assert!(server.wait().success());
+}
+
 #[test]
 fn exec_from_another_thread() {
     for _ in 0..5 {

@@ -169,7 +169,10 @@ impl Diff {
         let mut threads = Vec::new();
         let mut objects = Vec::new();
         let mut functions = Vec::new();
+        let has_processes = !doubts.contains(&Doubt::UnlikeProcesses);
         for run in &mut runs {
+            run.threads
+                .retain(|facts| has_processes || facts.program.is_none());
             threads.push(std::mem::take(&mut run.threads));
             objects.push(std::mem::take(&mut run.objects));
             functions.push(std::mem::take(&mut run.functions));

@@ -1,7 +1,7 @@
 //! How many threads ran, and how many waited for a processor, over the time of a recording.
 //!
-//! Counts the threads of the processes that the program started, too, because they share its
-//! processors. Separate from the level of concurrency of the program, which findings speak of.
+//! The levels include the threads of the processes that the program started, because they use the
+//! same processors. `sync::Concurrency` counts only the program's own threads, for findings.
 
 use super::Model;
 use super::schedule::RunState;

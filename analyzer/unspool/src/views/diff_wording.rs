@@ -19,7 +19,7 @@ pub(super) fn doubt(doubt: Doubt) -> &'static str {
             "Only some of the recordings have calls (`record --sync`), so the recorder's overhead differs."
         }
         Doubt::UnlikeProcesses => {
-            "Only some of the recordings have the processes that the program started (`--no-follow`)."
+            "Some of the recordings lack the processes that the program started (`--no-follow`, or no permission for perf events)."
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Run {
     pub stolen_ns: u64,
     /// True if calls of synchronization functions were recorded.
     pub sync_recorded: bool,
-    /// True if the program started processes that were not recorded.
+    /// True if the program started processes, and none of them was recorded.
     pub missed_processes: bool,
     /// What prevents a judgement.
     pub doubts: Vec<Doubt>,

@@ -64,9 +64,11 @@ impl Tracks {
             Track::of(thread, 0, ids.of(thread), name, end_ns)
         });
         let mut threads: Vec<Track> = threads.collect();
+        // Process 0 is the idle one.
+        let pid = model.target.pid.max(1);
+        ids.used.insert(pid);
         let mut processes = vec![ProcessTrack {
-            // Process 0 is the idle one.
-            pid: model.target.pid.max(1),
+            pid,
             name: model.target.name.clone(),
             started_ns: 0,
             ended_ns: Some(end_ns),

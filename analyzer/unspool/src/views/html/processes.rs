@@ -23,7 +23,7 @@ pub(super) fn columns(model: &Model) -> (Vec<(&'static str, Vec<u8>)>, Vec<Strin
         before = (process.pid, process.started_ns);
         pid.push_signed(process.pid.wrapping_sub(pid_before) as i64);
         creator.push_index(process.creator.map(|creator| creator.0));
-        creator_tid.push(process.creator_tid.map_or(0, |tid| tid + 1));
+        creator_tid.push(process.creator_tid.map_or(0, |tid| tid.saturating_add(1)));
         program.push_index(all.program(process).map(|(name, _)| names.index(name)));
         file.push_index(names.some(&process.executable));
         executed.push(process.executed.len() as u64);
@@ -41,7 +41,8 @@ pub(super) fn columns(model: &Model) -> (Vec<(&'static str, Vec<u8>)>, Vec<Strin
             thread_from.push_signed(started_ns.wrapping_sub(process.started_ns) as i64);
             // One more than the length, or 0 if the end is not known.
             let ended_ns = thread.ended_ns;
-            let length_ns = ended_ns.map_or(0, |ns| ns.saturating_sub(started_ns) + 1);
+            let length_ns =
+                ended_ns.map_or(0, |ns| ns.saturating_sub(started_ns).saturating_add(1));
             thread_length.push(length_ns);
         }
     }

@@ -131,7 +131,7 @@ function completeProcesses(rec) {
     process.parent = rec.all[rec.creatorOf[index]]?.process ?? null;
     const ends = process.threads.map((thread) => thread.ended_ns);
     const isOver = ends.length > 0 && !ends.includes(null);
-    process.ended_ns = isOver ? Math.max(...ends) : null;
+    process.ended_ns = isOver ? ends.reduce((last, end) => Math.max(last, end)) : null;
     process.times = null;
     const first = rec.firstThread[index];
     if (first < 0) return;

@@ -42,6 +42,11 @@ export function threadIds(rec, thread) {
   return tid === null ? '' : String(tid);
 }
 
+/** The text of a group for a search. The key of a program is only for links. */
+export function groupText(group) {
+  return `${group.title} ${group.name} ${group.isProgram ? '' : group.key}`.toLowerCase();
+}
+
 /** What a group is called: `3 × worker`, `process tar`. */
 export function groupTitle(group) {
   return group.count > 1 ? `${count(group.count)} × ${group.title}` : group.title;
@@ -108,7 +113,17 @@ function groupOwn(rec) {
 function programGroup(key, program, parent) {
   const depth = parent ? parent.depth + 1 : 0;
   const title = programName(program);
-  return {key, threads: [], children: [], parent, depth, title, name: '', count: 0};
+  return {
+    key,
+    isProgram: true,
+    threads: [],
+    children: [],
+    parent,
+    depth,
+    title,
+    name: '',
+    count: 0,
+  };
 }
 
 function addProcess(rec, group, process) {

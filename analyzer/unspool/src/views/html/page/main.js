@@ -4,7 +4,7 @@ import {h} from './dom.js';
 import {openPage, skipLink, themeButton} from './opening.js';
 import {readRecording} from './data.js';
 import {linkTo, onSelection, select, selection} from './location.js';
-import {groupTitle, groupThreads, threadName} from './groups.js';
+import {groupText, groupTitle, groupThreads, threadName} from './groups.js';
 import {objectName} from './links.js';
 import {detailsPanel} from './details.js';
 import {findingsView} from './findings.js';
@@ -171,7 +171,7 @@ class Page {
     const hits = [];
     const add = (kind, text, href) => hits.push({kind, text, href});
     for (const group of rec.groups.tree)
-      if (has(group.title) || has(group.name) || has(group.key))
+      if (groupText(group).includes(wanted))
         add(
           rec.all[group.threads[0]].process === undefined ? 'identity' : 'processes',
           `${groupTitle(group)} ${group.name}`,

@@ -3,7 +3,7 @@ import {count, counted, duration, moment, percent} from './format.js';
 import {h, shortList} from './dom.js';
 import {STATES, STATE_COUNT, stateBar, stateLegend} from './states.js';
 import {linkTo, select} from './location.js';
-import {groupTitle, threadIds, threadName} from './groups.js';
+import {groupText, groupTitle, threadIds, threadName} from './groups.js';
 import {addToBins, groupTimes, threadTimes} from './range.js';
 import {callerOf, frameLine, threadLink} from './links.js';
 
@@ -87,7 +87,7 @@ function creatorLink(rec, group) {
 function matches(rec, group, words) {
   if (!words) return true;
   const wanted = words.toLowerCase();
-  if (`${group.title} ${group.name} ${group.key}`.toLowerCase().includes(wanted)) return true;
+  if (groupText(group).includes(wanted)) return true;
   return group.threads.some((thread) =>
     `${rec.all[thread].name} ${threadIds(rec, thread)} ${rec.all[thread].function ?? ''}`
       .toLowerCase()
