@@ -69,13 +69,13 @@ pub(crate) struct BlockedRegisters {
     pub(crate) pc: usize,
     pub(crate) args: [usize; 2],
     pub(crate) number: Option<usize>,
-    /// Number of words of the stack, from the stack pointer upward, one of which may be the call's
-    /// number. At most [`MAX_STACK_WORDS`].
+    /// Number of words of the stack, from the stack pointer upward, that may show the call's number:
+    /// the number itself, and return addresses. At most [`MAX_STACK_WORDS`].
     pub(crate) stack_words: usize,
 }
 
 /// Maximum number of stack words in a blocked thread's sample.
-pub(crate) const MAX_STACK_WORDS: usize = 8;
+pub(crate) const MAX_STACK_WORDS: usize = 16;
 
 /// The register set that a register belongs to.
 pub(crate) fn register_set_of(number: usize) -> Option<usize> {

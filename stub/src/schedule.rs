@@ -47,8 +47,8 @@ pub(crate) enum Places {
     None,
     /// The registers that show the system call.
     Registers,
-    /// Also words of the stack that may be the system call's number.
-    Stack,
+    /// Also words of the stack that may show the system call's number.
+    Words,
 }
 
 /// The parts of a schedule that a client can choose.
@@ -113,7 +113,7 @@ impl Schedule {
             opened.add_for_processors(&open).map(|()| format).ok()
         });
         let stack = match wanted.places {
-            Places::Stack => 8 * arch::BLOCKED.stack_words as u32,
+            Places::Words => 8 * arch::BLOCKED.stack_words as u32,
             _ => 0,
         };
         let blocked = |tid, cpu, threads_only, watermark| {
@@ -299,7 +299,7 @@ struct Source {
     /// Its process, and the record.
     next: Option<(u32, Record)>,
     /// The thread that is about to stop running, and its place. The record of the switch follows.
-    stopping: Option<(u32, Place)>,
+    stopping: Option<(u32, Box<Place>)>,
     /// The time of the last parsed record.
     last_ns: u64,
 }
@@ -346,7 +346,7 @@ impl Source {
                         self.stopping = None;
                     }
                     Event::SwitchOut { place, .. } => {
-                        let here = self.stopping.filter(|(tid, _)| *tid == record.tid);
+                        let here = self.stopping.take_if(|(tid, _)| *tid == record.tid);
                         *place = here.map(|(_, place)| place);
                     }
                     Event::SwitchIn => self.stopping = None,

@@ -72,4 +72,9 @@ impl Image {
         slots.sort_unstable();
         slots
     }
+
+    /// The name of the function whose address is in the slot at `svma`.
+    pub fn slot_name(&self, svma: u64) -> Option<String> {
+        plt::named_slots(self, &|slot| slot == svma).remove(&svma)
+    }
 }

@@ -75,10 +75,13 @@ pub struct BlockPlace {
     pub number: Option<u64>,
     /// The first two arguments.
     pub args: [u64; 2],
-    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or too
-    /// large for the number of a system call.
-    pub stack: [Option<u64>; 8],
+    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or is
+    /// neither the number of a system call nor an address.
+    pub stack: [Option<u64>; STACK_WORDS],
 }
+
+/// Maximum number of stack words in a record.
+pub const STACK_WORDS: usize = 16;
 
 /// Decodes a notification's body after its name. Returns its time on the server's
 /// monotonic clock, and the records up to the first unknown one.
@@ -124,10 +127,12 @@ impl Compact<'_> {
             },
             10 => {
                 let mut place = self.block_place()?;
-                let mask = self.byte()?;
-                for (index, word) in place.stack.iter_mut().enumerate() {
-                    if mask >> index & 1 == 1 {
-                        *word = Some(self.number()?);
+                let mask = self.number()?;
+                for index in (0..u64::BITS as usize).filter(|index| mask >> index & 1 == 1) {
+                    let value = self.number()?;
+                    // A newer server may send more words.
+                    if let Some(word) = place.stack.get_mut(index) {
+                        *word = Some(value);
                     }
                 }
                 ScheduleEvent::Blocks { place: Some(place) }
@@ -158,7 +163,7 @@ impl Compact<'_> {
             pc: self.number()?,
             number: self.number()?.checked_sub(1),
             args: [self.number()?, self.number()?],
-            stack: [None; 8],
+            stack: [None; STACK_WORDS],
         })
     }
 }
@@ -178,7 +183,7 @@ mod tests {
         &[7, 0, 0, 1, 9, 0xac, 2],
         &[8, 0, 6, 1, b'S'],
         &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
-        &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b10_0100, 0xac, 2, 0],
+        &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
         &[11, 0, 7, 1, 5],
         &[12, 0, 7, 1, 2, b'a', b'b'],
     ];
@@ -195,11 +200,12 @@ mod tests {
             pc: 257,
             number: Some(7),
             args: [3, 0],
-            stack: [None; 8],
+            stack: [None; STACK_WORDS],
         };
         let mut with_stack = place;
         with_stack.stack[2] = Some(300);
         with_stack.stack[5] = Some(0);
+        with_stack.stack[9] = Some(1);
         let blocks = |place| ScheduleEvent::Blocks { place: Some(place) };
         let expected = [
             record(300, 5, ScheduleEvent::Runs),

@@ -70,7 +70,8 @@ pub(crate) const SAMPLED: &[(u32, usize)] = &[
 ];
 /// The registers of a blocked thread that show its system call: rsi, rdi, rip. Samples have no
 /// register with the number of the call. glibc 2.41 keeps the number on the stack, 2 to 7 words
-/// above the stack pointer.
+/// above the stack pointer. The return address of `syscall`, whose caller passes the number, is
+/// directly at the stack pointer in glibc, and 11 words above it in musl.
 pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
     bits: &[4, 5, 8],
     pc: 2,

@@ -42,7 +42,7 @@ pub(crate) enum Event {
     /// The thread stopped running at this place. `preempted`: it was still runnable.
     SwitchOut {
         preempted: bool,
-        place: Option<Place>,
+        place: Option<Box<Place>>,
     },
     /// The thread was created by `creator`.
     Fork { creator: u32 },
@@ -71,13 +71,18 @@ pub(crate) struct Place {
     pub(crate) number: Option<u64>,
     /// The first two arguments of the system call.
     pub(crate) args: [u64; 2],
-    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or too
-    /// large for the number of a system call.
-    pub(crate) stack: [Option<u16>; MAX_STACK_WORDS],
+    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or is
+    /// neither the number of a system call nor an address.
+    pub(crate) stack: [Option<u64>; MAX_STACK_WORDS],
 }
 
-/// Maximum value of a stack word that may be the number of a system call.
-const MAX_NUMBER: u64 = 0xfff;
+/// Whether a stack word may be the number of a system call, or an address of the program.
+fn may_show_call(word: u64) -> bool {
+    const MAX_NUMBER: u64 = 0xfff;
+    // The kernel maps nothing below 64 KiB (vm.mmap_min_addr), nor above 47 bits unless asked to.
+    const ADDRESSES: std::ops::Range<u64> = 0x1_0000..1 << 47;
+    word <= MAX_NUMBER || ADDRESSES.contains(&word)
+}
 
 /// A parsed record of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +91,7 @@ pub(super) enum Parsed {
     Record(u32, Record),
     /// The place of the thread that stops running on the record's processor. The record of that
     /// follows.
-    Stopping(u32, Place),
+    Stopping(u32, Box<Place>),
 }
 
 /// Values of REGS_USER's first word: the thread has no registers, or those of a 32-bit or of a
@@ -193,8 +198,7 @@ fn stopping(bytes: &[u8]) -> Option<Parsed> {
     for (index, known) in stack.iter_mut().enumerate() {
         let end = 8 * (index + 1);
         if end <= size && end as u64 <= valid {
-            let value = long(bytes, stack_at + end).filter(|value| *value <= MAX_NUMBER);
-            *known = value.map(|value| value as u16);
+            *known = long(bytes, stack_at + end).filter(|word| may_show_call(*word));
         }
     }
     let place = Place {
@@ -203,7 +207,7 @@ fn stopping(bytes: &[u8]) -> Option<Parsed> {
         args: [register(BLOCKED.args[0])?, register(BLOCKED.args[1])?],
         stack,
     };
-    Some(Parsed::Stopping(word(bytes, 12)?, place))
+    Some(Parsed::Stopping(word(bytes, 12)?, Box::new(place)))
 }
 
 /// Parses a wake-up; the woken thread may belong to another process.
@@ -292,7 +296,7 @@ mod tests {
         };
         let bare = |abi| stopping(abi, &[], 0);
         let seen = parse(&bare(2), Some(FORMAT));
-        assert_eq!(seen, Some(Parsed::Stopping(101, place)));
+        assert_eq!(seen, Some(Parsed::Stopping(101, Box::new(place))));
         assert_eq!(parse(&bare(2), None), seen, "without wake-ups");
         assert_eq!(parse(&bare(0), None), None);
         let bytes = bare(1);
@@ -310,22 +314,17 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        let stack = [0x7fff_1234_5678, 7, 0, 0x1000, 0xfff, 1, 2, 3];
-        let all = [
-            None,
-            Some(7),
-            Some(0),
-            None,
-            Some(0xfff),
-            Some(1),
-            Some(2),
-            Some(3),
-        ];
-        assert_eq!(words(&stack, 64), all);
+        let known = |first: &[Option<u64>]| {
+            let mut all = [None; MAX_STACK_WORDS];
+            all[..first.len()].copy_from_slice(first);
+            all
+        };
+        // Neither numbers nor addresses
+        let stack = [0x7fff_1234_5678, 7, 0x1000, 1 << 47, 0xfff];
+        let all = [Some(stack[0]), Some(7), None, None, Some(0xfff)];
+        assert_eq!(words(&stack, 40), known(&all));
         // The stack ends after two words.
-        let [first, second, ..] = all;
-        let none = None;
-        let two = [first, second, none, none, none, none, none, none];
+        let two = known(&all[..2]);
         assert_eq!(words(&stack, 16), two);
         assert_eq!(words(&stack[..2], 16), two);
         assert_eq!(words(&stack[..2], 99), two);

@@ -49,9 +49,9 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                 place.args.iter().for_each(|arg| number(*arg, &mut body));
                 let mask = stack_mask(place);
                 if mask != 0 {
-                    body.push(mask);
+                    number(mask, &mut body);
                     let known = place.stack.iter().flatten();
-                    known.for_each(|word| number((*word).into(), &mut body));
+                    known.for_each(|word| number(*word, &mut body));
                 }
             }
             Event::SwitchIn | Event::SwitchOut { .. } | Event::Exit => {}
@@ -74,11 +74,11 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
 }
 
 /// Bit N: word N of the stack is known.
-fn stack_mask(place: &Place) -> u8 {
-    const { assert!(MAX_STACK_WORDS <= 8) };
+fn stack_mask(place: &Place) -> u64 {
+    const { assert!(MAX_STACK_WORDS <= 64) };
     let words = place.stack.iter().enumerate();
     words.fold(0, |mask, (index, word)| {
-        mask | u8::from(word.is_some()) << index
+        mask | u64::from(word.is_some()) << index
     })
 }
 
@@ -103,6 +103,7 @@ mod tests {
         let mut with_stack = place;
         with_stack.stack[2] = Some(300);
         with_stack.stack[5] = Some(0);
+        with_stack.stack[9] = Some(1);
         let records = [
             record(300, 5, Event::SwitchIn),
             record(
@@ -110,7 +111,7 @@ mod tests {
                 5,
                 Event::SwitchOut {
                     preempted: true,
-                    place: Some(place),
+                    place: Some(Box::new(place)),
                 },
             ),
             record(299, 6, Event::Fork { creator: 5 }),
@@ -130,7 +131,7 @@ mod tests {
                 6,
                 Event::SwitchOut {
                     preempted: false,
-                    place: Some(place),
+                    place: Some(Box::new(place)),
                 },
             ),
             record(
@@ -138,7 +139,7 @@ mod tests {
                 6,
                 Event::SwitchOut {
                     preempted: false,
-                    place: Some(with_stack),
+                    place: Some(Box::new(with_stack)),
                 },
             ),
             record(301, 7, Event::Process { creator: 5 }),
@@ -155,7 +156,7 @@ mod tests {
             &[7, 0, 0, 1, 9, 0xac, 2],
             &[8, 0, 6, 1, b'S'],
             &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
-            &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b10_0100, 0xac, 2, 0],
+            &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
             &[11, 0, 7, 1, 5],
             &[12, 0, 7, 1, 2, b'a', b'b'],
         ];

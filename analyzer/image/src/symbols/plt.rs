@@ -57,7 +57,7 @@ pub(crate) fn slots(image: &Image) -> HashMap<u64, String> {
 }
 
 /// The same for the slots that pass `wanted`.
-fn named_slots(image: &Image, wanted: &dyn Fn(u64) -> bool) -> HashMap<u64, String> {
+pub(crate) fn named_slots(image: &Image, wanted: &dyn Fn(u64) -> bool) -> HashMap<u64, String> {
     let mut slots = HashMap::new();
     let Some((symbols, strings)) = super::read::sections(image, ".dynsym") else {
         return slots;

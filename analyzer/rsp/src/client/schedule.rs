@@ -40,14 +40,14 @@ impl Client {
             true => ";processes",
             false => "",
         };
-        let request = format!("QUnspoolSchedule:1;places;stack{processes}");
+        let request = format!("QUnspoolSchedule:1;places;words{processes}");
         let mut reply = self.request(&request)?;
         if let Err(Error::Remote {
             error: RemoteError::Code(_),
             ..
         }) = reply.text()
         {
-            // An older server, which does not know `stack`.
+            // An older server, which does not know `words`.
             reply = self.request("QUnspoolSchedule:1;places")?;
         }
         let text = match reply.text() {

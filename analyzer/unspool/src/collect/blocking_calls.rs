@@ -13,7 +13,7 @@ use unspool_rsp::BlockPlace;
 use super::kernel_state::file_of;
 use super::modules::Modules;
 use super::session::Session;
-use crate::platform::call_number::{self, CallNumber};
+use crate::platform::call_number::{self, CallNumber, Passed};
 use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
 
 /// Maximum number of different calls in a recording. Further ones have no name.
@@ -21,6 +21,11 @@ const MAX_CALLS: usize = 1 << 16;
 
 /// Largest number that can be one of a system call.
 const MAX_NUMBER: u64 = 0xffff;
+
+/// Maximum number of answers from the program's code. Without further ones, calls have no name.
+const MAX_ANSWERS: usize = 1 << 14;
+/// Maximum number of functions that pass the number on.
+const MAX_CALLERS: usize = 4;
 
 /// Calls that work on sockets only.
 const ON_SOCKETS: &[&str] = &[
@@ -34,10 +39,14 @@ pub(super) struct BlockingCalls {
     /// By program counter. Outer `None`: the thread is in no call. Inner `None`: the number is
     /// unknown.
     numbers: HashMap<u64, Option<Option<CallNumber>>>,
+    passed: HashMap<Return, Option<CallNumber>>,
     ids: HashMap<CallKey, u64>,
     /// The last known file of each descriptor, for when it is closed or the program has ended.
     files: HashMap<i32, String>,
 }
+
+/// A number that a function got from its caller, with the function's module and return address.
+type Return = (u32, Passed, u64);
 
 /// The key of a call: its number, its first two arguments and its file.
 type CallKey = (Option<u64>, [u64; 2], String);
@@ -60,6 +69,7 @@ impl BlockingCalls {
     /// Forgets calls by their addresses, because modules have changed.
     pub(super) fn forget_code(&mut self) {
         self.numbers.clear();
+        self.passed.clear();
     }
 
     /// Returns a batch for the records of one notification.
@@ -97,6 +107,7 @@ impl Batch<'_> {
         let numbers = &mut self.calls.numbers;
         let known = numbers.get(&place.pc).copied();
         let number = known.unwrap_or_else(|| match program.code_before(place.pc) {
+            _ if numbers.len() >= MAX_ANSWERS => Some(None),
             Some(code) => {
                 let number = number_before(program.arch, place.number, &code);
                 let number = number.map(|constant| match constant {
@@ -115,13 +126,7 @@ impl Batch<'_> {
         // Where a register keeps the number, one instruction serves for several calls.
         let number = place
             .number
-            .or_else(|| match number? {
-                CallNumber::Constant(number) => Some(number),
-                CallNumber::OnStack(offset) => {
-                    let word = usize::try_from(offset / 8).ok()?;
-                    *place.stack.get(word)?
-                }
-            })
+            .or_else(|| program.number(place, number?, &mut self.calls.passed))
             .filter(|number| *number <= MAX_NUMBER);
         let mut args = [0; 6];
         args[..2].copy_from_slice(&place.args);
@@ -199,6 +204,40 @@ impl Program<'_> {
         let mapped = self.modules.at(pc)?;
         let (image, table) = (mapped.image.as_ref()?, mapped.table()?);
         call_number::find(image, table, pc.wrapping_sub(mapped.bias))
+    }
+
+    /// The number of the call in which a thread is blocked, where a word of its stack shows it.
+    fn number(
+        &self,
+        place: &BlockPlace,
+        code: CallNumber,
+        passed: &mut HashMap<Return, Option<CallNumber>>,
+    ) -> Option<u64> {
+        let word = |distance: u64| *place.stack.get(usize::try_from(distance / 8).ok()?)?;
+        let (mut code, mut at) = (code, place.pc);
+        for _ in 0..=MAX_CALLERS {
+            let here = match code {
+                CallNumber::Constant(number) => return Some(number),
+                CallNumber::OnStack(distance) => return word(distance),
+                CallNumber::Passed(here) => here,
+            };
+            let back = word(here.return_address()?)?;
+            let callee = self.modules.at(at)?;
+            let key = (callee.id, here, back);
+            let answer = match passed.get(&key) {
+                Some(answer) => *answer,
+                None if passed.len() >= MAX_ANSWERS => None,
+                None => *passed.entry(key).or_insert_with(|| {
+                    let caller = self.modules.at(back)?;
+                    let after = back.wrapping_sub(caller.bias);
+                    let [callee, caller] =
+                        [callee, caller].map(|mapped| mapped.image.as_ref().zip(mapped.table()));
+                    call_number::find_passed(here, callee?, caller?, after)
+                }),
+            };
+            (code, at) = (answer?, back);
+        }
+        None
     }
 
     fn local_code_before(&mut self, pc: u64) -> Option<Vec<u8>> {

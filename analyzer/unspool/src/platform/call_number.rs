@@ -1,16 +1,20 @@
 //! Finds where code keeps the number of a system call, if neither a register nor the instructions
 //! directly before the call show it.
 //!
-//! glibc 2.41 made the number an argument: every call in which a thread can be cancelled goes
-//! through one function, whose callers pass the number on their stack. The kernel's samples of
-//! blocked x86-64 threads have no register with the number, but they have a few words of the stack.
-//! Here the code says which word it is. Symbols are not needed.
+//! `syscall` of a C library gets the number as its first argument. glibc 2.41 made it an argument
+//! of every call in which a thread can be cancelled, and passes it on the stack. musl passes it in
+//! a register. The kernel's samples of blocked x86-64 threads have no register with the number, but
+//! they have a few words of the stack: one of them is the number, or they are return addresses, and
+//! the code before these shows what the callers passed. Symbols are needed only where a call goes
+//! from one file to another.
+//!
+//! Each answer decodes a limited number of bytes, so that no file can delay the recorder.
 
-use std::collections::BTreeSet;
-use std::ops::Range;
+use std::cell::Cell;
 
-use unspool_image::{Arch, Binding, Image};
-use unspool_unwind::code::effect::{Effect, Flow, Instruction};
+use unspool_image::{Arch, Image};
+use unspool_unwind::code::effect::{Effect, Flow, Instruction, Table as JumpTable, TableForm};
+use unspool_unwind::code::onward::{Callee, slot};
 use unspool_unwind::{Cfa, Row, Source, Table, code};
 
 /// Where the number of a system call is.
@@ -20,6 +24,27 @@ pub enum CallNumber {
     Constant(u64),
     /// It is in the word at this distance from the stack pointer at the system call, in bytes.
     OnStack(u64),
+    /// The caller of a function passed it in a register.
+    Passed(Passed),
+}
+
+/// A number that a function got from its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Passed {
+    /// An instruction of the function (svma), before which `register` has the number.
+    pub at: u64,
+    register: u8,
+    /// The distance of the function's CFA from the stack pointer at the system call.
+    cfa: i64,
+}
+
+impl Passed {
+    /// The distance of the function's return address from the stack pointer at the system call, in
+    /// bytes.
+    pub fn return_address(&self) -> Option<u64> {
+        let distance = u64::try_from(self.cfa - RETURN_ADDRESS).ok()?;
+        (distance % 8 == 0).then_some(distance)
+    }
 }
 
 /// DWARF numbers of x86-64's registers (System V ABI, figure 3.36).
@@ -27,20 +52,17 @@ const RAX: u8 = 0;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 
-/// The system call instruction, and the size of `call rel32` and `jmp rel32` (Intel SDM).
+/// The system call instruction (Intel SDM).
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-const CALL: u8 = 0xe8;
-const JUMP: u8 = 0xe9;
-const CALL_SIZE: u64 = 5;
 /// Size of the return address.
 const RETURN_ADDRESS: i64 = 8;
 
 /// Maximum distance between an instruction and the one that loads the number, in bytes.
 const MAX_DISTANCE: u64 = 1024;
-/// Maximum size of the code that is decoded to find where instructions begin.
-const MAX_DECODED: u64 = 64 << 10;
-/// Maximum number of functions that pass the number on.
-const MAX_CALLERS: usize = 3;
+/// Maximum size of all code that is decoded for one answer.
+const MAX_DECODED: u64 = 128 << 10;
+/// Maximum number of functions that jump on to the next one.
+const MAX_JUMPS: usize = 4;
 
 /// Finds the number of the system call whose instruction ends at `after`. `None` if the call is not
 /// x86-64's, or if the code does not show one answer.
@@ -50,89 +72,104 @@ pub fn find(image: &Image, table: &Table, after: u64) -> Option<CallNumber> {
     }
     let call = after.checked_sub(SYSCALL.len() as u64)?;
     (image.bytes_at(call, SYSCALL.len())? == SYSCALL).then_some(())?;
-    // The analysis of code takes longer, so it serves only images without call frame information.
-    let source = match table.lookup_from(Source::Cfi, call) {
-        Some(_) => Source::Cfi,
-        None => Source::Code,
-    };
+    let decoded = Cell::new(0);
     let code = Code {
         image,
         table,
-        source,
+        decoded: &decoded,
     };
-    code.resolve(RAX, call, code.depth(call)?, MAX_CALLERS)
+    code.resolve(RAX, call, code.depth(call)?)
+}
+
+/// Finds the number that a function of `callee` got from its caller in `caller`, where it returns
+/// to `after`.
+pub fn find_passed(
+    passed: Passed,
+    callee: (&Image, &Table),
+    caller: (&Image, &Table),
+    after: u64,
+) -> Option<CallNumber> {
+    let decoded = Cell::new(0);
+    let [callee, caller] = [callee, caller].map(|(image, table)| Code {
+        image,
+        table,
+        decoded: &decoded,
+    });
+    let (site, target) = caller.call_before(after)?;
+    match caller.at_entry(target, &callee, &passed, MAX_JUMPS)? {
+        Origin::Argument(register) => {
+            let cfa = passed.cfa.checked_add(caller.depth(site)?)?;
+            caller.resolve(register, site, cfa)
+        }
+        known => known.number(passed.cfa),
+    }
 }
 
 struct Code<'a> {
     image: &'a Image,
     table: &'a Table,
-    /// The rows that show where instructions begin.
-    source: Source,
+    /// Size of the code that was decoded for this answer.
+    decoded: &'a Cell<u64>,
 }
 
 /// Decoded code.
 struct Listing {
     /// Instructions before an address, in order.
     before: Vec<(u64, Instruction)>,
-    /// Targets of all jumps in the code around the address.
-    joins: BTreeSet<u64>,
+    /// All jumps in the code around the address, with their targets.
+    jumps: Vec<(u64, u64)>,
 }
 
 /// Where the value of a register comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Constant(u64),
     /// The word at this distance from the canonical frame address (CFA).
     Slot(i64),
-    /// A register at the start of the function at this address.
-    Argument(u8, u64),
+    /// A register at the start of the function.
+    Argument(u8),
 }
 
-/// A `call` or `jmp` to the start of a function.
-struct Caller {
-    site: u64,
-    target: u64,
-    is_jump: bool,
+impl Origin {
+    /// `cfa` is the distance of the CFA from the stack pointer at the system call.
+    fn number(self, cfa: i64) -> Option<CallNumber> {
+        match self {
+            Origin::Constant(number) => Some(CallNumber::Constant(number)),
+            Origin::Slot(distance) => {
+                let distance = u64::try_from(cfa.checked_add(distance)?).ok()?;
+                (distance % 8 == 0).then_some(CallNumber::OnStack(distance))
+            }
+            Origin::Argument(_) => None,
+        }
+    }
 }
 
 impl Code<'_> {
     /// Finds the value of `register` before the instruction at `at`. `cfa` is the distance of that
     /// function's CFA from the stack pointer at the system call.
-    fn resolve(&self, register: u8, at: u64, cfa: i64, callers: usize) -> Option<CallNumber> {
-        let into = self.callers_of(at.saturating_sub(MAX_DISTANCE)..at);
-        let starts: BTreeSet<u64> = into.iter().map(|caller| caller.target).collect();
-        let (register, start) = match self.origin(register, at, &starts)? {
-            Origin::Constant(number) => return Some(CallNumber::Constant(number)),
-            Origin::Slot(distance) => {
-                let distance = u64::try_from(cfa + distance).ok()?;
-                return (distance % 8 == 0).then_some(CallNumber::OnStack(distance));
+    fn resolve(&self, register: u8, at: u64, cfa: i64) -> Option<CallNumber> {
+        let symbol = self.image.symbols().containing(at);
+        let start = symbol.map(|symbol| symbol.svma);
+        match self.origin(register, at, start) {
+            // Only the caller shows for certain where the function starts.
+            Some(Origin::Argument(_)) | None => {
+                Some(CallNumber::Passed(Passed { at, register, cfa }))
             }
-            Origin::Argument(register, start) => (register, start),
-        };
-        if callers == 0 || self.is_visible(start) {
-            return None;
+            Some(known) => known.number(cfa),
         }
-        let mut answer = None;
-        for caller in into.iter().filter(|caller| caller.target == start) {
-            // The bytes of a call, but inside another instruction.
-            if self.listing(caller.site, 0).is_none() {
-                continue;
-            }
-            let pushed = if caller.is_jump { RETURN_ADDRESS } else { 0 };
-            let cfa = cfa + self.depth(caller.site)? - pushed;
-            let found = self.resolve(register, caller.site, cfa, callers - 1)?;
-            if answer.replace(found).is_some_and(|other| other != found) {
-                return None;
-            }
-        }
-        answer
     }
 
-    /// The origin of a register's value before the instruction at `at`. `starts` are starts of
-    /// functions.
-    fn origin(&self, mut register: u8, at: u64, starts: &BTreeSet<u64>) -> Option<Origin> {
-        let Listing { before, joins } = self.listing(at, MAX_DISTANCE)?;
-        // Another value may arrive by a jump that skips the load.
-        let is_only_path = |load: u64| joins.range(load + 1..=at).next().is_none();
+    /// The origin of a register's value before the instruction at `at`, in a function that starts
+    /// at `start`.
+    fn origin(&self, mut register: u8, at: u64, start: Option<u64>) -> Option<Origin> {
+        let Listing { before, jumps } = self.listing(start, at)?;
+        let mut end = at;
+        // Another value may arrive by a jump that skips the instruction at `from`.
+        let is_only_path = |from: u64, to: u64| {
+            let arrives = |target: u64| from < target && target <= to;
+            let mut jumps = jumps.iter();
+            jumps.all(|(site, target)| !arrives(*target) || (from..to).contains(site))
+        };
         for (svma, instruction) in before.iter().rev() {
             if !matches!(
                 instruction.flow,
@@ -144,24 +181,160 @@ impl Code<'_> {
                 if effect.writes() >> register & 1 == 0 {
                     continue;
                 }
-                let found = match *effect {
-                    Effect::Add { from, by: 0, .. } | Effect::Half { from, .. } => {
-                        register = from;
-                        continue;
-                    }
-                    Effect::Constant { value, .. } => Origin::Constant(value.into()),
+                is_only_path(*svma, end).then_some(())?;
+                end = *svma;
+                match *effect {
+                    Effect::Add { from, by: 0, .. } | Effect::Half { from, .. } => register = from,
+                    Effect::Constant { value, .. } => return Some(Origin::Constant(value.into())),
                     Effect::Load { base, offset, mask } if mask.is_power_of_two() => {
-                        Origin::Slot(i64::from(offset) - self.above(base, *svma)?)
+                        let distance = i64::from(offset) - self.above(base, *svma)?;
+                        return Some(Origin::Slot(distance));
                     }
                     _ => return None,
-                };
-                return is_only_path(*svma).then_some(found);
-            }
-            if starts.contains(svma) {
-                return is_only_path(*svma).then_some(Origin::Argument(register, *svma));
+                }
             }
         }
-        None
+        (start? == before.first().map_or(at, |(svma, _)| *svma)).then_some(())?;
+        is_only_path(start?, end).then_some(Origin::Argument(register))
+    }
+
+    /// Where the value of the passed register is when control enters the code at `target`, which
+    /// must lead to the function of `callee`. Such code is the function itself, a stub of the
+    /// procedure linkage table, or a function that ends in a jump to it.
+    fn at_entry(
+        &self,
+        target: Callee,
+        callee: &Code<'_>,
+        passed: &Passed,
+        jumps: usize,
+    ) -> Option<Origin> {
+        let start = match target {
+            Callee::Code(target) => target.svma,
+            Callee::Slot(slot) => {
+                let Some(name) = self.image.slot_name(slot) else {
+                    let svma = self.image.pointer_at(slot)?;
+                    let target = code::effect::Target { svma, thumb: false };
+                    return self.at_entry(Callee::Code(target), callee, passed, jumps);
+                };
+                let function = callee.image.symbols().containing(passed.at)?.svma;
+                let named = callee.image.symbols().named(&name);
+                let is_called = named.iter().any(|symbol| symbol.svma == function);
+                return is_called.then(|| callee.argument(passed, function))?;
+            }
+        };
+        if std::ptr::eq(self.image, callee.image)
+            && let Some(argument) = callee.argument(passed, start)
+        {
+            return Some(argument);
+        }
+        let jumps = jumps.checked_sub(1)?;
+        let mut answer = None;
+        for (site, target) in self.exits(start)? {
+            let found = match self.at_entry(target, callee, passed, jumps)? {
+                Origin::Argument(register) => self.origin(register, site, Some(start))?,
+                known => known,
+            };
+            if answer.replace(found).is_some_and(|other| other != found) {
+                return None;
+            }
+        }
+        answer
+    }
+
+    /// The register that has the passed value at the start of the function, if the function starts
+    /// at `start`.
+    fn argument(&self, passed: &Passed, start: u64) -> Option<Origin> {
+        let distance = passed.at.checked_sub(start)?;
+        let origin = (distance <= MAX_DISTANCE)
+            .then(|| self.origin(passed.register, passed.at, Some(start)))??;
+        matches!(origin, Origin::Argument(_)).then_some(origin)
+    }
+
+    /// The jumps out of the code that starts at `start`.
+    fn exits(&self, start: u64) -> Option<Vec<(u64, Callee)>> {
+        let (mut at, mut exits, mut last) = (start, Vec::new(), start);
+        loop {
+            let instruction = self.instruction(at)?;
+            let next = at + u64::from(instruction.len);
+            let mut ends = true;
+            match instruction.flow {
+                Flow::Next | Flow::Call(_) => ends = false,
+                Flow::Branch(target) | Flow::IfZero { target, .. } => {
+                    ends = false;
+                    match (start..start + MAX_DISTANCE).contains(&target.svma) {
+                        true => last = last.max(target.svma),
+                        false => exits.push((at, Callee::Code(target))),
+                    }
+                }
+                Flow::Jump(target) if (start..=last.max(at)).contains(&target.svma) => {}
+                Flow::Jump(target) => exits.push((at, Callee::Code(target))),
+                Flow::Table(JumpTable {
+                    svma: Some(slot),
+                    form: TableForm::Slot,
+                    ..
+                }) => exits.push((at, Callee::Slot(slot))),
+                Flow::Return | Flow::Trap => {}
+                Flow::Indirect(_) | Flow::Table(_) => return None,
+            }
+            if ends && last < next {
+                return Some(exits);
+            }
+            if next - start > MAX_DISTANCE {
+                return None;
+            }
+            at = next;
+        }
+    }
+
+    /// The call that returns to `after`: its address, and what it calls.
+    fn call_before(&self, after: u64) -> Option<(u64, Callee)> {
+        let listing = self.listing(None, after)?;
+        let (site, call) = listing.before.last()?;
+        let target = match call.flow {
+            Flow::Call(Some(target)) => Callee::Code(target),
+            Flow::Call(None) => {
+                let bytes = self.image.bytes_from(*site)?;
+                let called = slot(Arch::X86_64, bytes, after);
+                Callee::Slot(called.or_else(|| self.slot_in_register(&listing.before))?)
+            }
+            _ => return None,
+        };
+        Some((*site, target))
+    }
+
+    /// The slot whose content is in the register of the last instruction, a call. Compilers load
+    /// such a register before a loop.
+    fn slot_in_register(&self, before: &[(u64, Instruction)]) -> Option<u64> {
+        let bytes = |svma: u64, len: usize| self.image.bytes_at(svma, len);
+        let ((site, call), before) = before.split_last()?;
+        // call r64: [41] ff 11010rrr
+        let register = match bytes(*site, call.len.into())? {
+            [0xff, operand] if operand & 0xf8 == 0xd0 => operand & 7,
+            [0x41, 0xff, operand] if operand & 0xf8 == 0xd0 => operand & 7 | 8,
+            _ => return None,
+        };
+        let load = before.iter().rposition(|(svma, instruction)| {
+            // mov r64, [rip + distance]: 01001r00 8b 00rrr101 and four bytes
+            let code = bytes(*svma, instruction.len.into());
+            code.is_some_and(|code| {
+                matches!(code, [prefix, 0x8b, operand, _, _, _, _]
+                    if prefix & 0xfb == 0x48
+                        && operand & 0xc7 == 5
+                        && (prefix & 4) << 1 | operand >> 3 & 7 == register)
+            })
+        })?;
+        let (svma, instruction) = before[load];
+        let writes = |instruction: &Instruction| {
+            let effects = instruction.effects().iter();
+            // An epilogue restores the register.
+            let effects =
+                effects.filter(|effect| !matches!(effect, Effect::Load { base: RSP, .. }));
+            effects.fold(0, |mask, effect| mask | effect.writes())
+        };
+        let is_kept = |(_, later): &(u64, Instruction)| writes(later) & writes(&instruction) == 0;
+        before[load + 1..].iter().all(is_kept).then_some(())?;
+        let distance = bytes(svma + 3, 4)?.try_into().ok()?;
+        Some((svma + 7).wrapping_add_signed(i32::from_le_bytes(distance).into()))
     }
 
     /// The distance of the CFA above a register, at an instruction.
@@ -187,33 +360,48 @@ impl Code<'_> {
         self.above(RSP, svma)
     }
 
-    fn row(&self, svma: u64) -> Option<Row<'_>> {
-        self.table.lookup_from(self.source, svma)
+    /// Decodes the instruction at an address. `None` also if the answer has taken too long.
+    fn instruction(&self, svma: u64) -> Option<Instruction> {
+        let instruction =
+            code::instruction(Arch::X86_64, self.image.bytes_from(svma)?, svma, false)?;
+        let decoded = self.decoded.get() + u64::from(instruction.len);
+        self.decoded.set(decoded);
+        (decoded <= MAX_DECODED).then_some(instruction)
     }
 
-    /// Decodes about `distance` bytes before and after `end`, where an instruction must begin.
-    fn listing(&self, end: u64, distance: u64) -> Option<Listing> {
-        // Rows of the unwind table start where instructions do.
-        let mut start = self.row(end.checked_sub(1)?)?.start;
-        while end - start < distance
-            && let Some(row) = self.row(start - 1).filter(|row| row.end == start)
+    /// Decodes the code from `start`, or about [`MAX_DISTANCE`] bytes, to `end`, and as much after
+    /// it. An instruction must begin at `end`.
+    fn listing(&self, start: Option<u64>, end: u64) -> Option<Listing> {
+        let last = end.checked_sub(1)?;
+        // The analysis of code takes longer, so it serves only code without call frame information.
+        let source = match self.table.lookup_from(Source::Cfi, last) {
+            Some(_) => Source::Cfi,
+            None => Source::Code,
+        };
+        let row = |svma: u64| -> Option<Row<'_>> { self.table.lookup_from(source, svma) };
+        let is_near = |start: &u64| *start <= end && end - start <= MAX_DISTANCE;
+        let start = start.filter(is_near);
+        let mut first = match start {
+            Some(start) => start,
+            // Rows of the unwind table start where instructions do.
+            None => row(last)?.start,
+        };
+        while start.is_none()
+            && end - first < MAX_DISTANCE
+            && let Some(row) = row(first.checked_sub(1)?).filter(|row| row.end == first)
         {
-            start = row.start;
+            first = row.start;
         }
-        if end - start > MAX_DECODED {
-            return None;
-        }
-        let (mut before, mut joins) = (Vec::new(), BTreeSet::new());
-        let mut at = start;
-        while at < end || at < end + distance && self.row(at).is_some() {
-            let bytes = self.image.bytes_from(at)?;
-            let Some(instruction) = code::instruction(Arch::X86_64, bytes, at, false) else {
+        let (mut before, mut jumps) = (Vec::new(), Vec::new());
+        let mut at = first;
+        while at < end || at < end + MAX_DISTANCE && row(at).is_some() {
+            let Some(instruction) = self.instruction(at) else {
                 break;
             };
             if let Flow::Jump(target) | Flow::Branch(target) | Flow::IfZero { target, .. } =
                 instruction.flow
             {
-                joins.insert(target.svma);
+                jumps.push((at, target.svma));
             }
             let next = at + u64::from(instruction.len);
             if at < end {
@@ -223,44 +411,7 @@ impl Code<'_> {
             }
             at = next;
         }
-        (at >= end).then_some(Listing { before, joins })
-    }
-
-    /// All bytes in the image that look like a direct call or jump to an address in `range`.
-    fn callers_of(&self, range: Range<u64>) -> Vec<Caller> {
-        let mut callers = Vec::new();
-        for text in self.image.text_ranges() {
-            let Ok(size) = usize::try_from(text.end - text.start) else {
-                continue;
-            };
-            let Some(bytes) = self.image.bytes_at(text.start, size) else {
-                continue;
-            };
-            for index in memchr::memchr2_iter(CALL, JUMP, bytes) {
-                let Some(distance) = bytes.get(index + 1..index + 5) else {
-                    break;
-                };
-                let distance = i32::from_le_bytes(distance.try_into().unwrap_or_default());
-                let site = text.start + index as u64;
-                let target = (site + CALL_SIZE).wrapping_add_signed(distance.into());
-                // A jump inside the range does not leave its function.
-                let is_jump = bytes[index] == JUMP;
-                if range.contains(&target) && !(is_jump && range.contains(&site)) {
-                    callers.push(Caller {
-                        site,
-                        target,
-                        is_jump,
-                    });
-                }
-            }
-        }
-        callers
-    }
-
-    /// Whether other images, or pointers to the function, may call it.
-    fn is_visible(&self, start: u64) -> bool {
-        let symbol = self.image.symbols().containing(start);
-        symbol.is_some_and(|symbol| symbol.svma == start && symbol.binding != Binding::Local)
+        (at >= end).then_some(Listing { before, jumps })
     }
 }
 
@@ -305,17 +456,26 @@ mod tests {
         (image, table)
     }
 
-    /// The answer for the last system call in the code.
-    fn found(code: &[u8]) -> Option<CallNumber> {
+    /// The answer for the last system call in the code, if these callers are enough for one. The
+    /// functions return to `returns`, the innermost first.
+    fn found_from(code: &[u8], returns: &[usize]) -> Option<CallNumber> {
         let (image, table) = image(code);
         let call = code.windows(2).rposition(|bytes| bytes == SYSCALL)?;
-        find(&image, &table, CODE + call as u64 + 2)
+        let mut answer = find(&image, &table, CODE + call as u64 + 2)?;
+        for after in returns {
+            let CallNumber::Passed(passed) = answer else {
+                panic!("{answer:?}, and not {after:#x}");
+            };
+            let code = (&image, &table);
+            answer = find_passed(passed, code, code, CODE + *after as u64)?;
+        }
+        Some(answer).filter(|answer| !matches!(answer, CallNumber::Passed(_)))
     }
 
     /// `call rel32` from an offset to another.
     fn call(from: usize, to: usize) -> Vec<u8> {
         let distance = to as i32 - (from as i32 + 5);
-        [&[CALL][..], &distance.to_le_bytes()].concat()
+        [&[0xe8][..], &distance.to_le_bytes()].concat()
     }
 
     /// push 7; call middle; pop rax; ret
@@ -339,15 +499,24 @@ mod tests {
     /// mov rsi, [rsp + 24]: the argument that the first function has pushed.
     const LOAD: [u8; 5] = [0x48, 0x8b, 0x74, 0x24, 24];
 
+    /// Where the functions called in [`three_functions`] return to: before the last 15 bytes.
+    fn returns(code: &[u8]) -> [usize; 1] {
+        [code.len() - 15]
+    }
+
     #[test]
     fn in_a_caller_of_the_function_with_the_call() {
+        let code = three_functions(&LOAD);
         assert_eq!(
-            found(&three_functions(&LOAD)),
+            found_from(&code, &returns(&code)),
             Some(CallNumber::OnStack(32))
         );
         // mov esi, 7
         let constant = three_functions(&[0xbe, 7, 0, 0, 0]);
-        assert_eq!(found(&constant), Some(CallNumber::Constant(7)));
+        assert_eq!(
+            found_from(&constant, &returns(&constant)),
+            Some(CallNumber::Constant(7))
+        );
     }
 
     #[test]
@@ -358,23 +527,39 @@ mod tests {
         code.extend([
             0x58, 0xc3, 0x53, 0x48, 0x8b, 0x44, 0x24, 16, 0x0f, 0x05, 0x5b, 0xc3,
         ]);
-        assert_eq!(found(&code), Some(CallNumber::OnStack(16)));
+        assert_eq!(found_from(&code, &[]), Some(CallNumber::OnStack(16)));
+    }
+
+    /// mov rax, rdi; syscall; ret, as in a C library's `syscall`, after two callers with a number of
+    /// their own. The first one calls a function that jumps to it: mov edi, 202; jmp.
+    #[test]
+    fn each_caller_has_its_own() {
+        let mut code = call(0, 17);
+        // ret; mov edi, 7; call; ret
+        code.extend([0xc3, 0xbf, 7, 0, 0, 0]);
+        code.extend(call(11, 27));
+        code.push(0xc3);
+        // mov edi, 202; jmp +0
+        code.extend([0xbf, 202, 0, 0, 0, 0xe9, 0, 0, 0, 0]);
+        code.extend([0x48, 0x89, 0xf8, 0x0f, 0x05, 0xc3]);
+        assert_eq!(found_from(&code, &[5]), Some(CallNumber::Constant(202)));
+        assert_eq!(found_from(&code, &[16]), Some(CallNumber::Constant(7)));
+        // Not behind a call
+        assert_eq!(found_from(&code, &[6]), None);
     }
 
     #[test]
     fn none_where_several_are_possible() {
         // jz +5; `LOAD`: only one of two paths loads the register.
         let two_paths = three_functions(&[&[0x74, 5][..], &LOAD].concat());
-        assert_eq!(found(&two_paths), None);
-        // A second caller passes a constant: mov esi, 7; call last; ret
-        let mut two_callers = three_functions(&LOAD);
-        let last = two_callers.len() - 12;
-        two_callers.extend([0xbe, 7, 0, 0, 0]);
-        two_callers.extend(call(two_callers.len(), last));
-        two_callers.push(0xc3);
-        assert_eq!(found(&two_callers), None);
+        assert_eq!(found_from(&two_paths, &returns(&two_paths)), None);
         // The number is a sum: add rsi, rbx
         let sum = three_functions(&[&LOAD[..], &[0x48, 0x01, 0xde]].concat());
-        assert_eq!(found(&sum), None);
+        assert_eq!(found_from(&sum, &returns(&sum)), None);
+        // The caller calls another function: call +0
+        let mut other = three_functions(&LOAD);
+        let back = other.len() + 5;
+        other.extend([0xe8, 0, 0, 0, 0, 0xc3]);
+        assert_eq!(found_from(&other, &[back]), None);
     }
 }

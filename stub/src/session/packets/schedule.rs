@@ -7,7 +7,7 @@ use crate::schedule::{Places, Schedule, Wanted};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
-/// `1` begins the recording. `;places` after it adds the places at which threads block, `;stack`
+/// `1` begins the recording. `;places` after it adds the places at which threads block, `;words`
 /// also words of their stacks, and `;processes` the processes that the program starts. The reply
 /// names the kind of records, the size of the rings, what else there is, and the stub's thread. `0`
 /// sends the remaining records and ends the recording.
@@ -64,7 +64,7 @@ fn wanted(parts: &[u8]) -> Option<Wanted> {
     for part in parts {
         match part {
             b"places" => wanted.places = Places::Registers,
-            b"stack" => wanted.places = Places::Stack,
+            b"words" => wanted.places = Places::Words,
             b"processes" => wanted.processes = true,
             _ => return None,
         }
