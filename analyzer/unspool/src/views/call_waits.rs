@@ -64,10 +64,11 @@ impl Threads {
     }
 }
 
-/// The blocked times of the threads of one identity in one system call.
+/// The blocked times of the threads of one identity in one system call, or for reasons that were not
+/// recorded.
 #[derive(Clone, Debug)]
 pub(super) struct CallWait {
-    pub(super) call: CallIndex,
+    pub(super) call: Option<CallIndex>,
     pub(super) threads: Threads,
     pub(super) blocked: Blocked,
     /// What ended them, as far as known; the longest sum first.
@@ -87,12 +88,12 @@ pub(super) struct Woken {
 /// were recorded.
 pub(super) fn of(model: &Model) -> Vec<CallWait> {
     let recorded = model.sync.recorded && !model.recording.too_little_seen();
-    let names_object = |call| {
-        let call = model.schedule.call(call);
-        call.is_none_or(|call| call.is_futex && recorded)
+    let names_object = |call: Option<CallIndex>| {
+        let call = call.and_then(|call| model.schedule.call(call));
+        call.is_some_and(|call| call.is_futex && recorded)
     };
     type Times = (Threads, Blocked, Vec<CallWake>);
-    let mut all: BTreeMap<(CallIndex, usize), Times> = BTreeMap::new();
+    let mut all: BTreeMap<(Option<CallIndex>, usize), Times> = BTreeMap::new();
     let wakers = model.wakers();
     for (thread, &identity) in model.sync.identity_of.iter().enumerate() {
         let thread = ThreadIndex(thread);
@@ -161,7 +162,8 @@ mod tests {
     use crate::model::fixture::{PID, Stage, scheduled};
     use crate::views::{Style, graph, text};
 
-    /// Two threads of one identity wait for the main thread, for one of them, and for a timer.
+    /// Two threads of one identity wait for the main thread, for one of them, for a timer, and for a
+    /// reason that is not known.
     fn model() -> Model {
         let mut stage = Stage::new();
         let main = ["orders!main@orders.c:9"];
@@ -193,6 +195,9 @@ mod tests {
             (8000, Kind::Blocks, 8, 2),
             (9000, Kind::Woken, 8, 0),
             (9100, Kind::Runs, 8, 0),
+            (9400, Kind::Blocks, 8, 0),
+            (9700, Kind::Woken, 8, 7),
+            (9800, Kind::Runs, 8, 0),
         ]);
         stage.add(Schedule {
             calls: vec![call(1, 0, "pipe:[7]"), call(2, 7, "")],
@@ -215,6 +220,9 @@ mod tests {
                            woken by work 7: 3.00 ms, once
   poll()  1.00 ms, once
      1.00 ms once          work 8, woken by an interrupt (device, timer or network)
+  reason not recorded  1.30 ms, twice
+     1.00 ms once          main
+      300 µs once          work 8, woken by work 7
 ";
         assert_eq!(calls, expected);
     }

@@ -25,11 +25,12 @@ pub struct BlockedCall {
     pub is_futex: bool,
 }
 
-/// Time that a thread was blocked in one system call.
+/// Time that a thread was blocked in one system call, or for a reason that was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTime {
-    /// The call.
-    pub call: CallIndex,
+    /// The call. `None` for the times without a known call: page faults, stops by the recorder,
+    /// calls whose number is not known, and the end of a thread.
+    pub call: Option<CallIndex>,
     /// How often it was blocked.
     pub count: u64,
     /// The sum, in nanoseconds.
@@ -79,12 +80,15 @@ impl Schedule {
         self.calls.get(call.0 as usize)
     }
 
-    /// The system calls in which a thread was blocked, the longest sum first.
+    /// The system calls in which a thread was blocked, the longest sum first, and then its other
+    /// blocked times. Empty if the recording has no calls.
     pub fn call_times(&self, thread: ThreadIndex) -> Vec<CallTime> {
-        let mut times: BTreeMap<CallIndex, CallTime> = BTreeMap::new();
+        let mut times: BTreeMap<Option<CallIndex>, CallTime> = BTreeMap::new();
         let mut length_ns = 0;
-        for interval in self.of_thread(thread) {
-            let Some(call) = interval.call else { continue };
+        let intervals = self.of_thread(thread).iter();
+        let blocked = intervals.filter(|interval| interval.state == RunState::Blocked);
+        for interval in blocked.filter(|_| !self.calls.is_empty()) {
+            let call = interval.call;
             length_ns = match interval.continues {
                 true => length_ns + interval.length_ns(),
                 false => interval.length_ns(),
@@ -100,7 +104,7 @@ impl Schedule {
             time.longest_ns = time.longest_ns.max(length_ns);
         }
         let mut times: Vec<CallTime> = times.into_values().collect();
-        times.sort_by_key(|time| std::cmp::Reverse(time.blocked_ns));
+        times.sort_by_key(|time| (time.call.is_none(), std::cmp::Reverse(time.blocked_ns)));
         times
     }
 

@@ -298,15 +298,18 @@ fn blocked_threads_have_their_system_calls() {
     let model = model(&mut stage, records, 20);
     let thread = index(&model, PID);
     let seen = model.schedule.call_times(thread).into_iter().map(|time| {
-        let call = model.schedule.call(time.call).expect("a call");
+        let call = time.call.and_then(|call| model.schedule.call(call));
         let us = |ns| ns / 1000;
         let (sum, longest) = (us(time.blocked_ns), us(time.longest_ns));
-        (call.name, call.file.as_str(), time.count, sum, longest)
+        let (name, file) = call.map_or(("", ""), |call| (call.name, call.file.as_str()));
+        (name, file, time.count, sum, longest)
     });
     let seen: Vec<_> = seen.collect();
     let expected = [
         ("read", "pipe:[7]", 2, 6000, 4000),
         ("poll", "", 1, 3000, 3000),
+        // Before the schedule began, and while the program was halted
+        ("", "", 2, 1300, 1000),
     ];
     assert_eq!(seen, expected);
     let name = |from_us: u64, to_us: u64| {
@@ -330,8 +333,10 @@ fn blocked_threads_have_their_system_calls() {
 fn wakes(model: &Model, tid: u64) -> Vec<(&'static str, Waker, u64, u64)> {
     let mut all = Vec::new();
     for (call, wakes) in model.wakers().call_wakes(index(model, tid)) {
-        let name = model.schedule.call(call).expect("a call").name;
-        let wakes = wakes.into_iter();
+        let Some(call) = call.and_then(|call| model.schedule.call(call)) else {
+            continue;
+        };
+        let (name, wakes) = (call.name, wakes.into_iter());
         all.extend(wakes.map(|it| (name, it.waker, it.count, it.blocked_ns / 1000)));
     }
     all.sort_unstable();
@@ -384,7 +389,8 @@ fn stops_by_the_recorder_end_no_call() {
     let model = model(&mut stage, records, 10);
     let times = model.schedule.call_times(index(&model, PID));
     let seen = times.iter().map(|it| (it.count, it.blocked_ns / 1000));
-    assert_eq!(seen.collect::<Vec<_>>(), [(2, 7460)]);
+    // The last one: before the schedule began
+    assert_eq!(seen.collect::<Vec<_>>(), [(2, 7460), (1, 1000)]);
     assert_eq!(times[0].longest_ns / 1000, 6960);
     assert_eq!(wakes(&model, PID), [("read", Waker::Outside, 2, 7460)]);
 }

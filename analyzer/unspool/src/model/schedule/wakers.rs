@@ -136,30 +136,36 @@ impl<'a> Wakers<'a> {
         &self,
         thread: ThreadIndex,
     ) -> impl Iterator<Item = (&'a Interval, CallIndex, Waker)> {
+        let blocks = self.of_blocks(thread);
+        blocks.filter_map(|(blocked, waker)| Some((blocked, blocked.call?, waker)))
+    }
+
+    /// The same for all blocked times.
+    fn of_blocks(&self, thread: ThreadIndex) -> impl Iterator<Item = (&'a Interval, Waker)> {
         let intervals = self.schedule.of_thread(thread);
         let pairs = intervals.windows(2).filter(|_| self.schedule.has_wakers);
         pairs.filter_map(move |pair| {
             let [blocked, next] = pair else { return None };
-            let call = blocked.call?;
+            (blocked.state == RunState::Blocked).then_some(())?;
             let waker = match next.state {
                 RunState::Unknown => return None,
                 // Threads' wake-ups are recorded if any are. Kernels leave out those by interrupts
                 // when an idle processor handles the interrupt.
                 _ => self.before(next).unwrap_or(Waker::Interrupt),
             };
-            (!self.is_killed(thread, waker, next.from_ns)).then_some((blocked, call, waker))
+            (!self.is_killed(thread, waker, next.from_ns)).then_some((blocked, waker))
         })
     }
 
-    /// The wakers of a thread in each system call.
-    pub fn call_wakes(&self, thread: ThreadIndex) -> HashMap<CallIndex, Vec<CallWake>> {
-        let mut wakes: HashMap<(CallIndex, Waker), CallWake> = HashMap::default();
+    /// The wakers of a thread in each system call, and in its other blocked times.
+    pub fn call_wakes(&self, thread: ThreadIndex) -> HashMap<Option<CallIndex>, Vec<CallWake>> {
+        let mut wakes: HashMap<(Option<CallIndex>, Waker), CallWake> = HashMap::default();
         let is_call = |interval: &&Interval| interval.call.is_some();
         let mut calls = self.schedule.of_thread(thread).iter().filter(is_call);
         let mut next = calls.next();
         let mut before_ns = 0;
-        for (blocked, call, waker) in self.of_calls(thread) {
-            while let Some(this) = next
+        for (blocked, waker) in self.of_blocks(thread) {
+            while let Some(this) = next.filter(|_| blocked.call.is_some())
                 && this.from_ns <= blocked.from_ns
             {
                 next = calls.next();
@@ -168,20 +174,21 @@ impl<'a> Wakers<'a> {
                 }
             }
             // A stop by the recorder ends no call that then continues.
-            if next.is_some_and(|next| next.continues) {
+            if blocked.call.is_some() && next.is_some_and(|next| next.continues) {
                 before_ns += blocked.length_ns();
                 continue;
             }
-            let wake = wakes.entry((call, waker)).or_insert(CallWake {
+            let wake = wakes.entry((blocked.call, waker)).or_insert(CallWake {
                 waker,
                 count: 0,
                 blocked_ns: 0,
             });
             wake.count += 1;
+            let before_ns = blocked.call.map_or(0, |_| before_ns);
             let blocked_ns = before_ns + blocked.length_ns();
             wake.blocked_ns = wake.blocked_ns.saturating_add(blocked_ns);
         }
-        let mut by_call: HashMap<CallIndex, Vec<CallWake>> = HashMap::default();
+        let mut by_call: HashMap<Option<CallIndex>, Vec<CallWake>> = HashMap::default();
         for ((call, _), wake) in wakes {
             by_call.entry(call).or_default().push(wake);
         }

@@ -38,10 +38,11 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     for wait in call_waits::of(model) {
+        let Some(call) = wait.call else { continue };
         for woken in wait.wakers {
             if let WokenBy::Threads(waker) = woken.by {
                 let edge = edges.entry((wait.threads.identity, waker)).or_default();
-                edge.add(At::Call(wait.call), woken.blocked.count, woken.blocked.ns);
+                edge.add(At::Call(call), woken.blocked.count, woken.blocked.ns);
             }
         }
     }

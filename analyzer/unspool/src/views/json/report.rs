@@ -297,10 +297,10 @@ struct ThreadSchedule<'a> {
     system_calls: Vec<SystemCall<'a>>,
 }
 
-/// Time that a thread was blocked in one system call.
+/// Time that a thread was blocked in one system call, or for a reason that was not recorded.
 #[derive(Serialize)]
 struct SystemCall<'a> {
-    call: &'a str,
+    call: Option<&'a str>,
     file: Option<&'a str>,
     count: u64,
     blocked_ns: u64,
@@ -344,18 +344,19 @@ impl<'a> CallWaker<'a> {
 }
 
 impl<'a> SystemCall<'a> {
-    fn of(model: &'a Model, time: &CallTime, wakes: &[CallWake]) -> Option<SystemCall<'a>> {
-        let call = model.schedule.call(time.call)?;
-        Some(SystemCall {
-            call: call.name,
-            file: Some(call.file.as_str()).filter(|file| !file.is_empty()),
+    fn of(model: &'a Model, time: &CallTime, wakes: &[CallWake]) -> SystemCall<'a> {
+        let call = time.call.and_then(|call| model.schedule.call(call));
+        let file = call.map(|call| call.file.as_str());
+        SystemCall {
+            call: call.map(|call| call.name),
+            file: file.filter(|file| !file.is_empty()),
             count: time.count,
             blocked_ns: time.blocked_ns,
             longest_ns: time.longest_ns,
             woken_by: (call_waits::by_identity(model, wakes).iter())
                 .map(|woken| CallWaker::of(model, woken))
                 .collect(),
-        })
+        }
     }
 }
 
@@ -374,7 +375,7 @@ impl<'a> ThreadSchedule<'a> {
             switches: times.switches,
             preemptions: times.preemptions,
             system_calls: (model.schedule.call_times(ThreadIndex(index)).iter())
-                .filter_map(|time| {
+                .map(|time| {
                     let wakes = wakes.get(&time.call).map_or(&[][..], Vec::as_slice);
                     SystemCall::of(model, time, wakes)
                 })

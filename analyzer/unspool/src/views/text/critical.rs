@@ -284,7 +284,8 @@ fn woken(
     waits: &[CallWait],
 ) -> io::Result<()> {
     let woken = waits.iter().filter_map(|wait| {
-        let call = model.schedule.call(wait.call).filter(|it| !it.is_futex)?;
+        let call = model.schedule.call(wait.call?)?;
+        (!call.is_futex).then_some(())?;
         let mut wakers = wait.wakers.iter();
         let Woken { blocked, .. } = wakers.find(|it| it.by == WokenBy::Threads(identity))?;
         let is_long = blocked.ns >= path.length_ns() / MIN_WOKEN_DIVISOR;

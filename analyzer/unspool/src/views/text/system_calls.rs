@@ -18,15 +18,13 @@ const MAX_WAKERS: usize = 3;
 
 /// Writes the calls by their total time.
 pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
-    let mut calls: BTreeMap<CallIndex, Vec<CallWait>> = BTreeMap::new();
+    let mut calls: BTreeMap<Option<CallIndex>, Vec<CallWait>> = BTreeMap::new();
     for wait in call_waits::of(model) {
         calls.entry(wait.call).or_default().push(wait);
     }
     let mut all = Vec::new();
     for (call, waits) in calls {
-        let Some(call) = model.schedule.call(call) else {
-            continue;
-        };
+        let call = call.and_then(|call| model.schedule.call(call));
         let mut sum = Blocked::default();
         waits.iter().for_each(|wait| sum.add(wait.blocked));
         all.push((call, sum, waits));
@@ -34,12 +32,16 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     if all.is_empty() {
         return Ok(());
     }
-    all.sort_by_key(|(_, sum, _)| std::cmp::Reverse(sum.ns));
+    all.sort_by_key(|(call, sum, _)| (call.is_none(), std::cmp::Reverse(sum.ns)));
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Blocked in system calls"))?;
     for (call, sum, waits) in all.iter().take(MAX_CALLS) {
         let mut line = Line::new().with(Ink::Plain, "  ");
-        line.push(Ink::Name, wording::blocking_call(call));
+        let name = call.map(wording::blocking_call);
+        line.push(
+            Ink::Name,
+            name.unwrap_or_else(|| "reason not recorded".to_owned()),
+        );
         let (ns, times) = (wording::duration(sum.ns), wording::times(sum.count));
         line.push(Ink::Plain, format!("  {ns}, {times}"));
         page.line(&line)?;

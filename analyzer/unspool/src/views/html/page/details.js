@@ -126,7 +126,10 @@ function spanDetails(rec, thread, span) {
 function systemCalls(rec, thread) {
   const calls = thread.schedule?.system_calls ?? [];
   if (calls.length === 0) return [];
-  const name = ({call, file}) => (file ? `${call}() of ${file}` : `${call}()`);
+  const name = ({call, file}) => {
+    if (call === null) return 'for a reason that was not recorded';
+    return file ? `in ${call}() of ${file}` : `in ${call}()`;
+  };
   const wakers = {
     thread: 'other threads',
     interrupt: 'an interrupt (device, timer or network)',
@@ -158,7 +161,7 @@ function systemCalls(rec, thread) {
         h(
           'li',
           {},
-          `${duration(time.blocked_ns)} in ${name(time)}, ${counted(time.count, 'time')}, at most ${duration(time.longest_ns)}`,
+          `${duration(time.blocked_ns)} ${name(time)}, ${counted(time.count, 'time')}, at most ${duration(time.longest_ns)}`,
           time.woken_by.length > 0 && woken(time),
         ),
       (items) => h('ul', {}, items),
