@@ -75,7 +75,7 @@ pub(crate) struct BlockedRegisters {
 }
 
 /// Maximum number of stack words in a blocked thread's sample.
-pub(crate) const MAX_STACK_WORDS: usize = 16;
+pub(crate) const MAX_STACK_WORDS: usize = 12;
 
 /// The register set that a register belongs to.
 pub(crate) fn register_set_of(number: usize) -> Option<usize> {

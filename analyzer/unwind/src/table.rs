@@ -29,7 +29,7 @@ use crate::doubt::{self, Doubt};
 use crate::expression::text::text;
 use crate::once::Once;
 use crate::rows::{Quick, Rows};
-use crate::rule::{Expression, Row, Source};
+use crate::rule::{Cfa, Expression, Row, Source};
 #[cfg(feature = "std")]
 pub use compile::CompileOptions;
 #[cfg(feature = "std")]
@@ -176,6 +176,14 @@ impl Table {
     /// first used.
     pub fn lookup_from(&self, source: Source, svma: u64) -> Option<Row<'_>> {
         self.rows(source)?.lookup(svma)
+    }
+
+    /// The addresses and the CFA of the row that one source has for `svma`. Compiles no more than
+    /// needed.
+    pub fn cfa_from(&self, source: Source, svma: u64) -> Option<(Range<u64>, Cfa)> {
+        let rows = self.rows_at(source, svma)?;
+        let row = rows.lookup(svma)?;
+        Some((row.start..row.end, row.rule.cfa))
     }
 
     /// All rows of one source, in order of address.

@@ -13,7 +13,7 @@ use unspool_rsp::BlockPlace;
 use super::kernel_state::file_of;
 use super::modules::Modules;
 use super::session::Session;
-use crate::platform::call_number::{self, CallNumber, Passed};
+use crate::platform::call_number::{self, CallNumber, Passed, Work};
 use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
 
 /// Maximum number of different calls in a recording. Further ones have no name.
@@ -40,6 +40,8 @@ pub(super) struct BlockingCalls {
     /// unknown.
     numbers: HashMap<u64, Option<Option<CallNumber>>>,
     passed: HashMap<Return, Option<CallNumber>>,
+    /// The work for these answers, and for those that were forgotten.
+    work: Work,
     ids: HashMap<CallKey, u64>,
     /// The last known file of each descriptor, for when it is closed or the program has ended.
     files: HashMap<i32, String>,
@@ -112,7 +114,7 @@ impl Batch<'_> {
                 let number = number_before(program.arch, place.number, &code);
                 let number = number.map(|constant| match constant {
                     Some(constant) => Some(CallNumber::Constant(constant)),
-                    None => program.number_of_file_before(place.pc),
+                    None => program.number_of_file_before(place.pc, &self.calls.work),
                 });
                 numbers.insert(place.pc, number);
                 number
@@ -126,7 +128,7 @@ impl Batch<'_> {
         // Where a register keeps the number, one instruction serves for several calls.
         let number = place
             .number
-            .or_else(|| program.number(place, number?, &mut self.calls.passed))
+            .or_else(|| program.number(place, number?, &mut self.calls.passed, &self.calls.work))
             .filter(|number| *number <= MAX_NUMBER);
         let mut args = [0; 6];
         args[..2].copy_from_slice(&place.args);
@@ -200,10 +202,10 @@ impl Program<'_> {
     }
 
     /// Where the program's files keep the number of the call before a program counter.
-    fn number_of_file_before(&self, pc: u64) -> Option<CallNumber> {
+    fn number_of_file_before(&self, pc: u64, work: &Work) -> Option<CallNumber> {
         let mapped = self.modules.at(pc)?;
         let (image, table) = (mapped.image.as_ref()?, mapped.table()?);
-        call_number::find(image, table, pc.wrapping_sub(mapped.bias))
+        call_number::find(image, table, pc.wrapping_sub(mapped.bias), work)
     }
 
     /// The number of the call in which a thread is blocked, where a word of its stack shows it.
@@ -212,6 +214,7 @@ impl Program<'_> {
         place: &BlockPlace,
         code: CallNumber,
         passed: &mut HashMap<Return, Option<CallNumber>>,
+        work: &Work,
     ) -> Option<u64> {
         let word = |distance: u64| *place.stack.get(usize::try_from(distance / 8).ok()?)?;
         let (mut code, mut at) = (code, place.pc);
@@ -232,7 +235,7 @@ impl Program<'_> {
                     let after = back.wrapping_sub(caller.bias);
                     let [callee, caller] =
                         [callee, caller].map(|mapped| mapped.image.as_ref().zip(mapped.table()));
-                    call_number::find_passed(here, callee?, caller?, after)
+                    call_number::find_passed(here, callee?, caller?, after, work)
                 }),
             };
             (code, at) = (answer?, back);

@@ -8,14 +8,15 @@
 //! the code before these shows what the callers passed. Symbols are needed only where a call goes
 //! from one file to another.
 //!
-//! Each answer decodes a limited number of bytes, so that no file can delay the recorder.
+//! Each answer decodes a limited number of bytes, and [`Work`] limits all answers of a recording, so
+//! that no file can delay the recorder for long.
 
 use std::cell::Cell;
 
 use unspool_image::{Arch, Image};
 use unspool_unwind::code::effect::{Effect, Flow, Instruction, Table as JumpTable, TableForm};
 use unspool_unwind::code::onward::{Callee, slot};
-use unspool_unwind::{Cfa, Row, Source, Table, code};
+use unspool_unwind::{Cfa, Source, Table, code};
 
 /// Where the number of a system call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +62,29 @@ const RETURN_ADDRESS: i64 = 8;
 const MAX_DISTANCE: u64 = 1024;
 /// Maximum size of all code that is decoded for one answer.
 const MAX_DECODED: u64 = 128 << 10;
+/// Maximum size of everything that is read for one recording: some seconds of work.
+const MAX_READ: u64 = 4 << 30;
 /// Maximum number of functions that jump on to the next one.
 const MAX_JUMPS: usize = 4;
 
+/// The size of the code and the relocations that were read to find the numbers of a recording.
+#[derive(Debug, Default)]
+pub struct Work {
+    read: Cell<u64>,
+}
+
+impl Work {
+    /// Adds bytes to be read. `None` if these are too many.
+    fn add(&self, bytes: u64) -> Option<()> {
+        let read = self.read.get().saturating_add(bytes);
+        self.read.set(read);
+        (read <= MAX_READ).then_some(())
+    }
+}
+
 /// Finds the number of the system call whose instruction ends at `after`. `None` if the call is not
 /// x86-64's, or if the code does not show one answer.
-pub fn find(image: &Image, table: &Table, after: u64) -> Option<CallNumber> {
+pub fn find(image: &Image, table: &Table, after: u64, work: &Work) -> Option<CallNumber> {
     if image.arch() != Arch::X86_64 {
         return None;
     }
@@ -76,6 +94,7 @@ pub fn find(image: &Image, table: &Table, after: u64) -> Option<CallNumber> {
     let code = Code {
         image,
         table,
+        work,
         decoded: &decoded,
     };
     code.resolve(RAX, call, code.depth(call)?)
@@ -88,11 +107,13 @@ pub fn find_passed(
     callee: (&Image, &Table),
     caller: (&Image, &Table),
     after: u64,
+    work: &Work,
 ) -> Option<CallNumber> {
     let decoded = Cell::new(0);
     let [callee, caller] = [callee, caller].map(|(image, table)| Code {
         image,
         table,
+        work,
         decoded: &decoded,
     });
     let (site, target) = caller.call_before(after)?;
@@ -108,6 +129,7 @@ pub fn find_passed(
 struct Code<'a> {
     image: &'a Image,
     table: &'a Table,
+    work: &'a Work,
     /// Size of the code that was decoded for this answer.
     decoded: &'a Cell<u64>,
 }
@@ -211,6 +233,7 @@ impl Code<'_> {
         let start = match target {
             Callee::Code(target) => target.svma,
             Callee::Slot(slot) => {
+                self.work.add(self.size_of_relocations())?;
                 let Some(name) = self.image.slot_name(slot) else {
                     let svma = self.image.pointer_at(slot)?;
                     let target = code::effect::Target { svma, thumb: false };
@@ -337,6 +360,13 @@ impl Code<'_> {
         Some((svma + 7).wrapping_add_signed(i32::from_le_bytes(distance).into()))
     }
 
+    /// The size of what is read to find the name of a slot.
+    fn size_of_relocations(&self) -> u64 {
+        let sections = [".rela.plt", ".rela.dyn", ".dynsym"].into_iter();
+        let sections = sections.filter_map(|name| self.image.section(name));
+        sections.map(|section| section.data.len() as u64).sum()
+    }
+
     /// The distance of the CFA above a register, at an instruction.
     fn above(&self, register: u8, svma: u64) -> Option<i64> {
         let sources = match register {
@@ -344,15 +374,15 @@ impl Code<'_> {
             RBP => &[Source::Cfi],
             _ => return None,
         };
-        sources.iter().find_map(
-            |source| match self.table.lookup_from(*source, svma)?.rule.cfa {
+        sources
+            .iter()
+            .find_map(|source| match self.table.cfa_from(*source, svma)?.1 {
                 Cfa::Register {
                     register: base,
                     offset,
                 } if base == register => Some(offset.into()),
                 _ => None,
-            },
-        )
+            })
     }
 
     /// The distance of the CFA above the stack pointer, at an instruction.
@@ -366,6 +396,7 @@ impl Code<'_> {
             code::instruction(Arch::X86_64, self.image.bytes_from(svma)?, svma, false)?;
         let decoded = self.decoded.get() + u64::from(instruction.len);
         self.decoded.set(decoded);
+        self.work.add(instruction.len.into())?;
         (decoded <= MAX_DECODED).then_some(instruction)
     }
 
@@ -374,11 +405,11 @@ impl Code<'_> {
     fn listing(&self, start: Option<u64>, end: u64) -> Option<Listing> {
         let last = end.checked_sub(1)?;
         // The analysis of code takes longer, so it serves only code without call frame information.
-        let source = match self.table.lookup_from(Source::Cfi, last) {
+        let source = match self.table.cfa_from(Source::Cfi, last) {
             Some(_) => Source::Cfi,
             None => Source::Code,
         };
-        let row = |svma: u64| -> Option<Row<'_>> { self.table.lookup_from(source, svma) };
+        let row = |svma: u64| self.table.cfa_from(source, svma).map(|(row, _)| row);
         let is_near = |start: &u64| *start <= end && end - start <= MAX_DISTANCE;
         let start = start.filter(is_near);
         let mut first = match start {
@@ -461,13 +492,14 @@ mod tests {
     fn found_from(code: &[u8], returns: &[usize]) -> Option<CallNumber> {
         let (image, table) = image(code);
         let call = code.windows(2).rposition(|bytes| bytes == SYSCALL)?;
-        let mut answer = find(&image, &table, CODE + call as u64 + 2)?;
+        let work = Work::default();
+        let mut answer = find(&image, &table, CODE + call as u64 + 2, &work)?;
         for after in returns {
             let CallNumber::Passed(passed) = answer else {
                 panic!("{answer:?}, and not {after:#x}");
             };
             let code = (&image, &table);
-            answer = find_passed(passed, code, code, CODE + *after as u64)?;
+            answer = find_passed(passed, code, code, CODE + *after as u64, &work)?;
         }
         Some(answer).filter(|answer| !matches!(answer, CallNumber::Passed(_)))
     }
