@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("killed", killed),
         ("started_by_a_link", started_by_a_link),
         ("functions_of_a_link", functions_of_a_link),
+        ("word_of_the_command", word_of_the_command),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("record::{name}"), check))
@@ -439,6 +440,23 @@ fn functions_of_a_link() -> Result<()> {
         let functions = report["functions"].as_array().context("functions")?;
         let called = functions.iter().any(|f| f["name"] == "Py_BytesMain");
         ensure!(called == calls, "{file}: {functions:#?}");
+    }
+    Ok(())
+}
+
+/// Programs that choose what to do by the word they were started with see the same word as without
+/// the recorder: a path, or a name that was found in PATH.
+fn word_of_the_command() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let link = folder.path().join("shell-by-a-link");
+    std::os::unix::fs::symlink("/bin/sh", &link)?;
+    let path = link.to_str().context("UTF-8")?;
+    let directories = std::env::var("PATH")?;
+    let directories = format!("{}:{directories}", folder.path().display());
+    for word in [path, "shell-by-a-link"] {
+        let mut command = record(folder.path(), &[word, "-c", "echo $0"])?;
+        let run = process::run(command.env("PATH", &directories), LIMIT)?.success()?;
+        ensure!(run.text().trim() == word, "{word}: {run}");
     }
     Ok(())
 }

@@ -36,7 +36,11 @@ pub(super) fn program(
 ) -> Result<(Stub, UnixStream), Error> {
     let path = find(program)?;
     check_executable(&path)?;
-    let mut words = vec![path.into_os_string()];
+    // The program sees the word that the user wrote. The stub searches PATH, too.
+    let mut words = match std::env::var_os("PATH") {
+        Some(_) => vec![program.to_owned()],
+        None => vec![path.into_os_string()],
+    };
     words.extend_from_slice(args);
     // Run as without a recorder: do not disable address randomization as gdbserver does.
     start(
