@@ -34,8 +34,8 @@ impl Exporter for Folded {
         // Different paths may have the same names.
         let mut lines: BTreeMap<String, u64> = BTreeMap::new();
         match options.stacks {
-            Stacks::Waits => waits(model, &mut lines),
-            Stacks::Creations => creations(model, &mut lines),
+            Stacks::Waits => waits(model, &mut lines)?,
+            Stacks::Creations => creations(model, &mut lines)?,
             Stacks::Cpu => samples(model, &mut lines)?,
             Stacks::OffCpu => off_cpu(model, &mut lines)?,
         }
@@ -46,7 +46,7 @@ impl Exporter for Folded {
     }
 }
 
-fn waits(model: &Model, lines: &mut BTreeMap<String, u64>) {
+fn waits(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error> {
     let sync = &model.sync;
     for used in &sync.uses {
         let object = tracks::object(model, used.object);
@@ -60,9 +60,25 @@ fn waits(model: &Model, lines: &mut BTreeMap<String, u64>) {
             *lines.entry(line).or_default() += share.waited_ns;
         }
     }
+    let text = match sync.recorded {
+        true => "no thread waited in a recorded call",
+        false => {
+            "the recording has no waits; `unspool record --sync` records them, and `--stacks` \
+             selects other stacks"
+        }
+    };
+    some(lines, text)
 }
 
-fn creations(model: &Model, lines: &mut BTreeMap<String, u64>) {
+/// An error with this text if there are no lines.
+fn some(lines: &BTreeMap<String, u64>, text: &str) -> Result<(), Error> {
+    match lines.is_empty() {
+        true => Err(Error::Missing(text.to_owned())),
+        false => Ok(()),
+    }
+}
+
+fn creations(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error> {
     for thread in &model.threads {
         let Some(stack) = thread.creation_stack() else {
             continue;
@@ -76,6 +92,10 @@ fn creations(model: &Model, lines: &mut BTreeMap<String, u64>) {
             .entry(folded(&creator, stack, Some(&created)))
             .or_default() += 1;
     }
+    some(
+        lines,
+        "the recording has no stacks at which threads were created",
+    )
 }
 
 /// The processor time of each stack, by the kernel's samples.
@@ -126,11 +146,16 @@ fn off_cpu(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error
 }
 
 fn folded(first: &str, stack: &Backtrace, last: Option<&str>) -> String {
-    let frames = stack.frames.iter().rev();
     let mut line = frame(first);
-    for name in frames.map(|named| tracks::function(&named.place)) {
-        line.push(';');
-        line.push_str(&frame(&name));
+    let mut outer = String::new();
+    for named in stack.frames.iter().rev() {
+        let name = tracks::function(&named.place);
+        // A compiler may inline a part of a function into the rest of it, as in glibc's `read`.
+        if !named.inlined || name != outer {
+            line.push(';');
+            line.push_str(&frame(&name));
+        }
+        outer = name;
     }
     if let Some(last) = last {
         line.push(';');
@@ -165,6 +190,40 @@ mod tests {
         Folded.write(&stage.model(), &options, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "main;main;start;creates work 3\n");
+    }
+
+    #[test]
+    fn a_function_inlined_into_itself_is_one_frame() {
+        let mut stage = Stage::new();
+        let stack = [
+            "~libc!read@read.c:26",
+            "libc!read@read.c:24",
+            "libc!read@read.c:9",
+        ];
+        stage.spawn(PID, 11, 1, "orders!work@orders.c:20", &stack);
+        stage.end(10);
+        let mut lines = BTreeMap::new();
+        creations(&stage.model(), &mut lines).unwrap();
+        let lines: Vec<String> = lines.into_keys().collect();
+        assert_eq!(lines, ["main;read;read;creates work"]);
+    }
+
+    #[test]
+    fn nothing_is_written_if_there_is_nothing_to_count() {
+        let model = Stage::new().model();
+        for stacks in [
+            Stacks::Waits,
+            Stacks::Creations,
+            Stacks::Cpu,
+            Stacks::OffCpu,
+        ] {
+            let options = Options {
+                stacks,
+                ..Options::default()
+            };
+            let error = Folded.write(&model, &options, &mut Vec::new());
+            assert!(matches!(error, Err(Error::Missing(_))), "{error:?}");
+        }
     }
 
     #[test]
