@@ -35,6 +35,8 @@ pub struct Style {
     pub color: bool,
     /// Maximum width of a line in columns. Less than 40 counts as 40.
     pub width: usize,
+    /// Show also the rows that the view of waits leaves out otherwise.
+    pub all_rows: bool,
 }
 
 impl Default for Style {
@@ -42,6 +44,7 @@ impl Default for Style {
         Style {
             color: false,
             width: 100,
+            all_rows: false,
         }
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     to: Option<u64>,
 
-    /// Draw one line per thread in the timeline, also for many threads
+    /// Draw one line per thread in the timeline, also for many threads; show all rows of the waits
     #[arg(long)]
     each: bool,
 
@@ -190,6 +190,7 @@ impl Cmd {
         if let Some(width) = self.width {
             style.width = usize::from(width);
         }
+        style.all_rows = self.each;
         if self.output.is_some() {
             style.color = false;
         }

@@ -113,5 +113,6 @@ fn style(terminal: bool, size: Option<(Width, Height)>) -> Style {
         width: size.map_or(100, |(Width(columns), _)| {
             usize::from(columns).clamp(40, 160)
         }),
+        ..Style::default()
     }
 }

@@ -228,6 +228,57 @@ mod tests {
     }
 
     #[test]
+    fn small_rows_are_summed_unless_all_are_wanted() {
+        let mut stage = Stage::new();
+        let functions = ["orders!a", "orders!b", "orders!c", "orders!d", "orders!e"];
+        let mut entries = Vec::new();
+        for (tid, function) in (11..).zip(functions) {
+            stage.spawn(PID, tid, 1, function, &["orders!main@orders.c:9"]);
+            let us = 1000 * (tid - 9);
+            entries.extend([
+                (us, Kind::Runs, tid, 0),
+                (us + 100, Kind::Blocks, tid, 1),
+                (us + 100 + 10 * (20 - tid), Kind::Woken, tid, PID),
+            ]);
+        }
+        let begins = Schedule {
+            time_ns: 1_000_000,
+            edge: ScheduleEdge::BeginsWithWakers.into(),
+            ..Schedule::default()
+        };
+        stage.add(begins);
+        let calls = vec![BlockingCall {
+            id: 1,
+            number: Some(7),
+            args: vec![0, 0],
+            file: String::new(),
+        }];
+        stage.add(Schedule {
+            calls,
+            ..scheduled(&entries)
+        });
+        stage.end(10);
+        let model = stage.model();
+        let text = |all_rows| {
+            let (style, mut out) = (Style::default(), Vec::new());
+            let style = Style { all_rows, ..style };
+            text::waits::write(&model, &mut out, &style).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let (few, all) = (text(false), text(true));
+        assert!(few.contains("    50.0 µs in 1 more row\n"), "{few}");
+        assert!(few.contains("`--each` shows all rows."), "{few}");
+        assert!(
+            all.contains("     50.0 µs once          e, woken by main"),
+            "{all}"
+        );
+        assert!(
+            !all.contains("more row") && !all.contains("--each"),
+            "{all}"
+        );
+    }
+
+    #[test]
     fn the_graph_of_waits_has_dashed_edges() {
         let mut out = Vec::new();
         graph::waits::write(&model(), &mut out).unwrap();

@@ -313,7 +313,16 @@ type View = fn(&Model, &mut dyn std::io::Write, &Style) -> std::io::Result<()>;
 
 fn text(view: View, model: &Model, width: usize, color: bool) -> String {
     let mut out = Vec::new();
-    view(model, &mut out, &Style { color, width }).unwrap();
+    view(
+        model,
+        &mut out,
+        &Style {
+            color,
+            width,
+            ..Style::default()
+        },
+    )
+    .unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -396,10 +405,7 @@ fn times_above_a_timeline_are_round_however_long_it_is() {
             to_ns: Some(to_ns),
             ..timeline::Zoom::default()
         };
-        let style = Style {
-            color: false,
-            width: 100,
-        };
+        let style = Style::default();
         let mut shown = Vec::new();
         timeline::write(&model, zoom, &mut shown, &style).unwrap();
         let shown = String::from_utf8(shown).unwrap();

@@ -74,10 +74,10 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     {
         let total = rest.iter().map(|group| group.total_ns).sum();
         let text = format!(
-            "  {} {:>8}  in {} more ways",
+            "  {} {:>8}  in {}",
             percent(total, path.length_ns()),
             wording::duration(total),
-            rest.len()
+            wording::count(rest.len(), "more way")
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
     }

@@ -75,6 +75,8 @@ pub(in crate::views) struct Page<'a> {
     out: &'a mut dyn Write,
     color: bool,
     pub(in crate::views) width: usize,
+    all_rows: bool,
+    is_cut: bool,
 }
 
 impl<'a> Page<'a> {
@@ -83,7 +85,25 @@ impl<'a> Page<'a> {
             out,
             color: style.color,
             width: style.width.max(40),
+            all_rows: style.all_rows,
+            is_cut: false,
         }
+    }
+
+    /// The number of rows to show out of `count`: at most `most`, unless all are wanted.
+    pub(in crate::views) fn rows(&mut self, most: usize, count: usize) -> usize {
+        let shown = if self.all_rows {
+            count
+        } else {
+            most.min(count)
+        };
+        self.is_cut |= shown < count;
+        shown
+    }
+
+    /// True if rows were left out.
+    pub(in crate::views) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     pub(in crate::views) fn blank(&mut self) -> io::Result<()> {
@@ -251,8 +271,8 @@ mod tests {
     fn a_line_never_exceeds_the_page() {
         let mut out = Vec::new();
         let style = Style {
-            color: false,
             width: 40,
+            ..Style::default()
         };
         let mut page = Page::new(&mut out, &style);
         let line = Line::new()

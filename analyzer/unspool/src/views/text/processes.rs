@@ -118,12 +118,15 @@ impl Node<'_> {
             waited = u64::saturating_add(waited, times.runnable_ns);
             blocked = u64::saturating_add(blocked, times.blocked_ns);
         }
-        facts.push(format!(
-            "ran {}, waited {} for a processor, blocked {}",
-            wording::duration(ran),
-            wording::duration(waited),
-            wording::duration(blocked)
-        ));
+        let parts = [
+            (ran, "ran ", ""),
+            (waited, "waited ", " for a processor"),
+            (blocked, "blocked ", ""),
+        ];
+        let parts = parts.into_iter().filter(|(ns, ..)| *ns > 0);
+        facts.extend(
+            parts.map(|(ns, before, after)| format!("{before}{}{after}", wording::duration(ns))),
+        );
         facts
     }
 }

@@ -35,7 +35,8 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     all.sort_by_key(|(call, sum, _)| (call.is_none(), std::cmp::Reverse(sum.ns)));
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Blocked in system calls"))?;
-    for (call, sum, waits) in all.iter().take(MAX_CALLS) {
+    let calls = page.rows(MAX_CALLS, all.len());
+    for (call, sum, waits) in all.iter().take(calls) {
         let mut line = Line::new().with(Ink::Plain, "  ");
         let name = call.map(wording::blocking_call);
         line.push(
@@ -45,14 +46,15 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
         let (ns, times) = (wording::duration(sum.ns), wording::times(sum.count));
         line.push(Ink::Plain, format!("  {ns}, {times}"));
         page.line(&line)?;
-        for wait in waits.iter().take(MAX_ROWS) {
+        let rows = page.rows(MAX_ROWS, waits.len());
+        for wait in waits.iter().take(rows) {
             row(page, model, wait)?;
         }
-        let others = waits.iter().skip(MAX_ROWS).map(|wait| wait.blocked);
-        rest(page, 4, others, "more rows")?;
+        let others = waits.iter().skip(rows).map(|wait| wait.blocked);
+        rest(page, 4, others, "more row")?;
     }
-    let others = all.iter().skip(MAX_CALLS).map(|(_, sum, _)| *sum);
-    rest(page, 2, others, "other calls")
+    let others = all.iter().skip(calls).map(|(_, sum, _)| *sum);
+    rest(page, 2, others, "other call")
 }
 
 /// Writes the threads of one identity, and their wakers: one that ended all their times on the same
@@ -73,7 +75,8 @@ fn row(page: &mut Page<'_>, model: &Model, wait: &CallWait) -> io::Result<()> {
     }
     line.push(Ink::Plain, wording::threads(model, wait.threads, room));
     page.line(&line)?;
-    for woken in wait.wakers.iter().take(MAX_WAKERS) {
+    let wakers = page.rows(MAX_WAKERS, wait.wakers.len());
+    for woken in wait.wakers.iter().take(wakers) {
         let blocked = woken.blocked;
         let (ns, times) = (wording::duration(blocked.ns), wording::times(blocked.count));
         let sum = format!(": {ns}, {times}");
@@ -85,16 +88,16 @@ fn row(page: &mut Page<'_>, model: &Model, wait: &CallWait) -> io::Result<()> {
         line.push(Ink::Plain, sum);
         page.line(&line)?;
     }
-    let others = wait.wakers.iter().skip(MAX_WAKERS);
+    let others = wait.wakers.iter().skip(wakers);
     rest(
         page,
         indent,
         others.map(|woken| woken.blocked),
-        "more wakers",
+        "more waker",
     )
 }
 
-/// Writes the sum of the rows that are left out.
+/// Writes the sum of the rows that are left out. `noun` is for one of them.
 fn rest(
     page: &mut Page<'_>,
     indent: usize,
@@ -110,6 +113,9 @@ fn rest(
     let ns = wording::duration(sum.ns);
     let mut line = Line::new();
     line.pad(indent);
-    line.push(Ink::Faint, format!("{ns} in {count} {noun}"));
+    line.push(
+        Ink::Faint,
+        format!("{ns} in {}", wording::count(count, noun)),
+    );
     page.line(&line)
 }

@@ -64,7 +64,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
                 contention(page, model, &pairs, total, &sources)?;
                 continue;
             }
-            for used in group.uses.iter().filter(here).take(MAX_ROWS) {
+            let rows = page.rows(MAX_ROWS, group.uses.iter().filter(here).count());
+            for used in group.uses.iter().filter(here).take(rows) {
                 let mut line = Line::new().with(Ink::Plain, "    ");
                 let figures = figures(used.waits.count, used.waits.total_ns);
                 line.push(Ink::Plain, format!("{figures}  "));
@@ -83,6 +84,10 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         }
     }
     system_calls::write(page, model)?;
+    if page.is_cut() {
+        page.blank()?;
+        page.line(&Line::new().with(Ink::Faint, "`--each` shows all rows."))?;
+    }
     notes::last(page, model, TOPICS)
 }
 
@@ -110,7 +115,8 @@ fn contention(
     sources: &Sources,
 ) -> io::Result<()> {
     let sync: &Sync = &model.sync;
-    for pair in contention.iter().take(MAX_ROWS) {
+    let rows = page.rows(MAX_ROWS, contention.len());
+    for pair in contention.iter().take(rows) {
         let used = sync.used(pair.waiter);
         let held = used.waiting == Waiting::Held;
         let mut line = Line::new().with(Ink::Plain, "    ");
@@ -148,12 +154,12 @@ fn contention(
         let text = format!("    {:>8} for unknown threads", wording::duration(rest));
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
-    if contention.len() > MAX_ROWS {
-        let rest: u64 = contention.iter().skip(MAX_ROWS).map(|b| b.total_ns).sum();
+    let others = contention.iter().skip(rows);
+    if others.len() > 0 {
         let text = format!(
-            "    {} in {} more rows",
-            wording::duration(rest),
-            contention.len() - MAX_ROWS
+            "    {} in {}",
+            wording::duration(others.clone().map(|pair| pair.total_ns).sum()),
+            wording::count(others.len(), "more row")
         );
         page.line(&Line::new().with(Ink::Faint, text))?;
     }

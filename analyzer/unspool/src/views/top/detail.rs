@@ -90,8 +90,8 @@ fn frames(live: &Live, thread: &Thread, columns: usize) -> Vec<String> {
     );
     let mut out = Vec::new();
     let style = crate::views::Style {
-        color: false,
         width: columns,
+        ..crate::views::Style::default()
     };
     let mut page = Page::new(&mut out, &style);
     // Writing to memory does not fail.
