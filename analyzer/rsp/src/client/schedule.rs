@@ -40,15 +40,15 @@ impl Client {
             true => ";processes",
             false => "",
         };
-        let request = format!("QUnspoolSchedule:1;places;words{processes}");
-        let mut reply = self.request(&request)?;
+        let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}");
+        let mut reply = self.request(&request(";words"))?;
         if let Err(Error::Remote {
             error: RemoteError::Code(_),
             ..
         }) = reply.text()
         {
             // An older server, which does not know `words`.
-            reply = self.request("QUnspoolSchedule:1;places")?;
+            reply = self.request(&request(""))?;
         }
         let text = match reply.text() {
             Ok(text) => text,

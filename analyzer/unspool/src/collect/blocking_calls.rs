@@ -109,14 +109,17 @@ impl Batch<'_> {
         let numbers = &mut self.calls.numbers;
         let known = numbers.get(&place.pc).copied();
         let number = known.unwrap_or_else(|| match program.code_before(place.pc) {
-            _ if numbers.len() >= MAX_ANSWERS => Some(None),
             Some(code) => {
                 let number = number_before(program.arch, place.number, &code);
+                let has_room = numbers.len() < MAX_ANSWERS;
                 let number = number.map(|constant| match constant {
                     Some(constant) => Some(CallNumber::Constant(constant)),
+                    None if !has_room => None,
                     None => program.number_of_file_before(place.pc, &self.calls.work),
                 });
-                numbers.insert(place.pc, number);
+                if has_room {
+                    numbers.insert(place.pc, number);
+                }
                 number
             }
             // A thread that is in no call has any value in the register.

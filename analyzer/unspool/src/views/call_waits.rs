@@ -220,7 +220,7 @@ mod tests {
                            woken by work 7: 3.00 ms, once
   poll()  1.00 ms, once
      1.00 ms once          work 8, woken by an interrupt (device, timer or network)
-  reason not recorded  1.30 ms, twice
+  not in a known system call  1.30 ms, twice
      1.00 ms once          main
       300 µs once          work 8, woken by work 7
 ";

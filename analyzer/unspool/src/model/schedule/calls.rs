@@ -84,14 +84,18 @@ impl Schedule {
     /// blocked times. Empty if the recording has no calls.
     pub fn call_times(&self, thread: ThreadIndex) -> Vec<CallTime> {
         let mut times: BTreeMap<Option<CallIndex>, CallTime> = BTreeMap::new();
-        let mut length_ns = 0;
+        let mut call_ns = 0;
         let intervals = self.of_thread(thread).iter();
         let blocked = intervals.filter(|interval| interval.state == RunState::Blocked);
         for interval in blocked.filter(|_| !self.calls.is_empty()) {
             let call = interval.call;
-            length_ns = match interval.continues {
-                true => length_ns + interval.length_ns(),
-                false => interval.length_ns(),
+            // A call may continue after a time without a known call.
+            let length_ns = match (call, interval.continues) {
+                (None, _) => interval.length_ns(),
+                (Some(_), continues) => {
+                    call_ns = if continues { call_ns } else { 0 } + interval.length_ns();
+                    call_ns
+                }
             };
             let time = times.entry(call).or_insert(CallTime {
                 call,

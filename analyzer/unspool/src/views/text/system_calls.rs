@@ -16,45 +16,63 @@ const MAX_CALLS: usize = 10;
 const MAX_ROWS: usize = 4;
 const MAX_WAKERS: usize = 3;
 
+/// Page faults, stops by the recorder, calls whose number is not known, and the end of a thread.
+const OTHER_TIMES: &str = "not in a known system call";
+
 /// Writes the calls by their total time.
 pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let mut calls: BTreeMap<Option<CallIndex>, Vec<CallWait>> = BTreeMap::new();
     for wait in call_waits::of(model) {
         calls.entry(wait.call).or_default().push(wait);
     }
-    let mut all = Vec::new();
-    for (call, waits) in calls {
-        let call = call.and_then(|call| model.schedule.call(call));
-        let mut sum = Blocked::default();
-        waits.iter().for_each(|wait| sum.add(wait.blocked));
-        all.push((call, sum, waits));
-    }
-    if all.is_empty() {
+    if calls.is_empty() {
         return Ok(());
     }
-    all.sort_by_key(|(call, sum, _)| (call.is_none(), std::cmp::Reverse(sum.ns)));
+    let other_times = calls.remove(&None);
+    let mut calls: Vec<_> = calls
+        .into_iter()
+        .filter_map(|(call, waits)| Some((model.schedule.call(call?)?, sum_of(&waits), waits)))
+        .collect();
+    calls.sort_by_key(|(_, sum, _)| std::cmp::Reverse(sum.ns));
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Blocked in system calls"))?;
-    let calls = page.rows(MAX_CALLS, all.len());
-    for (call, sum, waits) in all.iter().take(calls) {
-        let mut line = Line::new().with(Ink::Plain, "  ");
-        let name = call.map(wording::blocking_call);
-        line.push(
-            Ink::Name,
-            name.unwrap_or_else(|| "reason not recorded".to_owned()),
-        );
-        let (ns, times) = (wording::duration(sum.ns), wording::times(sum.count));
-        line.push(Ink::Plain, format!("  {ns}, {times}"));
-        page.line(&line)?;
-        let rows = page.rows(MAX_ROWS, waits.len());
-        for wait in waits.iter().take(rows) {
-            row(page, model, wait)?;
-        }
-        let others = waits.iter().skip(rows).map(|wait| wait.blocked);
-        rest(page, 4, others, "more row")?;
+    let shown = page.rows(MAX_CALLS, calls.len());
+    for (call, sum, waits) in calls.iter().take(shown) {
+        rows(page, model, &wording::blocking_call(call), *sum, waits)?;
     }
-    let others = all.iter().skip(calls).map(|(_, sum, _)| *sum);
-    rest(page, 2, others, "other call")
+    let others = calls.iter().skip(shown).map(|(_, sum, _)| *sum);
+    rest(page, 2, others, "other call")?;
+    match other_times {
+        Some(waits) => rows(page, model, OTHER_TIMES, sum_of(&waits), &waits),
+        None => Ok(()),
+    }
+}
+
+fn sum_of(waits: &[CallWait]) -> Blocked {
+    let mut sum = Blocked::default();
+    waits.iter().for_each(|wait| sum.add(wait.blocked));
+    sum
+}
+
+/// Writes the threads that were blocked for one reason, by identity.
+fn rows(
+    page: &mut Page<'_>,
+    model: &Model,
+    reason: &str,
+    sum: Blocked,
+    waits: &[CallWait],
+) -> io::Result<()> {
+    let mut line = Line::new().with(Ink::Plain, "  ");
+    line.push(Ink::Name, reason);
+    let (ns, times) = (wording::duration(sum.ns), wording::times(sum.count));
+    line.push(Ink::Plain, format!("  {ns}, {times}"));
+    page.line(&line)?;
+    let shown = page.rows(MAX_ROWS, waits.len());
+    for wait in waits.iter().take(shown) {
+        row(page, model, wait)?;
+    }
+    let others = waits.iter().skip(shown).map(|wait| wait.blocked);
+    rest(page, 4, others, "more row")
 }
 
 /// Writes the threads of one identity, and their wakers: one that ended all their times on the same
