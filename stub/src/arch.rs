@@ -69,8 +69,8 @@ pub(crate) struct BlockedRegisters {
     pub(crate) pc: usize,
     pub(crate) args: [usize; 2],
     pub(crate) number: Option<usize>,
-    /// Number of words of the stack, from the stack pointer upward, that may show the call's number:
-    /// the number itself, and return addresses. At most [`MAX_STACK_WORDS`].
+    /// Number of words of the stack, from the stack pointer upward, that may show the call's
+    /// number: the number itself, and return addresses. At most [`MAX_STACK_WORDS`].
     pub(crate) stack_words: usize,
 }
 

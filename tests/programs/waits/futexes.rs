@@ -1,5 +1,5 @@
-//! Threads that wait 50 times for 20 ms with one of Rust's own primitives each. Each prints its id and
-//! the system call in which it waits.
+//! Threads that wait 50 times for 20 ms with one of Rust's own primitives each. Each prints its id
+//! and the system call in which it waits.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, RwLock};

@@ -8,8 +8,8 @@
 //! the code before these shows what the callers passed. Symbols are needed only where a call goes
 //! from one file to another.
 //!
-//! Each answer decodes a limited number of bytes, and [`Work`] limits all answers of a recording, so
-//! that no file can delay the recorder for long.
+//! Each answer decodes a limited number of bytes, and [`Work`] limits all answers of a recording,
+//! so that no file can delay the recorder for long.
 
 use std::cell::Cell;
 
@@ -562,8 +562,8 @@ mod tests {
         assert_eq!(found_from(&code, &[]), Some(CallNumber::OnStack(16)));
     }
 
-    /// mov rax, rdi; syscall; ret, as in a C library's `syscall`, after two callers with a number of
-    /// their own. The first one calls a function that jumps to it: mov edi, 202; jmp.
+    /// mov rax, rdi; syscall; ret, as in a C library's `syscall`, after two callers with a number
+    /// of their own. The first one calls a function that jumps to it: mov edi, 202; jmp.
     #[test]
     fn each_caller_has_its_own() {
         let mut code = call(0, 17);

@@ -64,8 +64,8 @@ impl Threads {
     }
 }
 
-/// The blocked times of the threads of one identity in one system call, or for reasons that were not
-/// recorded.
+/// The blocked times of the threads of one identity in one system call, or for reasons that were
+/// not recorded.
 #[derive(Clone, Debug)]
 pub(super) struct CallWait {
     pub(super) call: Option<CallIndex>,
@@ -162,8 +162,8 @@ mod tests {
     use crate::model::fixture::{PID, Stage, scheduled};
     use crate::views::{Style, graph, text};
 
-    /// Two threads of one identity wait for the main thread, for one of them, for a timer, and for a
-    /// reason that is not known.
+    /// Two threads of one identity wait for the main thread, for one of them, for a timer, and for
+    /// a reason that is not known.
     fn model() -> Model {
         let mut stage = Stage::new();
         let main = ["orders!main@orders.c:9"];

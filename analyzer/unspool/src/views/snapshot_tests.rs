@@ -313,16 +313,9 @@ type View = fn(&Model, &mut dyn std::io::Write, &Style) -> std::io::Result<()>;
 
 fn text(view: View, model: &Model, width: usize, color: bool) -> String {
     let mut out = Vec::new();
-    view(
-        model,
-        &mut out,
-        &Style {
-            color,
-            width,
-            ..Style::default()
-        },
-    )
-    .unwrap();
+    let mut style = Style::default();
+    (style.color, style.width) = (color, width);
+    view(model, &mut out, &style).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -405,9 +398,8 @@ fn times_above_a_timeline_are_round_however_long_it_is() {
             to_ns: Some(to_ns),
             ..timeline::Zoom::default()
         };
-        let style = Style::default();
         let mut shown = Vec::new();
-        timeline::write(&model, zoom, &mut shown, &style).unwrap();
+        timeline::write(&model, zoom, &mut shown, &Style::default()).unwrap();
         let shown = String::from_utf8(shown).unwrap();
         let axis = shown
             .lines()

@@ -121,7 +121,7 @@ pub fn relative_slots(image: &Image) -> Vec<(u64, u64)> {
 }
 
 /// The slot of x86-64's `call *slot(%rip)` and `jmp *slot(%rip)`: `ff 15 rel32` and `ff 25 rel32`,
-/// possibly after a prefix (Intel SDM, CALL and JMP). `next` is the address of the next instruction.
+/// possibly after a prefix (Intel SDM, CALL and JMP). `next` is the next instruction's address.
 pub fn slot(arch: Arch, bytes: &[u8], next: u64) -> Option<u64> {
     if arch != Arch::X86_64 {
         return None;
