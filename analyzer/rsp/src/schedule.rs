@@ -26,7 +26,7 @@ pub enum ScheduleEvent {
     /// The thread is blocked from now on.
     Blocks {
         /// The place at which it is blocked; `None` if the server does not record places.
-        place: Option<BlockPlace>,
+        place: Option<Box<BlockPlace>>,
     },
     /// Another thread takes the processor; this one can still run.
     Preempted,
@@ -123,7 +123,7 @@ impl Compact<'_> {
                 state: self.byte()?,
             },
             9 => ScheduleEvent::Blocks {
-                place: Some(self.block_place()?),
+                place: Some(Box::new(self.block_place()?)),
             },
             10 => {
                 let mut place = self.block_place()?;
@@ -135,7 +135,9 @@ impl Compact<'_> {
                         *word = Some(value);
                     }
                 }
-                ScheduleEvent::Blocks { place: Some(place) }
+                ScheduleEvent::Blocks {
+                    place: Some(Box::new(place)),
+                }
             }
             11 => ScheduleEvent::ProcessCreated {
                 creator: self.number()?,
@@ -206,7 +208,9 @@ mod tests {
         with_stack.stack[2] = Some(300);
         with_stack.stack[5] = Some(0);
         with_stack.stack[9] = Some(1);
-        let blocks = |place| ScheduleEvent::Blocks { place: Some(place) };
+        let blocks = |place| ScheduleEvent::Blocks {
+            place: Some(Box::new(place)),
+        };
         let expected = [
             record(300, 5, ScheduleEvent::Runs),
             record(299, 5, ScheduleEvent::Preempted),
