@@ -393,7 +393,7 @@ fn stops_by_the_recorder_end_no_call() {
     // The last ones: before the schedule began, and the second stop
     assert_eq!(seen.collect::<Vec<_>>(), [(2, 6480), (2, 1980)]);
     assert_eq!(times[0].longest_ns / 1000, 5980);
-    assert_eq!(wakes(&model, PID), [("read", Waker::Outside, 2, 7460)]);
+    assert_eq!(wakes(&model, PID), [("read", Waker::Outside, 2, 6480)]);
 }
 
 const READ: u64 = 1;
