@@ -41,14 +41,14 @@ impl Client {
             false => "",
         };
         let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}");
-        let mut reply = self.request(&request(";words"))?;
+        let mut reply = self.request(request(";words"))?;
         if let Err(Error::Remote {
             error: RemoteError::Code(_),
             ..
         }) = reply.text()
         {
             // An older server, which does not know `words`.
-            reply = self.request(&request(""))?;
+            reply = self.request(request(""))?;
         }
         let text = match reply.text() {
             Ok(text) => text,

@@ -3,7 +3,6 @@
 use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
 
 use super::*;
-use crate::model::critical_path::PathState;
 use crate::model::diff::{Change, Diff, Run};
 use crate::model::fixture::{PID, Stage, entry, scheduled};
 
