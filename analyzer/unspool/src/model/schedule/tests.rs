@@ -474,28 +474,3 @@ fn the_end_of_the_program_is_no_wake_up() {
         assert_eq!(wakes(&model, 7), expected[..usize::from(goes_on)]);
     }
 }
-
-/// A thread that wakes the main thread and then ends by itself, as the last one that it joins, does
-/// not end the program.
-#[test]
-fn a_thread_that_has_ended_kills_none() {
-    for ends in [false, true] {
-        let mut stage = Stage::new();
-        stage.spawn(PID, 7, 1, "orders!work@orders.c:20", &[]);
-        if ends {
-            stage.exit(7, 4);
-        }
-        let records = blocked_in_calls(&[
-            (1100, Runs, PID, 0, 0),
-            (2000, Blocks, PID, 0, READ),
-            (2100, Runs, 7, 1, 0),
-            (3000, Woken, PID, 0, 7),
-            (3100, Runs, PID, 0, 0),
-            (3900, Ended, 7, 1, 0),
-            (9000, Ended, PID, 0, 0),
-        ]);
-        let model = model(&mut stage, records, 10);
-        let expected = [("read", Waker::Thread(index(&model, 7)), 1, 1000)];
-        assert_eq!(wakes(&model, PID), expected[..usize::from(ends)]);
-    }
-}

@@ -196,8 +196,8 @@ impl<'a> Wakers<'a> {
     }
 
     /// True if a thread was probably woken to be killed, because the waker ended the program. Both
-    /// have then been in no further call until their end, and the waker has not ended before. The
-    /// wake-up of a first thread that then ends the program itself looks the same.
+    /// have then been in no further call until their end. The wake-up of a first thread that then
+    /// ends the program itself looks the same.
     pub(in crate::model) fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
         let killed = self.ids.thread(thread);
         let is_last = killed.ended_ns.is_none();
@@ -212,11 +212,7 @@ impl<'a> Wakers<'a> {
         (is_last || is_main)
             && ends(thread)
             && match waker {
-                Waker::Thread(waker) => {
-                    let killer = self.ids.thread(waker);
-                    let is_left = killer.creation == Creation::Main || killer.ended_ns.is_none();
-                    is_left && ends(waker)
-                }
+                Waker::Thread(waker) => ends(waker),
                 _ => lasts(thread).blocked_ns.is_none_or(|from_ns| from_ns < ns),
             }
     }
