@@ -8,8 +8,8 @@
 //! the code before these shows what the callers passed. Symbols are needed only where a call goes
 //! from one file to another.
 //!
-//! Each answer decodes a limited number of bytes, and [`Work`] limits all answers of a recording,
-//! so that no file can delay the recorder for long.
+//! Each answer decodes a limited number of bytes, and [`Work`] limits all answers of a recording to
+//! some seconds, also in files that are made to take long.
 
 use std::cell::Cell;
 
@@ -62,7 +62,7 @@ const RETURN_ADDRESS: i64 = 8;
 const MAX_DISTANCE: u64 = 1024;
 /// Maximum size of all code that is decoded for one answer.
 const MAX_DECODED: u64 = 128 << 10;
-/// Maximum size of everything that is read for one recording: some seconds of work.
+/// Maximum size of everything that is read for one recording.
 const MAX_READ: u64 = 4 << 30;
 /// Maximum number of functions that jump on to the next one.
 const MAX_JUMPS: usize = 4;
