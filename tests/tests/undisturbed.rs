@@ -126,21 +126,23 @@ fn large_frames() -> Result<()> {
 
 /// When a process starts, no other thread stops. All starts are recorded.
 fn starts_of_processes() -> Result<()> {
-    let (folder, program) = waiting::compile_in(".", "starts.c", &OPTIONS)?;
-    let capture = folder.path().join("capture");
-    for options in [&["-q"][..], &["-q", "--sync"], &["-q", "--no-follow"]] {
-        let mut record = report::unspool()?;
-        record.arg("record").args(options);
-        record.arg("-o").arg(&capture).arg("--");
-        let run = process::run(record.arg(&program), LIMIT)?.success()?;
-        ensure!(run.text() == "epoll_wait 1 0\nwrite 262144\n", "{run}");
-        let json = report::json(&capture, &[])?;
-        let processes = json["processes"].as_array().context("processes")?;
-        let started = |process: &&serde_json::Value| {
-            let path = process["executable"].as_str();
-            path.is_some_and(|path| path.ends_with("/sleep"))
-        };
-        ensure!(processes.iter().filter(started).count() == 15, "{run}");
+    for compiler in [&OPTIONS[..], &["musl-gcc", "-static", "-O1"]] {
+        let (folder, program) = waiting::compile_in(".", "starts.c", compiler)?;
+        let capture = folder.path().join("capture");
+        for options in [&["-q"][..], &["-q", "--sync"], &["-q", "--no-follow"]] {
+            let mut record = report::unspool()?;
+            record.arg("record").args(options);
+            record.arg("-o").arg(&capture).arg("--");
+            let run = process::run(record.arg(&program), LIMIT)?.success()?;
+            ensure!(run.text() == "epoll_wait 1 0\nwrite 262144\n", "{run}");
+            let json = report::json(&capture, &[])?;
+            let processes = json["processes"].as_array().context("processes")?;
+            let started = |process: &&serde_json::Value| {
+                let path = process["executable"].as_str();
+                path.is_some_and(|path| path.ends_with("/sleep"))
+            };
+            ensure!(processes.iter().filter(started).count() == 15, "{run}");
+        }
     }
     Ok(())
 }

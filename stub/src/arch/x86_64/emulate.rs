@@ -12,6 +12,14 @@ use super::user_regs::{FLAGS, FS_BASE, GS_BASE, RCX, RIP, RSP, set_word, word};
 /// Index in the kernel's set of rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, in words.
 const GENERAL_ORDER: [usize; 16] = [10, 11, 12, 5, RSP, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
 
+/// Bits of the flags register (SDM vol. 1, figure 3-8).
+const CARRY: u32 = 0;
+const PARITY: u32 = 2;
+const ADJUST: u32 = 4;
+const ZERO: u32 = 6;
+const SIGN: u32 = 7;
+const OVERFLOW: u32 = 11;
+
 /// Executes the first instruction of `code`. Returns `false` and changes nothing if the instruction
 /// is not one of these, or if its memory cannot be accessed.
 ///
@@ -21,6 +29,7 @@ const GENERAL_ORDER: [usize; 16] = [10, 11, 12, 5, RSP, 4, 13, 14, 9, 8, 7, 6, 3
 /// [41] b8+r imm32          mov r32, imm32
 /// 48|49|4c|4d 89 11sssddd  mov r64, r64
 /// 48|4c 8d                 lea r64, m
+/// 48 83|81 ec              sub rsp, imm8|imm32
 /// e8, ff /2                call
 /// e9, eb, 70-7f, 0f 80-8f, e0-e3   jmp, jcc, loop, jrcxz
 /// ```
@@ -83,6 +92,10 @@ fn plain(code: &[u8], general: &mut [u8], memory: &dyn Memory, next: u64) -> Opt
             let value = word(general, register(modes >> 3, rex >> 2));
             set_word(general, register(modes, rex), value);
         }
+        [0x83, 0xec, value] if rex == 0x48 => subtract(general, RSP, i32::from(value as i8)),
+        [0x81, 0xec, a, b, c, d] if rex == 0x48 => {
+            subtract(general, RSP, i32::from_le_bytes([a, b, c, d]));
+        }
         [0x8d, modes, ..] if wide && modes < 0xc0 => {
             let prefixes = Prefixes {
                 rex,
@@ -94,6 +107,28 @@ fn plain(code: &[u8], general: &mut [u8], memory: &dyn Memory, next: u64) -> Opt
         _ => return None,
     }
     Some(next)
+}
+
+/// `sub r64, imm`, with its flags (SDM vol. 1, 3.4.3.1).
+fn subtract(general: &mut [u8], register: usize, value: i32) {
+    let (from, value) = (word(general, register), i64::from(value).cast_unsigned());
+    let result = from.wrapping_sub(value);
+    let flags = [
+        (CARRY, from < value),
+        (PARITY, (result & 0xff).count_ones() % 2 == 0),
+        (ADJUST, (from ^ value ^ result) >> 4 & 1 != 0),
+        (ZERO, result == 0),
+        (SIGN, result >> 63 != 0),
+        (OVERFLOW, ((from ^ value) & (from ^ result)) >> 63 != 0),
+    ];
+    let rest = flags
+        .iter()
+        .fold(word(general, FLAGS), |rest, (bit, _)| rest & !(1 << bit));
+    let all = flags
+        .iter()
+        .fold(rest, |all, (bit, is_set)| all | u64::from(*is_set) << bit);
+    set_word(general, FLAGS, all);
+    set_word(general, register, result);
 }
 
 /// The register with these low bits of its number and the bit that a prefix adds.
@@ -186,7 +221,7 @@ fn taken(when: When, general: &mut [u8]) -> bool {
         When::Loop { wide, zero_flag } => {
             let left = counter(wide, word(general, RCX).wrapping_sub(1));
             set_word(general, RCX, left);
-            let zero = flags >> 6 & 1 != 0;
+            let zero = flags >> ZERO & 1 != 0;
             left != 0 && zero_flag.is_none_or(|wanted| wanted == zero)
         }
     }
@@ -195,7 +230,7 @@ fn taken(when: When, general: &mut [u8]) -> bool {
 /// Whether a condition of `jcc` holds, by its number (SDM vol. 2, B.1.4.7).
 fn holds(condition: u8, flags: u64) -> bool {
     let flag = |bit: u32| flags >> bit & 1 != 0;
-    let (carry, parity, zero, sign, overflow) = (flag(0), flag(2), flag(6), flag(7), flag(11));
+    let [carry, parity, zero, sign, overflow] = [CARRY, PARITY, ZERO, SIGN, OVERFLOW].map(flag);
     let holds = match condition >> 1 & 7 {
         0 => overflow,
         1 => carry,
