@@ -57,7 +57,8 @@ impl Tracee {
     ///
     /// Call it after the creator was resumed. If the child ends while its creator is stopped, the
     /// kernel sends SIGCHLD to another thread, whose system call it interrupts. Only while all
-    /// threads are being stopped, the creator stays stopped, and their calls are interrupted anyway.
+    /// threads are being stopped, the creator stays stopped. Their calls are then interrupted
+    /// anyway.
     pub(super) fn handle_waiting_reports(&mut self, child: Tid) {
         while self.process.children.contains(child)
             && let Some(status) = self.process.reports.take(child)

@@ -93,7 +93,7 @@ fn processes_in_the_log_are_no_stops() {
     }
 }
 
-/// Forks of a free program stop nothing, although the client that has left would have stopped there.
+/// Forks of a free program stop nothing, although the client that has left wanted these stops.
 #[test]
 fn forks_after_a_detach_stop_nothing() {
     let program = build("children", &["-no-pie"]);

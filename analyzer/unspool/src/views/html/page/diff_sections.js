@@ -206,7 +206,8 @@ export function objectsSection(diff) {
   const empty = h(
     'p',
     {class: 'quiet'},
-    'No synchronization objects were recorded. `unspool record --sync` records them.',
+    'No thread waited for a lock or another object, or the recordings were made without ' +
+      '`unspool record --sync`.',
   );
   return {
     title: 'Locks and other objects',
