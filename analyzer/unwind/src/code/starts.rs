@@ -14,8 +14,8 @@ use crate::exidx;
 
 pub(super) use calls::{Calls, called, is_called, likely_called};
 
-/// The function starts that the file states: symbols, the entry point, the exception index and
-/// initializers. The value is true for T32 code.
+/// The function starts that the file states: symbols, the entry point, the exception index,
+/// initializers and the procedure linkage table. The value is true for T32 code.
 pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u64, bool> {
     let mut starts = BTreeMap::new();
     if symbols {
@@ -49,7 +49,29 @@ pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u
             }
         }
     }
+    starts.extend(linkage_stubs(image, text).map(|svma| (svma, false)));
     starts
+}
+
+/// The stubs of x86-64's procedure linkage table (System V ABI, figures 5.2 and 11.5). Only calls
+/// lead to them, which the analysis of a region does not see.
+fn linkage_stubs<'a>(image: &'a Image, text: &'a Text<'_>) -> impl Iterator<Item = u64> + use<'a> {
+    let is_x86_64 = text.machine.arch == Arch::X86_64;
+    let names = [".plt", ".plt.sec", ".plt.got"].into_iter();
+    let sections = names.filter(move |_| is_x86_64);
+    let sections = sections.filter_map(|name| image.section(name));
+    let stubs = sections.flat_map(|section| {
+        let end = section.svma.saturating_add(section.data.len() as u64);
+        (section.svma..end).step_by(8)
+    });
+    stubs.filter(|svma| {
+        let code = text.bytes(*svma);
+        // endbr64, bnd
+        let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+        let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
+        // jmp *slot(%rip)
+        code.starts_with(&[0xff, 0x25]) && text.is_text(*svma)
+    })
 }
 
 /// Starts in the search table of `.eh_frame_hdr` (LSB 5.0, 10.6.2, in the form that all linkers
