@@ -2,7 +2,7 @@
 //!
 //! Exists only with the feature `fuzzing`, as the entry point for `stub/fuzz`.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::ptrace::attach::Program;
+use crate::ptrace::environment::Environment;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::debuggee::limits::Limits;
@@ -27,10 +28,12 @@ pub fn converse<'a>(
     root: &Path,
     parts: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<u8> {
+    let mut environment = Environment::default();
+    environment.set(OsStr::new("PATH"), OsStr::new("/nowhere"));
     let program = Program {
         words: vec![program.into()],
         wrapper: Vec::new(),
-        environment: [(OsString::from("PATH"), OsString::from("/nowhere"))].into(),
+        environment,
         directory: Some(root.into()),
         fixed_addresses: true,
         detached_stdio: true,

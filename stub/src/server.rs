@@ -14,6 +14,7 @@ use crate::comm::{Comm, CommError, Endpoint, Stream};
 use crate::output;
 use crate::ptrace::action::Action;
 use crate::ptrace::attach::{Error, Program};
+use crate::ptrace::environment::Environment;
 use crate::session::debuggee::Debuggee;
 use crate::session::disabled_packets::DisabledPackets;
 use crate::session::{Outcome, Session};
@@ -60,7 +61,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
     let program = Program {
         words: Vec::new(),
         wrapper: options.wrapper,
-        environment: std::env::vars_os().collect(),
+        environment: Environment::own(),
         directory: None,
         fixed_addresses: options.fixed_addresses,
         detached_stdio: options.comm.is_stdio(),

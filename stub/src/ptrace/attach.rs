@@ -1,8 +1,7 @@
 //! Starts a program under trace, and seizes the threads of a running process.
 
-use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,7 @@ use crate::sys::ptrace;
 use crate::sys::{Tid, status_field};
 
 use super::action::Action;
+use super::environment::Environment;
 use super::process::Process;
 use super::thread::{At, Thread};
 use super::wait_queue::WaitQueue;
@@ -107,7 +107,7 @@ pub(crate) struct Program {
     /// A program with arguments that executes the program to debug.
     pub(crate) wrapper: Vec<OsString>,
     /// The program's environment, instead of ours.
-    pub(crate) environment: BTreeMap<OsString, OsString>,
+    pub(crate) environment: Environment,
     /// The working directory, unless the stub's own.
     pub(crate) directory: Option<PathBuf>,
     /// Load it at the same addresses every time.
@@ -135,20 +135,15 @@ impl Process {
             CString::new(bytes.as_bytes())
                 .map_err(|_| Error::System(name.clone(), "an argument contains a NUL byte"))
         };
-        let mut environment = Vec::new();
-        for (key, value) in &program.environment {
-            let mut pair = key.clone().into_vec();
-            pair.push(b'=');
-            pair.extend_from_slice(value.as_bytes());
-            environment.push(string(OsStr::from_bytes(&pair))?);
-        }
+        let environment = program.environment.strings().iter();
+        let environment = environment.map(|entry| string(entry));
         let launched = launch(&Launch {
             file: string(file.as_os_str())?,
             arguments: words
                 .iter()
                 .map(|word| string(word))
                 .collect::<Result<_, _>>()?,
-            environment,
+            environment: environment.collect::<Result<_, _>>()?,
             directory: program
                 .directory
                 .as_ref()

@@ -121,12 +121,10 @@ fn subtract(general: &mut [u8], register: usize, value: i32) {
         (SIGN, result >> 63 != 0),
         (OVERFLOW, ((from ^ value) & (from ^ result)) >> 63 != 0),
     ];
-    let rest = flags
-        .iter()
-        .fold(word(general, FLAGS), |rest, (bit, _)| rest & !(1 << bit));
-    let all = flags
-        .iter()
-        .fold(rest, |all, (bit, is_set)| all | u64::from(*is_set) << bit);
+    let mut all = word(general, FLAGS);
+    for (bit, is_set) in flags {
+        all = all & !(1 << bit) | u64::from(is_set) << bit;
+    }
     set_word(general, FLAGS, all);
     set_word(general, register, result);
 }

@@ -104,10 +104,8 @@ impl ConfigureAslr for Debuggee {
 
 impl ConfigureEnv for Debuggee {
     fn set_env(&mut self, key: &[u8], value: Option<&[u8]>) -> TargetResult<(), Self> {
-        let owned = |bytes| OsStr::from_bytes(bytes).to_owned();
-        self.program
-            .environment
-            .insert(owned(key), owned(value.unwrap_or_default()));
+        let [key, value] = [key, value.unwrap_or_default()].map(OsStr::from_bytes);
+        self.program.environment.set(key, value);
         Ok(())
     }
 
@@ -138,7 +136,7 @@ impl ConfigureWorkingDir for Debuggee {
             // `~` is the home directory on the target, which only the stub knows.
             match (directory.strip_prefix(b"~"), home) {
                 (Some(rest), Some(home)) if rest.is_empty() || rest[0] == b'/' => {
-                    let mut path = home.clone();
+                    let mut path = home.to_owned();
                     path.push(OsStr::from_bytes(rest));
                     path.into()
                 }

@@ -13,6 +13,7 @@ use crate::arch::stepped::{
 };
 use crate::arch::{self, SP, TRAP_ADVANCE, Word};
 use crate::ptrace::attach::Program;
+use crate::ptrace::environment::Environment;
 use crate::ptrace::wait_queue::WaitQueue;
 use crate::subscription::role::Role;
 use crate::sys::memory::Memory;
@@ -78,7 +79,7 @@ fn stopped_program() -> Tracee {
     let program = Program {
         words: vec!["/bin/true".into()],
         wrapper: Vec::new(),
-        environment: BTreeMap::default(),
+        environment: Environment::default(),
         directory: None,
         fixed_addresses: true,
         detached_stdio: true,
