@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use unspool_image::{Arch, Image};
 
-use super::effect::{Effect, Flow, Instruction, Target};
+use super::effect::{Effect, Flow, Instruction, TableForm, Target};
 use super::flow::{Function, pushes_link};
 use super::state::{PackedState, Value};
 use super::text::Text;
@@ -65,12 +65,15 @@ fn linkage_stubs<'a>(image: &'a Image, text: &'a Text<'_>) -> impl Iterator<Item
         (section.svma..end).step_by(8)
     });
     stubs.filter(|svma| {
-        let code = text.bytes(*svma);
-        // endbr64, bnd
-        let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
-        let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
-        // jmp *slot(%rip)
-        code.starts_with(&[0xff, 0x25]) && text.is_text(*svma)
+        let jump = match is_landing(text, *svma) {
+            true => svma + 4,
+            false => *svma,
+        };
+        let jump = text.decode(jump, false);
+        text.is_text(*svma)
+            && jump.is_some_and(
+                |jump| matches!(jump.flow, Flow::Table(table) if table.form == TableForm::Slot),
+            )
     })
 }
 
