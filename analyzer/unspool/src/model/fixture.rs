@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use unspool_capture::{
     Capture, Chunk, End, EndReason, Event, Header, Probe, ProbeKind, ProcessEnded, Read, ReadRole,
-    Record, RegisterLayout, Schedule, ScheduleEntry, ScheduleKind, Snapshot, Target, ThreadExited,
-    ThreadName, ThreadSeen,
+    Record, RegisterLayout, Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, Snapshot, Target,
+    ThreadExited, ThreadName, ThreadSeen,
 };
 use unspool_unwind::Provenance;
 
@@ -563,6 +563,15 @@ pub(crate) fn entry(
         tid,
         cpu,
         detail,
+    }
+}
+
+/// The beginning of a schedule with wakers, at the first millisecond.
+pub(crate) fn schedule_begins() -> Schedule {
+    Schedule {
+        time_ns: 1_000_000,
+        edge: ScheduleEdge::BeginsWithWakers.into(),
+        ..Schedule::default()
     }
 }
 

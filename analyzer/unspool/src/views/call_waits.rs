@@ -156,10 +156,10 @@ pub(super) fn by_identity<'a>(
 
 #[cfg(test)]
 mod tests {
-    use unspool_capture::{BlockingCall, Schedule, ScheduleEdge, ScheduleKind as Kind};
+    use unspool_capture::{BlockingCall, Schedule, ScheduleKind as Kind};
 
     use super::*;
-    use crate::model::fixture::{PID, Stage, scheduled};
+    use crate::model::fixture::{PID, Stage, schedule_begins, scheduled};
     use crate::views::{Style, graph, text};
 
     /// Two threads of one identity wait for the main thread, for one of them, for a timer, and for
@@ -170,12 +170,7 @@ mod tests {
         for tid in [7, 8] {
             stage.spawn(PID, tid, 1, "orders!work@orders.c:20", &main);
         }
-        let begins = Schedule {
-            time_ns: 1_000_000,
-            edge: ScheduleEdge::BeginsWithWakers.into(),
-            ..Schedule::default()
-        };
-        stage.add(begins);
+        stage.add(schedule_begins());
         let call = |id, number, file: &str| BlockingCall {
             id,
             number: Some(number),
@@ -241,12 +236,7 @@ mod tests {
                 (us + 100 + 10 * (20 - tid), Kind::Woken, tid, PID),
             ]);
         }
-        let begins = Schedule {
-            time_ns: 1_000_000,
-            edge: ScheduleEdge::BeginsWithWakers.into(),
-            ..Schedule::default()
-        };
-        stage.add(begins);
+        stage.add(schedule_begins());
         let calls = vec![BlockingCall {
             id: 1,
             number: Some(7),

@@ -193,10 +193,10 @@ fn fill(spans: &mut Vec<Span>, others: Vec<Span>) {
 
 #[cfg(test)]
 mod tests {
-    use unspool_capture::{Record, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
+    use unspool_capture::{Record, ScheduleKind as Kind};
 
     use super::*;
-    use crate::model::fixture::{PID, Stage, scheduled};
+    use crate::model::fixture::{PID, Stage, schedule_begins, scheduled};
 
     fn wait(from_ns: u64, to_ns: u64) -> Span {
         Span {
@@ -240,11 +240,7 @@ mod tests {
     #[test]
     fn threads_of_other_processes_follow() {
         let mut stage = Stage::new();
-        stage.add(Part {
-            time_ns: 1_000_000,
-            edge: ScheduleEdge::BeginsWithWakers.into(),
-            ..Part::default()
-        });
+        stage.add(schedule_begins());
         stage.add(scheduled(&[
             (1000, Kind::Runs, PID, 0),
             (9000, Kind::Ended, PID, 0),

@@ -429,6 +429,18 @@ impl Model {
         }
     }
 
+    /// When a thread of the program or of another process ran, and when it did not.
+    pub fn intervals(&self, thread: ThreadIndex) -> &[Interval] {
+        match thread.0.checked_sub(self.threads.len()) {
+            Some(other) => self
+                .processes
+                .intervals
+                .get(other)
+                .map_or(&[], Vec::as_slice),
+            None => self.schedule.of_thread(thread),
+        }
+    }
+
     /// The threads of the program, and then those of the processes that it started.
     pub fn any_threads(&self) -> impl Iterator<Item = &Thread> {
         self.threads.iter().chain(&self.processes.threads)

@@ -1,11 +1,11 @@
 //! Tests of schedules by the kernel's records, and of the time in each state.
 
 use unspool_capture::{
-    BlockingCall, Schedule as Part, ScheduleEdge, ScheduleKind, ScheduleLoss, StallCause, Stood,
+    BlockingCall, Schedule as Part, ScheduleKind, ScheduleLoss, StallCause, Stood,
 };
 
 use super::*;
-use crate::model::fixture::{PID, Stage, scheduled_on};
+use crate::model::fixture::{PID, Stage, schedule_begins, scheduled_on};
 use crate::model::{Creation, Ending};
 
 const MS: u64 = 1_000_000;
@@ -16,11 +16,7 @@ fn recorded(
     entries: &[(u64, ScheduleKind, u64, u32, u64)],
     losses: &[ScheduleLoss],
 ) -> Vec<Record> {
-    let begins = Part {
-        time_ns: MS,
-        edge: ScheduleEdge::BeginsWithWakers.into(),
-        ..Part::default()
-    };
+    let begins = schedule_begins();
     let part = Part {
         losses: losses.to_vec(),
         ..scheduled_on(entries)

@@ -208,21 +208,19 @@ impl<'a> Builder<'a> {
     }
 
     fn samples(&mut self, waits: &[Vec<WaitSpan>]) {
-        let model = self.model;
         for (index, waits) in waits.iter().enumerate() {
-            self.samples_of(index, model.schedule.of_thread(ThreadIndex(index)), waits);
+            self.samples_of(index, waits);
         }
     }
 
     /// Samples of the threads of other processes, whose calls are not recorded.
     fn samples_of_others(&mut self) {
-        let model = self.model;
-        for (other, intervals) in model.processes.intervals.iter().enumerate() {
-            self.samples_of(model.threads.len() + other, intervals, &[]);
+        for index in self.model.threads.len()..self.threads.len() {
+            self.samples_of(index, &[]);
         }
     }
 
-    fn samples_of(&mut self, index: usize, intervals: &[Interval], waits: &[WaitSpan]) {
+    fn samples_of(&mut self, index: usize, waits: &[WaitSpan]) {
         let model = self.model;
         let thread = self.threads[index];
         let own = FrameInfo {
@@ -233,7 +231,7 @@ impl<'a> Builder<'a> {
         let own = std::iter::once(own);
         let own = self.profile.intern_stack_frames(thread, own);
         let mut ran_ns = 0;
-        for (ns, ran) in changes(intervals) {
+        for (ns, ran) in changes(model.intervals(ThreadIndex(index))) {
             let stack = match wait_at(waits, ns) {
                 Some(wait) => {
                     let used = model.sync.used(wait.used);
@@ -311,14 +309,11 @@ impl<'a> Builder<'a> {
 
 /// The threads, those that ran longest first.
 fn by_activity(model: &Model) -> Vec<usize> {
-    let others = model.processes.intervals.iter();
-    let others = others.map(|intervals| changes(intervals).map(|(_, ran_ns)| ran_ns).sum());
-    let others: Vec<u64> = others.collect();
-    let mut all: Vec<usize> = (0..model.threads.len() + others.len()).collect();
+    let mut all: Vec<usize> = (0..model.any_threads().count()).collect();
     all.sort_by_cached_key(|index| {
-        let other = index.checked_sub(model.threads.len());
-        if let Some(ran_ns) = other.and_then(|other| others.get(other)) {
-            return Reverse(*ran_ns);
+        if *index >= model.threads.len() {
+            let ran = changes(model.intervals(ThreadIndex(*index)));
+            return Reverse(ran.map(|(_, ran_ns)| ran_ns).sum());
         }
         let ran_ns = match model.schedule.is_known() {
             true => model.schedule.times(ThreadIndex(*index)).running_ns,

@@ -41,10 +41,8 @@ pub(super) struct Wake {
 pub(super) fn of(model: &Model, tracks: &Tracks) -> (BTreeMap<u32, Vec<Switch>>, Vec<Wake>) {
     let mut turns: BTreeMap<u32, Vec<Turn>> = BTreeMap::new();
     let mut wakes = Vec::new();
-    let own = (0..model.threads.len()).map(|index| model.schedule.of_thread(ThreadIndex(index)));
-    let others = model.processes.intervals.iter().map(Vec::as_slice);
-    let threads = model.any_threads().zip(&tracks.threads);
-    for (intervals, (thread, track)) in own.chain(others).zip(threads) {
+    for (index, (thread, track)) in model.any_threads().zip(&tracks.threads).enumerate() {
+        let intervals = model.intervals(ThreadIndex(index));
         let (id, has_ended) = (track.id, thread.ended_ns.is_some());
         for (at, interval) in intervals.iter().enumerate() {
             let next = intervals.get(at + 1);

@@ -329,21 +329,17 @@ pub(super) fn time_of(
 
 #[cfg(test)]
 mod tests {
-    use unspool_capture::{Record, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
+    use unspool_capture::{Record, ScheduleKind as Kind};
 
     use super::super::switches;
     use super::*;
-    use crate::model::fixture::{PID, Stage, scheduled};
+    use crate::model::fixture::{PID, Stage, schedule_begins, scheduled};
 
     /// The kernel gives the id of an ended process to the next one.
     #[test]
     fn a_reused_id_means_two_processes() {
         let mut stage = Stage::new();
-        stage.add(Part {
-            time_ns: 1_000_000,
-            edge: ScheduleEdge::BeginsWithWakers.into(),
-            ..Part::default()
-        });
+        stage.add(schedule_begins());
         stage.add(scheduled(&[
             (1000, Kind::Runs, PID, 0),
             (2000, Kind::Blocks, PID, 0),

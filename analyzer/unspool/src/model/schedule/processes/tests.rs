@@ -1,20 +1,18 @@
 //! Processes of small schedules: threads, times, programs, ids that are reused, the critical path.
 
-use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleEdge, ScheduleKind as Kind};
+use unspool_capture::{ProcessStarted, Schedule as Part, ScheduleKind as Kind};
 
 use super::*;
 use crate::model::diff::{Change, Diff, Run};
-use crate::model::fixture::{PID, Stage, entry, scheduled};
+use crate::model::fixture::{PID, Stage, entry, schedule_begins, scheduled};
 
 /// The main thread, which waits until process 20 ends. That process executes `sh`, and creates
 /// process 21, which executes nothing and has a second thread, 22.
 fn stage() -> Stage {
     let mut stage = Stage::new();
     stage.add(Part {
-        time_ns: 1_000_000,
-        edge: ScheduleEdge::BeginsWithWakers.into(),
         recorder_tid: Some(5),
-        ..Part::default()
+        ..schedule_begins()
     });
     let entries = |entries: &[(u64, Kind, u64, u64)]| Part {
         names: vec!["sh".to_owned(), "helper".to_owned()],

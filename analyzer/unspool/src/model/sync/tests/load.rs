@@ -1,8 +1,9 @@
 //! Tests of long holds, contention and convoys, and of the recorder's own delays in them.
 
-use unspool_capture::{Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, Stood};
+use unspool_capture::{Schedule, ScheduleEntry, ScheduleKind, Stood};
 
 use super::*;
+use crate::model::fixture::schedule_begins;
 
 /// One thread holds a lock for 50 ms, and another waits for it.
 fn held_long() -> Acting {
@@ -164,11 +165,7 @@ fn a_semaphore_that_others_post_is_no_lock() {
 /// The same, and the holder is preempted for a part of the hold, in milliseconds.
 fn preempted_for(ms: u64) -> Model {
     let mut acting = held_long();
-    let begins = Schedule {
-        time_ns: 1_000_000,
-        edge: ScheduleEdge::BeginsWithWakers.into(),
-        ..Schedule::default()
-    };
+    let begins = schedule_begins();
     let mut part = Schedule {
         time_ns: 1_000_000,
         ..Schedule::default()
