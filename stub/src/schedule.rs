@@ -39,6 +39,9 @@ const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
 
+/// Maximum size of a record in bytes: that of a mapped file has its path.
+const MAX_RECORD: usize = 4096 + 256;
+
 /// The contents of the records of blocking threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Places {
@@ -58,6 +61,8 @@ pub(crate) struct Wanted {
     pub(crate) places: Places,
     /// Also the processes that the process creates.
     pub(crate) processes: bool,
+    /// Also the files that these processes map as code.
+    pub(crate) mappings: bool,
 }
 
 /// The owner of a thread.
@@ -93,7 +98,7 @@ pub(crate) struct Schedule {
 /// (Linux, kernel/events/core.c, `account_event`).
 pub fn prepare() {
     const OWN_THREAD: Tid = Tid(0);
-    apart(|| drop(perf::open_schedule(OWN_THREAD, 0, false, 0)));
+    apart(|| drop(perf::open_schedule(OWN_THREAD, 0, false, 0, false)));
 }
 
 impl Schedule {
@@ -104,7 +109,11 @@ impl Schedule {
             true => Heirs::Processes,
             false => Heirs::Threads,
         };
-        let mut opened = ThreadEvents::open(process, RINGS, heirs, &perf::open_schedule)?;
+        let schedule = |tid, cpu, threads_only, watermark| {
+            let mappings = wanted.processes && wanted.mappings;
+            perf::open_schedule(tid, cpu, threads_only, watermark, mappings)
+        };
+        let mut opened = ThreadEvents::open(process, RINGS, heirs, &schedule)?;
         let drains = Drains::new(opened.watermarks()?, INTERVAL);
         // An event of one thread would miss wake-ups, because these happen to the thread while it
         // sleeps.
@@ -120,7 +129,12 @@ impl Schedule {
             let registers = arch::BLOCKED.bits;
             perf::open_blocked(tid, cpu, threads_only, watermark, registers, stack)
         };
-        let has_places = wanted.places != Places::None && opened.add_for_threads(&blocked).is_ok();
+        let heirs = match wanted.processes && wanted.mappings {
+            true => Heirs::Processes,
+            false => Heirs::Threads,
+        };
+        let has_places =
+            wanted.places != Places::None && opened.add_for_threads(heirs, &blocked).is_ok();
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();
@@ -202,6 +216,8 @@ impl Schedule {
             && let Some((process, mut record)) = self.next(cutoff_ns)
         {
             let batch = match self.owner(process, &record) {
+                // Other notifications report what the process itself maps.
+                Some(Owner::Process) if matches!(record.event, Event::Mapping(_)) => continue,
                 Some(Owner::Process) => {
                     // `exec` notifications report what the process itself executes.
                     if let Event::Exec(name) = record.event {
@@ -210,7 +226,10 @@ impl Schedule {
                     &mut own
                 }
                 Some(Owner::Descendant) if self.wanted.processes => {
-                    if let Event::SwitchOut { place, .. } = &mut record.event {
+                    // Without mappings, the place means nothing to the client.
+                    if let Event::SwitchOut { place, .. } = &mut record.event
+                        && !self.wanted.mappings
+                    {
                         *place = None;
                     }
                     &mut others
@@ -267,7 +286,7 @@ impl Schedule {
             Event::Exit => {
                 self.threads.remove(&record.tid);
             }
-            Event::Name(_) | Event::Exec(_) | Event::State(_) => {}
+            Event::Name(_) | Event::Exec(_) | Event::State(_) | Event::Mapping(_) => {}
             Event::SwitchIn
             | Event::SwitchOut { .. }
             | Event::Fork { .. }
@@ -302,6 +321,8 @@ struct Source {
     stopping: Option<(u32, Box<Place>)>,
     /// The time of the last parsed record.
     last_ns: u64,
+    /// The record that is being parsed.
+    buffer: Box<[u8]>,
 }
 
 impl Source {
@@ -313,12 +334,12 @@ impl Source {
             next: None,
             stopping: None,
             last_ns: monotonic_ns(),
+            buffer: vec![0; MAX_RECORD].into(),
         }
     }
 
     /// Parses the next record, unless one is waiting already.
     fn fill(&mut self, waking: Option<WakingFormat>) {
-        let mut buffer = [0; 256];
         while self.next.is_none() && self.position < self.head {
             let left = usize::try_from(self.head - self.position).unwrap_or(usize::MAX);
             let mut header = [0; HEADER];
@@ -330,7 +351,7 @@ impl Source {
                 return;
             };
             // A longer record has a kind that this module does not use.
-            if let Some(bytes) = buffer.get_mut(..size) {
+            if let Some(bytes) = self.buffer.get_mut(..size) {
                 self.ring.copy(self.position, bytes);
                 match parse(bytes, waking) {
                     Some(Parsed::Record(process, record)) => self.next = Some((process, record)),

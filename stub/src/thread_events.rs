@@ -184,12 +184,12 @@ impl ThreadEvents {
         added
     }
 
-    /// Opens another event for each thread, which only threads inherit. Threads that were created
-    /// since the first event was opened may have none.
-    pub(crate) fn add_for_threads(&mut self, open: &Open<'_>) -> Result<(), Errno> {
-        match self.add_for(true, open) {
+    /// Opens another event for each thread, with heirs of its own. Threads that were created since
+    /// the first event was opened may have none.
+    pub(crate) fn add_for_threads(&mut self, heirs: Heirs, open: &Open<'_>) -> Result<(), Errno> {
+        match self.add_for(heirs == Heirs::Threads, open) {
             // Before Linux 5.13 child processes inherit events, too.
-            Err(Errno::EINVAL) => self.add_for(false, open),
+            Err(Errno::EINVAL) if heirs == Heirs::Threads => self.add_for(false, open),
             added => added,
         }
     }

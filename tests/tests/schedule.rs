@@ -20,22 +20,38 @@ pub(crate) fn trials() -> Vec<Trial> {
             "equals_the_kernels_counters",
             counters as fn() -> Result<()>,
         ),
-        ("names_system_calls", || system_calls(C)),
-        (
-            "names_system_calls::glibc-2.41",
-            system_calls_of_newer_glibc,
-        ),
+        ("names_system_calls", || system_calls(C, IN_PROGRAM)),
+        ("names_system_calls::glibc-2.41", || {
+            system_calls_of_newer_glibc(IN_PROGRAM)
+        }),
         ("names_system_calls::by_number", || {
-            system_calls(&[C, BY_NUMBER].concat())
+            system_calls(&[C, BY_NUMBER].concat(), IN_PROGRAM)
         }),
         ("names_system_calls::by_number_in_static_program", || {
-            system_calls(&[C, BY_NUMBER, &["-static"]].concat())
+            system_calls(&[C, BY_NUMBER, &["-static"]].concat(), IN_PROGRAM)
         }),
         ("names_system_calls::by_number_in_musl", || {
-            system_calls(&[MUSL, BY_NUMBER].concat())
+            system_calls(&[MUSL, BY_NUMBER].concat(), IN_PROGRAM)
         }),
-        ("names_system_calls::musl", || system_calls(MUSL)),
-        ("names_system_calls::rust", calls_of_rust),
+        ("names_system_calls::musl", || {
+            system_calls(MUSL, IN_PROGRAM)
+        }),
+        ("names_system_calls::rust", || calls_of_rust(IN_PROGRAM)),
+        ("names_system_calls::in_started_program", || {
+            system_calls(&[C, BY_NUMBER].concat(), IN_STARTED)
+        }),
+        ("names_system_calls::in_started_program::glibc-2.41", || {
+            system_calls_of_newer_glibc(IN_STARTED)
+        }),
+        ("names_system_calls::in_started_program::static", || {
+            system_calls(&[C, BY_NUMBER, &["-static"]].concat(), IN_STARTED)
+        }),
+        ("names_system_calls::in_started_program::rust", || {
+            calls_of_rust(IN_STARTED)
+        }),
+        ("names_system_calls::in_forked_process", || {
+            system_calls(&[C, BY_NUMBER, &["-DFORK"]].concat(), IN_PROGRAM)
+        }),
         ("names_wakers_of_system_calls", wakers),
         ("of_other_processes", processes),
         ("refused", refused),
@@ -47,6 +63,11 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const C: &[&str] = &["gcc", "-g", "-O1", "-pthread"];
 const BY_NUMBER: &[&str] = &["-DBY_NUMBER"];
+
+/// How the recorder runs a program: itself, or through a shell that starts it twice.
+const IN_PROGRAM: &[&str] = &[];
+const IN_STARTED: &[&str] = &["sh", "-c", "sh -c '\"$0\"; true' \"$0\"; true"];
+
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The unit of `/proc/stat` (proc(5)), in nanoseconds.
@@ -184,18 +205,18 @@ fn counters() -> Result<()> {
 }
 
 /// The same with a C library whose cancellable calls pass their numbers on the stack; stripped.
-fn system_calls_of_newer_glibc() -> Result<()> {
+fn system_calls_of_newer_glibc(by: &[&str]) -> Result<()> {
     let folder = workspace::newer_glibc("amd64")?.join("usr/lib/x86_64-linux-gnu");
     let folder = folder.display();
     let linker = format!("-Wl,--dynamic-linker={folder}/ld-linux-x86-64.so.2");
     let path = format!("-Wl,-rpath={folder}");
-    system_calls(&[C, &[&linker, &path]].concat())
+    system_calls(&[C, &[&linker, &path]].concat(), by)
 }
 
 /// The report names the call and the file that each thread of the program prints before it blocks.
 /// Short waits count, too.
-fn system_calls(compiler: &[&str]) -> Result<()> {
-    let (folder, threads) = blocked("blocked_calls.c", compiler, 40..=60)?;
+fn system_calls(compiler: &[&str], by: &[&str]) -> Result<()> {
+    let (folder, threads) = blocked("blocked_calls.c", compiler, by, 40..=60)?;
     ensure!(threads == 4, "{threads}");
     let view = |name: &str| -> Result<String> {
         let mut view = report::unspool()?;
@@ -212,28 +233,31 @@ fn system_calls(compiler: &[&str]) -> Result<()> {
 
 /// Rust's primitives wait in futex calls, which they make by `syscall`, often by a jump to it. A
 /// channel may need several for a message.
-fn calls_of_rust() -> Result<()> {
-    let (_, threads) = blocked("futexes.rs", RUST, 25..=150)?;
+fn calls_of_rust(by: &[&str]) -> Result<()> {
+    let (_, threads) = blocked("futexes.rs", RUST, by, 25..=150)?;
     ensure!(threads == 5, "{threads}");
     Ok(())
 }
 
-/// Records a program in a folder, and compares the call of each thread that says in which call it
-/// blocks. A thread does not block if its wake-up comes early, so the counts are a range. Returns
+/// Records a program in a folder, run by a command if one is given, and compares the call of each
+/// thread that says in which call it blocks. A thread does not block if its wake-up comes early, so the counts are a range. Returns
 /// the number of these threads.
 fn blocked(
     source: &str,
     compiler: &[&str],
+    by: &[&str],
     counts: RangeInclusive<u64>,
 ) -> Result<(TempDir, usize)> {
     let (folder, file) = waiting::compile(source, compiler)?;
     let capture = folder.path().join("capture");
     let mut record = report::unspool()?;
     record.args(["record", "-q", "-o"]);
-    record.arg(&capture).arg("--").arg(file);
+    record.arg(&capture).arg("--").args(by).arg(file);
     let run = process::run(&mut record, LIMIT)?.success()?;
     let json = report::json(&capture, &[])?;
-    let threads = json["threads"].as_array().context("threads")?;
+    let others = json["processes"].as_array().into_iter().flatten();
+    let owners = others.chain([&json]);
+    let threads = owners.flat_map(|owner| owner["threads"].as_array().into_iter().flatten());
     let text = run.text();
     let mut compared = 0;
     for line in text
@@ -245,7 +269,7 @@ fn blocked(
             anyhow::bail!("{line}");
         };
         let tid: u64 = tid.parse()?;
-        let thread = threads.iter().find(|thread| thread["tid"] == tid);
+        let thread = threads.clone().find(|thread| thread["tid"] == tid);
         let times = &thread.with_context(|| format!("no thread {tid}"))?["schedule"];
         let longest = &times["system_calls"][0];
         // The C library's name and the kernel's: `recv` and `recvfrom`.

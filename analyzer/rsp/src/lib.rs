@@ -50,7 +50,7 @@ pub use library::Library;
 pub use notice::{Control, Notice, ThreadNotice, TraceMark};
 pub use registers::Registers;
 pub use samples::{Sample, Samples};
-pub use schedule::{BlockPlace, STACK_WORDS, ScheduleEvent, ScheduleRecord};
+pub use schedule::{BlockPlace, CodeMapping, STACK_WORDS, ScheduleEvent, ScheduleRecord};
 pub use stop::{StopReason, StopReply, WatchKind};
 pub use stream::{Duplex, Stream};
 pub use thread::{ThreadEntry, ThreadId};

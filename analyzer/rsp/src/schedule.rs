@@ -58,11 +58,26 @@ pub enum ScheduleEvent {
     },
     /// The process executed a program, and its only thread has this name now.
     Executed(String),
+    /// The thread's process has mapped a file as code.
+    Mapped(Box<CodeMapping>),
     /// The thread existed when the recording started.
     Found {
         /// The kernel's letter for its state (proc(5)).
         state: u8,
     },
+}
+
+/// A file that is mapped as code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeMapping {
+    /// Its address in the process.
+    pub address: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its offset in the file.
+    pub offset: u64,
+    /// The path on the target.
+    pub path: String,
 }
 
 /// The registers of a thread that is blocked. Where it is not in a system call, only the program
@@ -143,6 +158,12 @@ impl Compact<'_> {
                 creator: self.number()?,
             },
             12 => ScheduleEvent::Executed(self.name()?),
+            13 => ScheduleEvent::Mapped(Box::new(CodeMapping {
+                address: self.number()?,
+                length: self.number()?,
+                offset: self.number()?,
+                path: self.name()?,
+            })),
             // The length of a newer server's record is unknown.
             _ => return None,
         };
@@ -188,6 +209,7 @@ mod tests {
         &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
         &[11, 0, 7, 1, 5],
         &[12, 0, 7, 1, 2, b'a', b'b'],
+        &[13, 0, 7, 1, 0xac, 2, 7, 0, 2, b'/', b'a'],
     ];
 
     #[test]
@@ -211,6 +233,12 @@ mod tests {
         let blocks = |place| ScheduleEvent::Blocks {
             place: Some(Box::new(place)),
         };
+        let mapping = CodeMapping {
+            address: 300,
+            length: 7,
+            offset: 0,
+            path: "/a".into(),
+        };
         let expected = [
             record(300, 5, ScheduleEvent::Runs),
             record(299, 5, ScheduleEvent::Preempted),
@@ -230,6 +258,7 @@ mod tests {
             record(301, 6, blocks(with_stack)),
             record(301, 7, ScheduleEvent::ProcessCreated { creator: 5 }),
             record(301, 7, ScheduleEvent::Executed("ab".into())),
+            record(301, 7, ScheduleEvent::Mapped(Box::new(mapping))),
         ];
         assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
     }

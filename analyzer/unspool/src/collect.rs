@@ -32,6 +32,7 @@ mod modules;
 mod movable;
 mod notices;
 mod options;
+mod other_processes;
 mod place;
 mod planter;
 mod probes;
@@ -61,7 +62,7 @@ pub use calls::selection::{Instrumented, Sync};
 pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
 pub use inspection::Inspection;
-pub use local_process::{LocalProcess, Sampled};
+pub use local_process::{LocalProcess, Sampled, process_of_thread};
 pub use options::{
     CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject, WantsMore,
 };

@@ -8,12 +8,14 @@ use crate::arch::{BLOCKED, MAX_STACK_WORDS};
 use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};
 
 /// Record types, `PERF_RECORD_*`.
+const MMAP: u32 = 1;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const SWITCH: u32 = 14;
 
 /// Bits of a record's `misc` field, `PERF_RECORD_MISC_*`.
+const MMAP_DATA: u16 = 1 << 13;
 const COMM_EXEC: u16 = 1 << 13;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
@@ -54,6 +56,8 @@ pub(crate) enum Event {
     Process { creator: u32 },
     /// The process executed a program, and its only thread took this name.
     Exec(Vec<u8>),
+    /// The process has mapped a file as code.
+    Mapping(Box<Mapping>),
     /// `waker` woke the thread. `None` if an interrupt did.
     Waking { waker: Option<u32> },
     /// The kernel dropped `count` records of this processor between `since_ns` and this record's
@@ -61,6 +65,16 @@ pub(crate) enum Event {
     Lost { count: u64, since_ns: u64 },
     /// The state of a thread that existed before the recording: the kernel's letter.
     State(u8),
+}
+
+/// A file that is mapped as code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    /// The offset in the file.
+    pub(crate) offset: u64,
+    pub(crate) path: Vec<u8>,
 }
 
 /// The user-mode registers of a thread that is blocked.
@@ -94,11 +108,12 @@ pub(super) enum Parsed {
     Stopping(u32, Box<Place>),
 }
 
-/// Values of REGS_USER's first word: the thread has no registers, or those of a 32-bit or of a
-/// 64-bit program (`enum perf_sample_regs_abi`). In samples of wake-ups, this word is the size of
-/// RAW, which is larger.
-const NO_REGISTERS: u32 = 0;
+/// Values of REGS_USER's first word: 0 if the thread has no registers, 1 for those of a 32-bit
+/// program, 2 for those of a 64-bit program (`enum perf_sample_regs_abi`). In samples of wake-ups,
+/// this word is the size of RAW, which is larger.
 const LAST_ABI: u32 = 2;
+/// Other processes may run programs of the other size, which have other system calls.
+const OWN_ABI: u32 = usize::BITS / 32;
 
 /// Position of the woken thread's id in a sample of `sched_waking`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +143,8 @@ pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed
     let misc = misc(bytes)?;
     if kind == SAMPLE {
         return match word(bytes, 32)? {
-            NO_REGISTERS => None,
-            abi if abi <= LAST_ABI => stopping(bytes),
+            OWN_ABI => stopping(bytes),
+            abi if abi <= LAST_ABI => None,
             _ => wake_up(bytes, waking?).map(|record| Parsed::Record(0, record)),
         };
     }
@@ -179,6 +194,20 @@ pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed
                 0 => Event::Name(name),
                 _ => Event::Exec(name),
             };
+            Parsed::Record(word(body, 0)?, record(word(body, 4)?, event))
+        }
+        // Fields: the process, the thread, the address, the length, the offset, the path.
+        MMAP if misc & MMAP_DATA == 0 => {
+            let path = body.get(32..)?.split(|byte| *byte == 0).next()?.to_vec();
+            // Memory without a file has a name such as `//anon` or `[vdso]`.
+            (path.starts_with(b"/") && !path.starts_with(b"//")).then_some(())?;
+            let mapping = Mapping {
+                address: long(body, 8)?,
+                length: long(body, 16)?,
+                offset: long(body, 24)?,
+                path,
+            };
+            let event = Event::Mapping(Box::new(mapping));
             Parsed::Record(word(body, 0)?, record(word(body, 4)?, event))
         }
         _ => return None,
@@ -295,11 +324,13 @@ mod tests {
             stack: [None; MAX_STACK_WORDS],
         };
         let bare = |abi| stopping(abi, &[], 0);
-        let seen = parse(&bare(2), Some(FORMAT));
+        let seen = parse(&bare(OWN_ABI), Some(FORMAT));
         assert_eq!(seen, Some(Parsed::Stopping(101, Box::new(place))));
-        assert_eq!(parse(&bare(2), None), seen, "without wake-ups");
-        assert_eq!(parse(&bare(0), None), None);
-        let bytes = bare(1);
+        assert_eq!(parse(&bare(OWN_ABI), None), seen, "without wake-ups");
+        for abi in (0..=LAST_ABI).filter(|abi| *abi != OWN_ABI) {
+            assert_eq!(parse(&bare(abi), None), None, "{abi}");
+        }
+        let bytes = bare(OWN_ABI);
         for end in 0..bytes.len() {
             assert_eq!(parse(&bytes[..end], None), None);
         }
@@ -308,7 +339,7 @@ mod tests {
     #[test]
     fn stack_words_of_stopping_threads() {
         let words = |stack: &[u64], valid| {
-            let bytes = stopping(2, stack, valid);
+            let bytes = stopping(OWN_ABI, stack, valid);
             match parse(&bytes, None) {
                 Some(Parsed::Stopping(101, place)) => place.stack,
                 other => panic!("{other:?}"),

@@ -2,7 +2,7 @@
 //! (docs/reference/protocol.md). The numbers have variable length, because a busy program has a
 //! hundred thousand records per second.
 
-use super::record::{Event, Place, Record};
+use super::record::{Event, Mapping, Place, Record};
 use crate::arch::MAX_STACK_WORDS;
 use crate::thread_events::wire::{change, number};
 
@@ -31,6 +31,7 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
             },
             Event::Process { .. } => 11,
             Event::Exec(_) => 12,
+            Event::Mapping(_) => 13,
         };
         body.push(kind);
         change(record.time_ns, &mut last_ns, &mut body);
@@ -68,6 +69,18 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                 number(record.time_ns.saturating_sub(*since_ns), &mut body);
             }
             Event::State(letter) => body.push(*letter),
+            Event::Mapping(mapping) => {
+                let Mapping {
+                    address,
+                    length,
+                    offset,
+                    path,
+                } = &**mapping;
+                for value in [*address, *length, *offset, path.len() as u64] {
+                    number(value, &mut body);
+                }
+                body.extend_from_slice(path);
+            }
         }
     }
     body
@@ -104,6 +117,12 @@ mod tests {
         with_stack.stack[2] = Some(300);
         with_stack.stack[5] = Some(0);
         with_stack.stack[9] = Some(1);
+        let mapping = Mapping {
+            address: 300,
+            length: 7,
+            offset: 0,
+            path: b"/a".to_vec(),
+        };
         let records = [
             record(300, 5, Event::SwitchIn),
             record(
@@ -144,6 +163,7 @@ mod tests {
             ),
             record(301, 7, Event::Process { creator: 5 }),
             record(301, 7, Event::Exec(b"ab".to_vec())),
+            record(301, 7, Event::Mapping(Box::new(mapping))),
         ];
         let body = notification("UnspoolSchedule", &records, 0x1f);
         let expected = [
@@ -159,6 +179,7 @@ mod tests {
             &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
             &[11, 0, 7, 1, 5],
             &[12, 0, 7, 1, 2, b'a', b'b'],
+            &[13, 0, 7, 1, 0xac, 2, 7, 0, 2, b'/', b'a'],
         ];
         assert_eq!(body, expected.concat());
         let mut long = Vec::new();

@@ -38,6 +38,7 @@ const SAMPLE_STACK_USER: u64 = 1 << 13;
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const MMAP: u64 = 1 << 8;
 const COMM: u64 = 1 << 9;
 const TASK: u64 = 1 << 13;
 const WATERMARK: u64 = 1 << 14;
@@ -85,15 +86,21 @@ struct Attributes {
 
 /// Opens an event for a thread on one processor, and for all threads that it creates from now on.
 ///
-/// Its records are context switches, creations, exits and names, with the monotonic clock. The
-/// ring's descriptor becomes readable when the ring holds `watermark` bytes. With `threads_only`,
-/// new processes do not inherit the event (Linux 5.13).
+/// Its records are context switches, creations, exits and names, with the monotonic clock, and with
+/// `mappings` also the files that are mapped as code. The ring's descriptor becomes readable when
+/// the ring holds `watermark` bytes. With `threads_only`, new processes do not inherit the event
+/// (Linux 5.13).
 pub(crate) fn open_schedule(
     thread: Tid,
     cpu: u32,
     threads_only: bool,
     watermark: u32,
+    mappings: bool,
 ) -> Result<OwnedFd, Errno> {
+    let mappings = match mappings {
+        true => MMAP,
+        false => 0,
+    };
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_DUMMY,
@@ -102,6 +109,7 @@ pub(crate) fn open_schedule(
             | EXCLUDE_HYPERVISOR
             | COMM
             | TASK
+            | mappings
             | CONTEXT_SWITCH,
         ..Attributes::default()
     };

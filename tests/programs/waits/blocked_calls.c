@@ -1,11 +1,13 @@
 // Threads that are blocked in one system call each, 50 times for 10 ms. Each prints its id, the
-// file that it waits for, and what it does. With BY_NUMBER, they make the calls by `syscall`.
+// file that it waits for, and what it does. With BY_NUMBER, they make the calls by `syscall`. With
+// FORK, they belong to a forked process.
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -71,6 +73,10 @@ int main(void) {
     void *(*all[])(void *) = {reader, receiver, poller, sleeper};
     enum { COUNT = sizeof all / sizeof *all };
     pthread_t threads[COUNT];
+#ifdef FORK
+    if (fork() != 0)
+        return wait(NULL) < 0;
+#endif
     if (pipe(words) || pipe(bells) || socketpair(AF_UNIX, SOCK_STREAM, 0, letters))
         return 1;
     for (int i = 0; i < COUNT; i++)

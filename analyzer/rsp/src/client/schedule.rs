@@ -36,9 +36,11 @@ impl Client {
         if !self.features.has("QUnspoolSchedule") {
             return Ok(Schedule::Unknown);
         }
-        let processes = match processes && self.features.has("UnspoolProcesses") {
-            true => ";processes",
-            false => "",
+        let has = |feature: &str| processes && self.features.has(feature);
+        let processes = match (has("UnspoolProcesses"), has("UnspoolProcesses:mappings")) {
+            (true, true) => ";processes;mappings",
+            (true, false) => ";processes",
+            _ => "",
         };
         let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}");
         let mut reply = self.request(request(";words"))?;

@@ -7,11 +7,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use unspool_capture::BlockingCall;
-use unspool_image::Arch;
+use unspool_image::{Arch, Image};
 use unspool_rsp::BlockPlace;
+use unspool_unwind::Table;
 
 use super::kernel_state::file_of;
 use super::modules::Modules;
+use super::other_processes::{Located, OtherProcesses};
 use super::session::Session;
 use crate::platform::call_number::{self, CallNumber, Passed, Work};
 use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
@@ -36,28 +38,45 @@ const ON_SOCKETS: &[&str] = &[
 /// The calls that the recording has so far.
 #[derive(Debug, Default)]
 pub(super) struct BlockingCalls {
-    /// By program counter. Outer `None`: the thread is in no call. Inner `None`: the number is
-    /// unknown.
-    numbers: HashMap<u64, Option<Option<CallNumber>>>,
+    /// By the place of the code. Outer `None`: the thread is in no call. Inner `None`: the number
+    /// is unknown.
+    numbers: HashMap<Spot, Option<Option<CallNumber>>>,
     passed: HashMap<Return, Option<CallNumber>>,
-    /// The work for these answers, and for those that were forgotten.
+    /// The work for these answers.
     work: Work,
     ids: HashMap<CallKey, u64>,
-    /// The last known file of each descriptor, for when it is closed or the program has ended.
-    files: HashMap<i32, String>,
+    /// The last known file of each descriptor of a process, for when it is closed or the process
+    /// has ended.
+    files: HashMap<Descriptor, String>,
 }
 
-/// A number that a function got from its caller, with the function's module and return address.
-type Return = (u32, Passed, u64);
+/// A place in code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Spot {
+    /// A module of the program, and an address in its file.
+    Module(u32, u64),
+    /// A file of other processes, and an offset in it.
+    File(usize, u64),
+}
+
+/// A number that a function got from its caller, with the function's place and that to which it
+/// returns.
+type Return = (Spot, Passed, Spot);
 
 /// The key of a call: its number, its first two arguments and its file.
 type CallKey = (Option<u64>, [u64; 2], String);
+
+/// A process of this machine, 0 for others, and one of its descriptors.
+type Descriptor = (u64, i32);
+
+/// A process that is not the program, by its id.
+type Other<'a> = (&'a OtherProcesses, u64);
 
 /// Records of one notification. The files behind descriptors are read once for all of them.
 pub(super) struct Batch<'a> {
     calls: &'a mut BlockingCalls,
     program: Option<Program<'a>>,
-    files: HashMap<i32, String>,
+    files: HashMap<Descriptor, String>,
 }
 
 struct Program<'a> {
@@ -68,12 +87,6 @@ struct Program<'a> {
 }
 
 impl BlockingCalls {
-    /// Forgets calls by their addresses, because modules have changed.
-    pub(super) fn forget_code(&mut self) {
-        self.numbers.clear();
-        self.passed.clear();
-    }
-
     /// Returns a batch for the records of one notification.
     pub(super) fn batch<'a>(&'a mut self, session: &Session, modules: &'a Modules) -> Batch<'a> {
         let pid = session.pid.filter(|_| session.local);
@@ -100,30 +113,42 @@ impl BlockingCalls {
 }
 
 impl Batch<'_> {
-    /// The id of the call in which a thread is blocked; 0 if it is in none. Appends the call to
-    /// `new` if the recording does not have it.
-    pub(super) fn id_of(&mut self, place: &BlockPlace, new: &mut Vec<BlockingCall>) -> u64 {
+    /// The id of the call in which a thread is blocked; 0 if it is in none, or if its code is not
+    /// known. Appends the call to `new` if the recording does not have it. `other` is the process
+    /// if it is not the program.
+    pub(super) fn id_of(
+        &mut self,
+        place: &BlockPlace,
+        other: Option<Other<'_>>,
+        new: &mut Vec<BlockingCall>,
+    ) -> u64 {
         let Some(program) = &mut self.program else {
             return 0;
         };
+        let spot = program.locate(place.pc, other);
         let numbers = &mut self.calls.numbers;
-        let known = numbers.get(&place.pc).copied();
-        let number = known.unwrap_or_else(|| match program.code_before(place.pc) {
-            Some(code) => {
-                let number = number_before(program.arch, place.number, &code);
-                let has_room = numbers.len() < MAX_ANSWERS;
-                let number = number.map(|constant| match constant {
-                    Some(constant) => Some(CallNumber::Constant(constant)),
-                    None if !has_room => None,
-                    None => program.number_of_file_before(place.pc, &self.calls.work),
-                });
-                if has_room {
-                    numbers.insert(place.pc, number);
+        let known = spot.and_then(|spot| numbers.get(&spot).copied());
+        let number = known.unwrap_or_else(|| {
+            let code = spot.and_then(|spot| program.code_of_file_before(spot, other));
+            let is_of_file = code.is_some();
+            let code = code.or_else(|| match other {
+                Some(_) => None,
+                None => program.local_code_before(place.pc),
+            })?;
+            let number = number_before(program.arch, place.number, &code);
+            let spot = spot.filter(|_| is_of_file && numbers.len() < MAX_ANSWERS);
+            let number = number.map(|constant| match (constant, spot) {
+                (Some(constant), _) => Some(CallNumber::Constant(constant)),
+                (None, Some(spot)) => {
+                    let (image, table, svma) = program.file(spot, other)?;
+                    call_number::find(image, table, svma, &self.calls.work)
                 }
-                number
+                (None, None) => None,
+            });
+            if let Some(spot) = spot {
+                numbers.insert(spot, number);
             }
-            // A thread that is in no call has any value in the register.
-            None => Some(None),
+            number
         });
         let Some(number) = number else {
             return 0;
@@ -131,7 +156,10 @@ impl Batch<'_> {
         // Where a register keeps the number, one instruction serves for several calls.
         let number = place
             .number
-            .or_else(|| program.number(place, number?, &mut self.calls.passed, &self.calls.work))
+            .or_else(|| {
+                let (passed, work) = (&mut self.calls.passed, &self.calls.work);
+                program.number(place, (spot?, other), number?, passed, work)
+            })
             .filter(|number| *number <= MAX_NUMBER);
         let mut args = [0; 6];
         args[..2].copy_from_slice(&place.args);
@@ -147,15 +175,17 @@ impl Batch<'_> {
             (None, false) => ([0, 0], [0, 0]),
         };
         let last_files = &mut self.calls.files;
+        let pid = program.pid(other);
         let file = descriptor.map(|descriptor| {
-            let file = self.files.entry(descriptor);
-            let read = || match program.file(descriptor) {
-                Some(file) => match last_files.insert(descriptor, file.clone()) {
+            let key = (pid, descriptor);
+            let file = self.files.entry(key);
+            let read = || match file_of(pid, descriptor) {
+                Some(file) => match last_files.insert(key, file.clone()) {
                     // The thread may have waited for either file.
                     Some(before) if before != file => String::new(),
                     _ => file,
                 },
-                None => last_files.get(&descriptor).cloned().unwrap_or_default(),
+                None => last_files.get(&key).cloned().unwrap_or_default(),
             };
             file.or_insert_with(read).clone()
         });
@@ -184,17 +214,41 @@ impl Batch<'_> {
 }
 
 impl Program<'_> {
-    /// The code before a program counter, from the program's files or its memory. In memory, a
-    /// probe may have replaced the instruction that loads the number.
-    fn code_before(&mut self, pc: u64) -> Option<Vec<u8>> {
-        self.code_of_file_before(pc)
-            .or_else(|| self.local_code_before(pc))
+    /// Where an address of the program or of another process is in a file.
+    fn locate(&self, address: u64, other: Option<Other<'_>>) -> Option<Spot> {
+        if let Some((others, pid)) = other
+            && let Located::File(file, offset) = others.locate(pid, address)?
+        {
+            return Some(Spot::File(file, offset));
+        }
+        let mapped = self.modules.at(address)?;
+        let svma = address.wrapping_sub(mapped.bias);
+        Some(Spot::Module(mapped.id, svma))
     }
 
-    fn code_of_file_before(&self, pc: u64) -> Option<Vec<u8>> {
-        let mapped = self.modules.at(pc)?;
-        let svma = pc.wrapping_sub(mapped.bias);
-        let image = mapped.image.as_ref()?;
+    /// The file of a place, and the address in it.
+    fn file<'f>(
+        &'f self,
+        spot: Spot,
+        other: Option<Other<'f>>,
+    ) -> Option<(&'f Image, &'f Table, u64)> {
+        match spot {
+            Spot::Module(id, svma) => {
+                let mapped = self.modules.get(id)?;
+                Some((mapped.image.as_ref()?, mapped.table()?, svma))
+            }
+            Spot::File(file, offset) => {
+                let (store, local) = (self.modules.store(), self.local.is_some());
+                let found = other?.0.file((file, offset), store, local);
+                found.filter(|(image, ..)| image.arch() == self.arch)
+            }
+        }
+    }
+
+    /// The code before a place, from its file. In memory, a probe may have replaced the instruction
+    /// that loads the number.
+    fn code_of_file_before(&self, spot: Spot, other: Option<Other<'_>>) -> Option<Vec<u8>> {
+        let (image, _, svma) = self.file(spot, other)?;
         // A shorter piece at the start of a segment.
         let sizes = [CODE_BEFORE, 8, 4].into_iter();
         let mut code = sizes.filter_map(|size| {
@@ -204,23 +258,17 @@ impl Program<'_> {
         code.next()
     }
 
-    /// Where the program's files keep the number of the call before a program counter.
-    fn number_of_file_before(&self, pc: u64, work: &Work) -> Option<CallNumber> {
-        let mapped = self.modules.at(pc)?;
-        let (image, table) = (mapped.image.as_ref()?, mapped.table()?);
-        call_number::find(image, table, pc.wrapping_sub(mapped.bias), work)
-    }
-
     /// The number of the call in which a thread is blocked, where a word of its stack shows it.
     fn number(
         &self,
         place: &BlockPlace,
+        (spot, other): (Spot, Option<Other<'_>>),
         code: CallNumber,
         passed: &mut HashMap<Return, Option<CallNumber>>,
         work: &Work,
     ) -> Option<u64> {
         let word = |distance: u64| *place.stack.get(usize::try_from(distance / 8).ok()?)?;
-        let (mut code, mut at) = (code, place.pc);
+        let (mut code, mut callee) = (code, spot);
         for _ in 0..=MAX_CALLERS {
             let here = match code {
                 CallNumber::Constant(number) => return Some(number),
@@ -228,20 +276,19 @@ impl Program<'_> {
                 CallNumber::Passed(here) => here,
             };
             let back = word(here.return_address()?)?;
-            let callee = self.modules.at(at)?;
-            let key = (callee.id, here, back);
+            let caller = self.locate(back, other)?;
+            let key = (callee, here, caller);
             let answer = match passed.get(&key) {
                 Some(answer) => *answer,
                 None if passed.len() >= MAX_ANSWERS => None,
                 None => *passed.entry(key).or_insert_with(|| {
-                    let caller = self.modules.at(back)?;
-                    let after = back.wrapping_sub(caller.bias);
-                    let [callee, caller] =
-                        [callee, caller].map(|mapped| mapped.image.as_ref().zip(mapped.table()));
-                    call_number::find_passed(here, callee?, caller?, after, work)
+                    let (callee, callee_table, _) = self.file(callee, other)?;
+                    let (caller, caller_table, after) = self.file(caller, other)?;
+                    let (callee, caller) = ((callee, callee_table), (caller, caller_table));
+                    call_number::find_passed(here, callee, caller, after, work)
                 }),
             };
-            (code, at) = (answer?, back);
+            (code, callee) = (answer?, caller);
         }
         None
     }
@@ -257,8 +304,9 @@ impl Program<'_> {
         Some(code)
     }
 
-    fn file(&self, descriptor: i32) -> Option<String> {
-        let (pid, _) = self.local.as_ref()?;
-        file_of(*pid, descriptor)
+    /// The id of a local process; 0 for processes of other machines.
+    fn pid(&self, other: Option<Other<'_>>) -> u64 {
+        let local = self.local.as_ref();
+        local.map_or(0, |(program, _)| other.map_or(*program, |(_, pid)| pid))
     }
 }

@@ -192,7 +192,6 @@ impl Recorder {
     fn forget_paths(&mut self) {
         self.hits.calls.forget_paths();
         self.samples.forget_stacks();
-        self.schedule.forget_code();
     }
 
     /// The process has executed another program, which has none of the old probes and modules.
@@ -203,6 +202,7 @@ impl Recorder {
         );
         self.threads.clear(&mut self.sink, Some(tid));
         self.hits.creations.clear();
+        self.schedule.on_exec();
         self.planter.clear();
         self.program.replaced(&self.session, &mut self.sink);
         self.note_lost_privilege(path);

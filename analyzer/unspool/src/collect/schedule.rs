@@ -11,6 +11,7 @@ use unspool_rsp::{Notice, ScheduleEvent, ScheduleRecord};
 use super::blocking_calls::{Batch, BlockingCalls};
 use super::error::Error;
 use super::modules::Modules;
+use super::other_processes::OtherProcesses;
 use super::server_clock::ServerClock;
 use super::session::Session;
 use super::sink::Sink;
@@ -19,7 +20,7 @@ use super::sink::Sink;
 const LONG_WAIT_NS: u64 = 100_000_000;
 
 /// The recording of the schedule.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct ScheduleRecording {
     /// The server sends the schedule.
     is_on: bool,
@@ -28,6 +29,7 @@ pub(super) struct ScheduleRecording {
     /// The time of the last entry of another process.
     last_process_ns: u64,
     calls: BlockingCalls,
+    others: OtherProcesses,
     /// Blocked threads: since when, and whether the reason for the wait has been read.
     blocked: HashMap<u64, (u64, bool)>,
 }
@@ -67,9 +69,9 @@ impl ScheduleRecording {
         Ok(())
     }
 
-    /// Forgets system calls by their addresses, because modules have changed.
-    pub(super) fn forget_code(&mut self) {
-        self.calls.forget_code();
+    /// The program has executed another one.
+    pub(super) fn on_exec(&mut self) {
+        self.others.program_executed();
     }
 
     /// True while the server sends the schedule.
@@ -110,8 +112,9 @@ impl ScheduleRecording {
                 }
             }
             Notice::Processes { records, since, .. } => {
+                let (others, calls) = (&mut self.others, self.calls.batch(session, modules));
                 let last_ns = &mut self.last_process_ns;
-                let entries = of_processes(records, clock, since, last_ns);
+                let entries = of_processes(records, clock, since, (others, calls), last_ns);
                 sink.record(Record::Processes(entries));
             }
             _ => {}
@@ -180,7 +183,7 @@ fn translated(
         let time_ns = clock.sent(Some(record.server_ns), since);
         let (kind, detail) = match record.event {
             ScheduleEvent::Blocks { place: Some(place) } => {
-                let call = calls.id_of(&place, &mut schedule.calls);
+                let call = calls.id_of(&place, None, &mut schedule.calls);
                 (ScheduleKind::Blocks, call)
             }
             ScheduleEvent::Found { state } => (ScheduleKind::Found, state.into()),
@@ -232,12 +235,12 @@ fn kind_of(event: &ScheduleEvent) -> Option<(ScheduleKind, u64)> {
     })
 }
 
-/// Converts the records of other processes. The code of their system calls is not read, so the
-/// calls are not known.
+/// Converts the records of other processes.
 fn of_processes(
     records: Vec<ScheduleRecord>,
     clock: &ServerClock,
     since: Duration,
+    (others, mut calls): (&mut OtherProcesses, Batch<'_>),
     last_ns: &mut u64,
 ) -> Schedule {
     let mut schedule = Schedule {
@@ -245,6 +248,7 @@ fn of_processes(
         ..Schedule::default()
     };
     for record in records {
+        others.on_event(record.tid, &record.event);
         let mut name = |name: String| {
             schedule.names.push(name);
             schedule.names.len() as u64 - 1
@@ -253,6 +257,13 @@ fn of_processes(
             ScheduleEvent::ProcessCreated { creator } => (ScheduleKind::ProcessCreated, creator),
             ScheduleEvent::Named(text) => (ScheduleKind::Named, name(text)),
             ScheduleEvent::Executed(text) => (ScheduleKind::Executed, name(text)),
+            ScheduleEvent::Blocks { place: Some(place) } => {
+                let process = others.process_of(record.tid);
+                let call = process.map_or(0, |pid| {
+                    calls.id_of(&place, Some((others, pid)), &mut schedule.calls)
+                });
+                (ScheduleKind::Blocks, call)
+            }
             event => match kind_of(&event) {
                 Some(plain) => plain,
                 None => continue,
@@ -282,7 +293,9 @@ mod tests {
             record(20, ScheduleEvent::Executed("tar".into())),
             record(30, ScheduleEvent::Named("worker".into())),
         ];
-        let schedule = of_processes(records, &clock, Duration::ZERO, &mut 0);
+        let (mut others, mut calls) = (OtherProcesses::default(), BlockingCalls::default());
+        let code = (&mut others, calls.without_program());
+        let schedule = of_processes(records, &clock, Duration::ZERO, code, &mut 0);
         let seen: Vec<_> = schedule.entries().map(|e| (e.kind, e.detail)).collect();
         let expected = [
             (ScheduleKind::ProcessCreated, 3),

@@ -14,7 +14,7 @@ use unspool_capture::{
 use unspool_image::Arch;
 
 use super::{Model, ThreadIndex};
-pub use calls::{BlockedCall, CallIndex, CallTime};
+pub use calls::{BlockedCall, CallIndex, CallTime, call_within};
 use calls::{forget_calls, join_blocks};
 pub(in crate::model) use processes::AllThreads;
 pub use processes::{Process, ProcessIndex, Processes};
@@ -50,6 +50,8 @@ pub struct Schedule {
     pub recorder_tid: Option<u64>,
     /// The times in which the recorder halted the program, in order.
     halts: Vec<(u64, u64)>,
+    /// The calls by their ids in the capture.
+    call_of_id: HashMap<u64, Option<CallIndex>>,
 }
 
 /// A time in which a thread's state was the same.
@@ -139,9 +141,14 @@ impl Schedule {
         let mut stolen_before_ns = None;
         let arch = Arch::from_gdb_name(&capture.target.arch);
         let mut halts: Vec<(u64, u64)> = Vec::new();
+        let mut known_calls = HashMap::new();
         for record in &capture.records {
             let part = match record {
                 Record::Schedule(part) => part,
+                Record::Processes(part) => {
+                    schedule.add_calls(part, arch, &mut known_calls);
+                    continue;
+                }
                 Record::Stood(stood) => {
                     if stood.cause() == StallCause::Halted {
                         halts.push((stood.from_ns, stood.to_ns));
@@ -152,13 +159,10 @@ impl Schedule {
             };
             let begun_ns = schedule.span_ns.map_or(part.time_ns, |(from, _)| from);
             let mut last_ns = part.time_ns;
-            for call in &part.calls {
-                let index = schedule.add(call, arch, &mut reader.known_calls);
-                reader.calls.insert(call.id, index);
-            }
+            schedule.add_calls(part, arch, &mut known_calls);
             for entry in part.entries() {
                 last_ns = entry.time_ns;
-                reader.entry(entry, begun_ns);
+                reader.entry(entry, schedule.call_of(entry), begun_ns);
             }
             match part.edge() {
                 ScheduleEdge::Ends => {
@@ -291,7 +295,8 @@ impl Schedule {
     }
 }
 
-fn sum_of<'a>(intervals: impl IntoIterator<Item = &'a Interval>) -> StateTimes {
+/// Time that threads with these intervals spent in each state.
+pub fn sum_of<'a>(intervals: impl IntoIterator<Item = &'a Interval>) -> StateTimes {
     let mut times = StateTimes::default();
     for interval in intervals {
         let length = interval.length_ns();
@@ -428,17 +433,11 @@ impl Life {
 struct Reader {
     /// By thread id, one after the other.
     lives: HashMap<u64, Vec<Life>>,
-    /// System calls, by their ids in the capture.
-    calls: HashMap<u64, Option<CallIndex>>,
-    known_calls: HashMap<BlockedCall, CallIndex>,
 }
 
 impl Reader {
-    fn entry(&mut self, entry: ScheduleEntry, begun_ns: u64) {
-        let call = match entry.kind {
-            ScheduleKind::Blocks => self.calls.get(&entry.detail).copied().flatten(),
-            _ => None,
-        };
+    /// `call`: the system call in which the thread is blocked.
+    fn entry(&mut self, entry: ScheduleEntry, call: Option<CallIndex>, begun_ns: u64) {
         let lives = self.lives.entry(entry.tid).or_default();
         let is_first = lives.is_empty();
         let current = lives.last_mut().filter(|life| !life.is_ended);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::schedule::{CallIndex, Interval, RunState};
+use super::schedule::{CallIndex, Interval, RunState, call_within};
 use super::sync::{Slots, Sync, Turn, UseIndex, Waiting};
 use super::window::Window;
 use super::{Model, Thread, ThreadIndex};
@@ -80,10 +80,12 @@ impl Timeline {
         for (index, cells) in threads.iter_mut().enumerate() {
             let ran = turns(&model.sync, index, &window, cells);
             waits(&model.sync, index, &window, &ran, cells);
-            calls(model, ThreadIndex(index), &window, cells);
         }
         let others = model.processes.intervals.iter();
         threads.extend(others.map(|intervals| scheduled(intervals, &window)));
+        for (index, cells) in threads.iter_mut().enumerate() {
+            calls(model.intervals(ThreadIndex(index)), &window, cells);
+        }
         Timeline { window, threads }
     }
 }
@@ -168,11 +170,11 @@ fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) -> Vec
 }
 
 /// Names the system calls in the cells in which a thread was blocked.
-fn calls(model: &Model, thread: ThreadIndex, window: &Window, cells: &mut [Cell]) {
+fn calls(intervals: &[Interval], window: &Window, cells: &mut [Cell]) {
     for (column, cell) in cells.iter_mut().enumerate() {
         if let Cell::Away(call) = cell {
             let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
-            *call = model.schedule.call_within(thread, from, to);
+            *call = call_within(intervals, from, to);
         }
     }
 }

@@ -84,8 +84,8 @@ pub(super) struct Woken {
     pub(super) blocked: Blocked,
 }
 
-/// All blocked times, the longest sum first. Leaves out futex calls if the waits at their objects
-/// were recorded.
+/// All blocked times, the longest sum first. Leaves out the program's futex calls if the waits at
+/// their objects were recorded.
 pub(super) fn of(model: &Model) -> Vec<CallWait> {
     let recorded = model.sync.recorded && !model.recording.too_little_seen();
     let names_object = |call: Option<CallIndex>| {
@@ -95,11 +95,12 @@ pub(super) fn of(model: &Model) -> Vec<CallWait> {
     type Times = (Threads, Blocked, Vec<CallWake>);
     let mut all: BTreeMap<(Option<CallIndex>, usize), Times> = BTreeMap::new();
     let wakers = model.wakers();
-    for (thread, &identity) in model.sync.identity_of.iter().enumerate() {
-        let thread = ThreadIndex(thread);
-        let times = model.schedule.call_times(thread);
+    for thread in (0..model.any_threads().count()).map(ThreadIndex) {
+        let identity = model.identity_of(thread);
+        let times = model.schedule.call_times(model.intervals(thread));
         let mut wakes = wakers.call_wakes(thread);
-        for time in times.iter().filter(|time| !names_object(time.call)) {
+        let is_own = thread.0 < model.threads.len();
+        for time in (times.iter()).filter(|time| !(is_own && names_object(time.call))) {
             let one = Some(thread);
             let (threads, blocked, woken) = all.entry((time.call, identity)).or_insert((
                 Threads { identity, one },

@@ -8,9 +8,9 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
 /// `1` begins the recording. `;places` after it adds the places at which threads block, `;words`
-/// also words of their stacks, and `;processes` the processes that the program starts. The reply
-/// names the kind of records, the size of the rings, what else there is, and the stub's thread. `0`
-/// sends the remaining records and ends the recording.
+/// also words of their stacks, `;processes` the processes that the program starts, and `;mappings`
+/// the code of these. The reply names the kind of records, the size of the rings, what else there
+/// is, and the stub's thread. `0` sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest.split_at_checked(1) {
         Some((b"0", b"")) => {
@@ -66,6 +66,7 @@ fn wanted(parts: &[u8]) -> Option<Wanted> {
             b"places" => wanted.places = Places::Registers,
             b"words" => wanted.places = Places::Words,
             b"processes" => wanted.processes = true,
+            b"mappings" => wanted.mappings = true,
             _ => return None,
         }
     }

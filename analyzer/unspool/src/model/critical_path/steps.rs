@@ -95,7 +95,7 @@ impl Steps {
             return Some(steps);
         }
         let mut cpus: HashMap<u32, u64> = HashMap::default();
-        let wakers = Wakers::of(facts.schedule, facts.threads, &[], facts.launched);
+        let wakers = Wakers::of(facts.schedule, facts.threads, (&[], &[]), facts.launched);
         for (index, intervals) in facts.schedule.threads.iter().enumerate() {
             for interval in intervals {
                 if let RunState::Running { cpu } = interval.state {

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use unspool_capture::BlockingCall;
+use unspool_capture::{BlockingCall, Schedule as Part, ScheduleEntry, ScheduleKind};
 use unspool_image::Arch;
 
 use super::{Interval, RunState, Schedule};
-use crate::model::ThreadIndex;
 use crate::platform::syscall::Call;
 
 /// Position of a call in [`Schedule::calls`].
@@ -43,9 +42,30 @@ pub struct CallTime {
 const EXITS: [&str; 2] = ["exit", "exit_group"];
 
 impl Schedule {
+    /// Adds the calls of a part of the recording.
+    pub(super) fn add_calls(
+        &mut self,
+        part: &Part,
+        arch: Option<Arch>,
+        known: &mut HashMap<BlockedCall, CallIndex>,
+    ) {
+        for call in &part.calls {
+            let index = self.add(call, arch, known);
+            self.call_of_id.insert(call.id, index);
+        }
+    }
+
+    /// The call in which an entry's thread is blocked.
+    pub(super) fn call_of(&self, entry: ScheduleEntry) -> Option<CallIndex> {
+        match entry.kind {
+            ScheduleKind::Blocks => *self.call_of_id.get(&entry.detail)?,
+            _ => None,
+        }
+    }
+
     /// Returns the index of a system call. Adds the call unless reports show an earlier one in the
     /// same words.
-    pub(super) fn add(
+    fn add(
         &mut self,
         call: &BlockingCall,
         arch: Option<Arch>,
@@ -80,13 +100,14 @@ impl Schedule {
         self.calls.get(call.0 as usize)
     }
 
-    /// The system calls in which a thread was blocked, the longest sum first, and then its other
-    /// blocked times. Empty if the recording has no calls.
-    pub fn call_times(&self, thread: ThreadIndex) -> Vec<CallTime> {
+    /// The system calls in which a thread with these intervals was blocked, the longest sum first,
+    /// and then its other blocked times. Empty if the recording has no calls.
+    pub fn call_times(&self, intervals: &[Interval]) -> Vec<CallTime> {
         let mut times: BTreeMap<Option<CallIndex>, CallTime> = BTreeMap::new();
         let mut call_ns = 0;
-        let intervals = self.of_thread(thread).iter();
-        let blocked = intervals.filter(|interval| interval.state == RunState::Blocked);
+        let blocked = intervals
+            .iter()
+            .filter(|one| one.state == RunState::Blocked);
         for interval in blocked.filter(|_| !self.calls.is_empty()) {
             let call = interval.call;
             // A call may continue after a time without a known call.
@@ -111,26 +132,25 @@ impl Schedule {
         times.sort_by_key(|time| (time.call.is_none(), std::cmp::Reverse(time.blocked_ns)));
         times
     }
+}
 
-    /// The system call in which a thread was blocked for at least half of a span.
-    pub fn call_within(&self, thread: ThreadIndex, from_ns: u64, to_ns: u64) -> Option<CallIndex> {
-        let intervals = self.of_thread(thread);
-        let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
-        let mut times: Vec<(CallIndex, u64)> = Vec::new();
-        for interval in &intervals[first..] {
-            if interval.from_ns >= to_ns {
-                break;
-            }
-            let Some(call) = interval.call else { continue };
-            let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
-            match times.iter_mut().find(|(known, _)| *known == call) {
-                Some((_, sum)) => *sum += ns,
-                None => times.push((call, ns)),
-            }
+/// The system call in which a thread with these intervals was blocked for at least half of a span.
+pub fn call_within(intervals: &[Interval], from_ns: u64, to_ns: u64) -> Option<CallIndex> {
+    let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+    let mut times: Vec<(CallIndex, u64)> = Vec::new();
+    for interval in &intervals[first..] {
+        if interval.from_ns >= to_ns {
+            break;
         }
-        let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
-        (ns >= (to_ns - from_ns).div_ceil(2)).then_some(call)
+        let Some(call) = interval.call else { continue };
+        let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
+        match times.iter_mut().find(|(known, _)| *known == call) {
+            Some((_, sum)) => *sum += ns,
+            None => times.push((call, ns)),
+        }
     }
+    let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
+    (ns >= (to_ns - from_ns).div_ceil(2)).then_some(call)
 }
 
 /// Marks blocks that continue the one before them: in the same system call, and after wake-ups by

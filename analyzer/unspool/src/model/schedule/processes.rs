@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use unspool_capture::{Capture, Record, ScheduleEntry, ScheduleKind, ScheduleLoss};
 
 use super::thread_ids::ThreadIds;
-use super::{Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
+use super::{CallIndex, Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
 use crate::model::backtrace::base_name;
 use crate::model::thread::{Ending, Thread};
-use crate::model::{Model, ThreadIndex};
+use crate::model::{Model, Target, ThreadIndex};
 
 /// Maximum difference between the stub's and the kernel's time of the same start.
 const SAME_START_NS: u64 = 1_000_000_000;
@@ -109,7 +109,8 @@ impl Processes {
                     for entry in part.entries() {
                         let name = usize::try_from(entry.detail).ok();
                         let name = name.and_then(|index| part.names.get(index));
-                        found.entry(entry, name, begun_ns);
+                        let call = model.schedule.call_of(entry);
+                        found.entry(entry, name, call, begun_ns);
                     }
                 }
                 _ => {}
@@ -128,6 +129,30 @@ impl Processes {
         processes.find_creators(model);
         processes.find_programs(model);
         processes
+    }
+
+    /// Adds a process that was inspected, and not recorded.
+    pub(in crate::model) fn add_inspected(&mut self, target: &Target, threads: Vec<Thread>) {
+        let mut known = self
+            .programs
+            .iter()
+            .position(|(name, _)| *name == target.name);
+        let program = *known.get_or_insert_with(|| {
+            self.programs.push((target.name.clone(), 0));
+            self.programs.len() - 1
+        });
+        self.programs[program].1 += 1;
+        let index = ProcessIndex(self.all.len());
+        self.all.push(Process {
+            executable: target.executable.clone(),
+            program: Some(program),
+            threads: threads.len(),
+            first_thread: self.threads.len(),
+            ..Process::new(target.pid, None, 0)
+        });
+        self.process_of.extend(threads.iter().map(|_| index));
+        self.intervals.extend(threads.iter().map(|_| Vec::new()));
+        self.threads.extend(threads);
     }
 
     fn find_creators(&mut self, model: &Model) {
@@ -232,7 +257,13 @@ struct FoundThread {
 }
 
 impl Found {
-    fn entry(&mut self, entry: ScheduleEntry, name: Option<&String>, begun_ns: u64) {
+    fn entry(
+        &mut self,
+        entry: ScheduleEntry,
+        name: Option<&String>,
+        call: Option<CallIndex>,
+        begun_ns: u64,
+    ) {
         match entry.kind {
             ScheduleKind::ProcessCreated => {
                 let creator = Some(entry.detail);
@@ -269,7 +300,7 @@ impl Found {
                     self.executed(process, entry, begun_ns);
                 }
             }
-            _ if self.current.contains_key(&entry.tid) => self.reader.entry(entry, begun_ns),
+            _ if self.current.contains_key(&entry.tid) => self.reader.entry(entry, call, begun_ns),
             _ => {}
         }
     }
@@ -287,7 +318,8 @@ impl Found {
             let tid = self.threads[process][thread].tid;
             if tid != entry.tid && self.current.get(&tid) == Some(&(process, thread)) {
                 self.current.remove(&tid);
-                self.reader.entry(of(ScheduleKind::Ended, tid), begun_ns);
+                self.reader
+                    .entry(of(ScheduleKind::Ended, tid), None, begun_ns);
             }
         }
         let lives = self.reader.lives.get(&entry.tid);
@@ -303,7 +335,7 @@ impl Found {
     }
 
     fn begin(&mut self, entry: ScheduleEntry, process: usize, name: String, begun_ns: u64) {
-        self.reader.entry(entry, begun_ns);
+        self.reader.entry(entry, None, begun_ns);
         let life = self.reader.lives[&entry.tid].len() - 1;
         let threads = &mut self.threads[process];
         self.current.insert(entry.tid, (process, threads.len()));

@@ -293,13 +293,17 @@ fn blocked_threads_have_their_system_calls() {
     records.push(halted.into());
     let model = model(&mut stage, records, 20);
     let thread = index(&model, PID);
-    let seen = model.schedule.call_times(thread).into_iter().map(|time| {
-        let call = time.call.and_then(|call| model.schedule.call(call));
-        let us = |ns| ns / 1000;
-        let (sum, longest) = (us(time.blocked_ns), us(time.longest_ns));
-        let (name, file) = call.map_or(("", ""), |call| (call.name, call.file.as_str()));
-        (name, file, time.count, sum, longest)
-    });
+    let seen = model
+        .schedule
+        .call_times(model.intervals(thread))
+        .into_iter()
+        .map(|time| {
+            let call = time.call.and_then(|call| model.schedule.call(call));
+            let us = |ns| ns / 1000;
+            let (sum, longest) = (us(time.blocked_ns), us(time.longest_ns));
+            let (name, file) = call.map_or(("", ""), |call| (call.name, call.file.as_str()));
+            (name, file, time.count, sum, longest)
+        });
     let seen: Vec<_> = seen.collect();
     let expected = [
         ("read", "pipe:[7]", 2, 6000, 4000),
@@ -309,9 +313,7 @@ fn blocked_threads_have_their_system_calls() {
     ];
     assert_eq!(seen, expected);
     let name = |from_us: u64, to_us: u64| {
-        let call = model
-            .schedule
-            .call_within(thread, from_us * 1000, to_us * 1000)?;
+        let call = call_within(model.intervals(thread), from_us * 1000, to_us * 1000)?;
         model.schedule.call(call).map(|call| call.name)
     };
     assert_eq!(name(3000, 5000), Some("read"));
@@ -384,7 +386,9 @@ fn stops_by_the_recorder_end_no_call() {
     };
     begins.recorder_tid = Some(RECORDER);
     let model = model(&mut stage, records, 10);
-    let times = model.schedule.call_times(index(&model, PID));
+    let times = model
+        .schedule
+        .call_times(model.intervals(index(&model, PID)));
     let seen = times.iter().map(|it| (it.count, it.blocked_ns / 1000));
     // The last ones: before the schedule began, and the second stop
     assert_eq!(seen.collect::<Vec<_>>(), [(2, 6480), (2, 1980)]);

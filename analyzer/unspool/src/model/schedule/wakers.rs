@@ -39,7 +39,9 @@ pub struct CallWake {
 /// The wakers of a schedule, as threads of the program or of the processes that it started.
 #[derive(Debug)]
 pub struct Wakers<'a> {
-    schedule: &'a Schedule,
+    are_recorded: bool,
+    /// Per thread.
+    intervals: Vec<&'a [Interval]>,
     ids: ThreadIds<'a>,
     recorder: Option<u64>,
     /// Per thread.
@@ -70,12 +72,8 @@ impl Model {
     /// The wakers of the recorded schedule.
     pub fn wakers(&self) -> Wakers<'_> {
         let launched = self.recording.source == Some(unspool_capture::Source::Launched);
-        Wakers::of(
-            &self.schedule,
-            &self.threads,
-            &self.processes.threads,
-            launched,
-        )
+        let others = (&self.processes.threads[..], &self.processes.intervals[..]);
+        Wakers::of(&self.schedule, &self.threads, others, launched)
     }
 }
 
@@ -85,9 +83,11 @@ impl<'a> Wakers<'a> {
     pub(in crate::model) fn of(
         schedule: &'a Schedule,
         threads: &'a [Thread],
-        others: &'a [Thread],
+        (others, other_intervals): (&'a [Thread], &'a [Vec<Interval>]),
         launched: bool,
     ) -> Wakers<'a> {
+        let intervals = schedule.threads.iter().chain(other_intervals);
+        let intervals: Vec<&[Interval]> = intervals.map(Vec::as_slice).collect();
         let ids = ThreadIds::of(threads, others);
         // Without the long stops on a slow board, programs would seem to be limited by their start.
         let first = launched.then(|| {
@@ -97,17 +97,20 @@ impl<'a> Wakers<'a> {
         let first = first.flatten();
         Wakers {
             recorder: first.filter(|tid| !ids.has(*tid)),
-            lasts: (schedule.threads.iter())
-                .map(|intervals| Lasts::of(intervals))
-                .collect(),
-            schedule,
+            lasts: intervals.iter().map(|of| Lasts::of(of)).collect(),
+            are_recorded: schedule.has_wakers,
+            intervals,
             ids,
         }
     }
 
     /// True if the kernel recorded wake-ups.
     pub fn are_recorded(&self) -> bool {
-        self.schedule.has_wakers
+        self.are_recorded
+    }
+
+    fn intervals(&self, thread: ThreadIndex) -> &'a [Interval] {
+        self.intervals.get(thread.0).copied().unwrap_or_default()
     }
 
     /// The thread that had an id at a moment.
@@ -142,8 +145,8 @@ impl<'a> Wakers<'a> {
 
     /// The same for all blocked times.
     fn of_blocks(&self, thread: ThreadIndex) -> impl Iterator<Item = (&'a Interval, Waker)> {
-        let intervals = self.schedule.of_thread(thread);
-        let pairs = intervals.windows(2).filter(|_| self.schedule.has_wakers);
+        let pairs = self.intervals(thread).windows(2);
+        let pairs = pairs.filter(|_| self.are_recorded);
         pairs.filter_map(move |pair| {
             let [blocked, next] = pair else { return None };
             (blocked.state == RunState::Blocked).then_some(())?;
@@ -161,7 +164,7 @@ impl<'a> Wakers<'a> {
     pub fn call_wakes(&self, thread: ThreadIndex) -> HashMap<Option<CallIndex>, Vec<CallWake>> {
         let mut wakes: HashMap<(Option<CallIndex>, Waker), CallWake> = HashMap::default();
         let is_call = |interval: &&Interval| interval.call.is_some();
-        let mut calls = self.schedule.of_thread(thread).iter().filter(is_call);
+        let mut calls = self.intervals(thread).iter().filter(is_call);
         let mut next = calls.next();
         let mut before_ns = 0;
         for (blocked, waker) in self.of_blocks(thread) {
@@ -205,7 +208,7 @@ impl<'a> Wakers<'a> {
         let is_main = killed.creation == Creation::Main && waker != Waker::Interrupt;
         let lasts = |thread: ThreadIndex| self.lasts.get(thread.0).copied().unwrap_or_default();
         let ends = |thread: ThreadIndex| {
-            let last = self.schedule.of_thread(thread).last();
+            let last = self.intervals(thread).last();
             last.is_some_and(|last| last.state != RunState::Unknown)
                 && lasts(thread).call_ns.is_none_or(|from_ns| from_ns < ns)
         };

@@ -12,7 +12,7 @@ use super::critical::CriticalPath;
 use super::profile::Profile;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
-use crate::model::schedule::{CallTime, CallWake, Wakers};
+use crate::model::schedule::{CallTime, CallWake, Wakers, sum_of};
 use crate::model::{
     Creation, Model, Paused, Process as StartedProcess, ProgramEnd, Thread, ThreadIndex,
 };
@@ -34,7 +34,7 @@ pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
         target: Target::of(model),
         recording: Recording::of(model),
         processes: (model.processes.all.iter())
-            .map(|process| Process::of(model, process))
+            .map(|process| Process::of(model, &wakers, process))
             .collect(),
         modules: model
             .modules
@@ -219,15 +219,17 @@ struct ProcessThread<'a> {
     name: &'a str,
     started_ns: Option<u64>,
     ended_ns: Option<u64>,
+    schedule: Option<ThreadSchedule<'a>>,
 }
 
 impl<'a> Process<'a> {
-    fn of(model: &'a Model, process: &'a StartedProcess) -> Process<'a> {
+    fn of(model: &'a Model, wakers: &Wakers<'_>, process: &'a StartedProcess) -> Process<'a> {
         let all = &model.processes;
         let times = all.times(process);
         let parent = process.creator.and_then(|creator| model.process(creator));
         let last = process.first_thread + process.threads;
         let threads = all.threads.get(process.first_thread..last);
+        let first = ThreadIndex(model.threads.len() + process.first_thread);
         Process {
             pid: process.pid,
             creator_tid: process.creator_tid,
@@ -243,12 +245,13 @@ impl<'a> Process<'a> {
                 blocked_ns: times.blocked_ns,
                 unknown_ns: times.unknown_ns,
             }),
-            threads: (threads.into_iter().flatten())
-                .map(|thread| ProcessThread {
+            threads: (threads.into_iter().flatten().enumerate())
+                .map(|(index, thread)| ProcessThread {
                     tid: thread.tid,
                     name: &thread.name,
                     started_ns: thread.started_ns,
                     ended_ns: thread.ended_ns,
+                    schedule: ThreadSchedule::of(model, wakers, ThreadIndex(first.0 + index)),
                 })
                 .collect(),
         }
@@ -361,12 +364,17 @@ impl<'a> SystemCall<'a> {
 }
 
 impl<'a> ThreadSchedule<'a> {
-    fn of(model: &'a Model, wakers: &Wakers<'_>, index: usize) -> Option<ThreadSchedule<'a>> {
-        if model.schedule.of_thread(ThreadIndex(index)).is_empty() {
+    fn of(
+        model: &'a Model,
+        wakers: &Wakers<'_>,
+        thread: ThreadIndex,
+    ) -> Option<ThreadSchedule<'a>> {
+        let intervals = model.intervals(thread);
+        if intervals.is_empty() {
             return None;
         }
-        let times = model.schedule.times(ThreadIndex(index));
-        let wakes = wakers.call_wakes(ThreadIndex(index));
+        let times = sum_of(intervals);
+        let wakes = wakers.call_wakes(thread);
         Some(ThreadSchedule {
             running_ns: times.running_ns,
             runnable_ns: times.runnable_ns,
@@ -374,7 +382,7 @@ impl<'a> ThreadSchedule<'a> {
             unknown_ns: times.unknown_ns,
             switches: times.switches,
             preemptions: times.preemptions,
-            system_calls: (model.schedule.call_times(ThreadIndex(index)).iter())
+            system_calls: (model.schedule.call_times(intervals).iter())
                 .map(|time| {
                     let wakes = wakes.get(&time.call).map_or(&[][..], Vec::as_slice);
                     SystemCall::of(model, time, wakes)
@@ -422,7 +430,7 @@ impl<'a> ReportThread<'a> {
             detached: thread.detached,
             joiner_tid: thread.joiner.and_then(tid),
             times: Times::of(model, index, waits),
-            schedule: ThreadSchedule::of(model, wakers, index),
+            schedule: ThreadSchedule::of(model, wakers, ThreadIndex(index)),
         }
     }
 }

@@ -101,7 +101,7 @@ fn children_keep_the_program_of_their_creator() {
         let name = usize::try_from(detail)
             .ok()
             .and_then(|index| names.get(index));
-        found.entry(entry, name, 0);
+        found.entry(entry, name, None, 0);
     }
     let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
     let programs = all
@@ -141,7 +141,7 @@ fn another_thread_executes_a_program() {
         (80, Kind::Runs, 30, 0),
         (90, Kind::Ended, 30, 0),
     ] {
-        found.entry(entry(ns, kind, tid, 0, detail), Some(&name), 0);
+        found.entry(entry(ns, kind, tid, 0, detail), Some(&name), None, 0);
     }
     let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
     let lives = all

@@ -1,0 +1,271 @@
+//! The files that other processes have mapped as code, from the kernel's records. They show in
+//! which system calls these processes are blocked.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use unspool_image::{Image, Wanted};
+use unspool_rsp::{CodeMapping, ScheduleEvent};
+use unspool_unwind::Table;
+
+use crate::store::Store;
+
+/// Maximum number of different files. Code of further ones shows no calls.
+const MAX_FILES: usize = 1 << 14;
+/// Maximum number of mappings of a process.
+const MAX_MAPPINGS: usize = 1 << 12;
+
+/// The processes that the program and its descendants have started.
+#[derive(Default)]
+pub(super) struct OtherProcesses {
+    /// By thread id.
+    threads: HashMap<u64, u64>,
+    /// By process id.
+    processes: HashMap<u64, Process>,
+    files: Vec<CodeFile>,
+    /// By path, positions in `files`.
+    by_path: HashMap<String, usize>,
+}
+
+struct Process {
+    threads: usize,
+    code: Rc<Code>,
+}
+
+/// The code of a process. One that executes nothing shares that of its creator.
+#[derive(Clone)]
+struct Code {
+    /// The program has started it, and it has executed nothing: it has the program's modules, too.
+    has_program: bool,
+    mappings: Vec<Mapping>,
+}
+
+#[derive(Clone, Copy)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    offset: u64,
+    file: usize,
+}
+
+struct CodeFile {
+    path: String,
+    /// The outer `None`: not opened yet.
+    opened: OnceCell<Option<(Image, Arc<Table>)>>,
+}
+
+/// A place in the code of a process.
+pub(super) enum Located {
+    /// In a file, by its position and an offset in it.
+    File(usize, u64),
+    /// In a module of the program, if in any.
+    Program,
+}
+
+impl OtherProcesses {
+    /// Follows an event of a thread.
+    pub(super) fn on_event(&mut self, tid: u64, event: &ScheduleEvent) {
+        match event {
+            ScheduleEvent::ProcessCreated { creator } => {
+                let creator = self.threads.get(creator).copied();
+                let creator = creator.and_then(|pid| self.processes.get(&pid));
+                let code = creator.map_or_else(Code::of_program, |it| Rc::clone(&it.code));
+                self.end(tid);
+                self.threads.insert(tid, tid);
+                let process = Process { threads: 1, code };
+                self.processes.insert(tid, process);
+            }
+            ScheduleEvent::Created { creator } => {
+                if let Some(&pid) = self.threads.get(creator)
+                    && let Some(process) = self.processes.get_mut(&pid)
+                {
+                    process.threads += 1;
+                    self.threads.insert(tid, pid);
+                }
+            }
+            ScheduleEvent::Executed(_) => {
+                let pid = self.threads.get(&tid).copied();
+                if let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) {
+                    process.code = Rc::new(Code {
+                        has_program: false,
+                        mappings: Vec::new(),
+                    });
+                }
+            }
+            ScheduleEvent::Mapped(mapping) => self.map(tid, mapping),
+            ScheduleEvent::Ended => self.end(tid),
+            _ => {}
+        }
+    }
+
+    /// The program has executed another one, so that the processes that it has started no longer
+    /// have its modules.
+    pub(super) fn program_executed(&mut self) {
+        for process in self.processes.values_mut() {
+            if process.code.has_program {
+                Rc::make_mut(&mut process.code).has_program = false;
+            }
+        }
+    }
+
+    /// The process of a thread.
+    pub(super) fn process_of(&self, tid: u64) -> Option<u64> {
+        self.threads.get(&tid).copied()
+    }
+
+    /// Where an address of a process is. `None` if it is in no known file.
+    pub(super) fn locate(&self, pid: u64, address: u64) -> Option<Located> {
+        let code = &self.processes.get(&pid)?.code;
+        // The last one has replaced those before it.
+        let mut mappings = code.mappings.iter().rev();
+        match mappings.find(|mapping| (mapping.start..mapping.end).contains(&address)) {
+            Some(mapping) => {
+                let offset = address - mapping.start + mapping.offset;
+                Some(Located::File(mapping.file, offset))
+            }
+            None => code.has_program.then_some(Located::Program),
+        }
+    }
+
+    /// A file, and the address in it (svma) at an offset.
+    pub(super) fn file(
+        &self,
+        (file, offset): (usize, u64),
+        store: &Store,
+        local: bool,
+    ) -> Option<(&Image, &Table, u64)> {
+        let file = self.files.get(file)?;
+        let open = || {
+            let wanted = Wanted {
+                path: &file.path,
+                build_id: None,
+                local,
+            };
+            let image = store.find(&wanted, None).ok()?.image;
+            let table = store.table(&image);
+            Some((image, table))
+        };
+        let (image, table) = file.opened.get_or_init(open).as_ref()?;
+        let mut segments = image.segments().iter();
+        let segment = segments.find(|segment| {
+            let within = offset.checked_sub(segment.file_offset);
+            within.is_some_and(|within| within < segment.file_size)
+        })?;
+        let svma = segment.svma.checked_add(offset - segment.file_offset)?;
+        Some((image, table, svma))
+    }
+
+    fn map(&mut self, tid: u64, mapping: &CodeMapping) {
+        let pid = self.threads.get(&tid).copied();
+        let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) else {
+            return;
+        };
+        let file = match self.by_path.get(&mapping.path) {
+            Some(file) => *file,
+            None if self.files.len() >= MAX_FILES => return,
+            None => {
+                self.files.push(CodeFile {
+                    path: mapping.path.clone(),
+                    opened: OnceCell::new(),
+                });
+                let file = self.files.len() - 1;
+                self.by_path.insert(mapping.path.clone(), file);
+                file
+            }
+        };
+        let end = mapping.address.saturating_add(mapping.length);
+        let code = Rc::make_mut(&mut process.code);
+        let (start, mappings) = (mapping.address, &mut code.mappings);
+        mappings.retain(|old| old.start < start || old.end > end);
+        if mappings.len() < MAX_MAPPINGS {
+            mappings.push(Mapping {
+                start,
+                end,
+                offset: mapping.offset,
+                file,
+            });
+        }
+    }
+
+    fn end(&mut self, tid: u64) {
+        if let Some(pid) = self.threads.remove(&tid)
+            && let Some(process) = self.processes.get_mut(&pid)
+        {
+            process.threads -= 1;
+            if process.threads == 0 {
+                self.processes.remove(&pid);
+            }
+        }
+    }
+}
+
+impl Code {
+    fn of_program() -> Rc<Code> {
+        Rc::new(Code {
+            has_program: true,
+            mappings: Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRANGER: u64 = 3;
+
+    fn mapped(address: u64, length: u64, path: &str) -> ScheduleEvent {
+        ScheduleEvent::Mapped(Box::new(CodeMapping {
+            address,
+            length,
+            offset: 0x1000,
+            path: path.to_owned(),
+        }))
+    }
+
+    /// The file and the offset at an address of a process; `program` for its modules.
+    fn at(others: &OtherProcesses, pid: u64, address: u64) -> Option<String> {
+        Some(match others.locate(pid, address)? {
+            Located::File(file, offset) => format!("{}+{offset:x}", others.files[file].path),
+            Located::Program => "program".to_owned(),
+        })
+    }
+
+    #[test]
+    fn code_of_processes() {
+        let mut others = OtherProcesses::default();
+        let created = |creator| ScheduleEvent::ProcessCreated { creator };
+        others.on_event(10, &created(STRANGER));
+        assert_eq!(at(&others, 10, 0x500), Some("program".into()));
+        others.on_event(10, &ScheduleEvent::Executed("sh".into()));
+        assert_eq!(at(&others, 10, 0x500), None);
+        others.on_event(10, &mapped(0x400, 0x200, "/bin/sh"));
+        others.on_event(10, &mapped(0x800, 0x100, "/lib/c"));
+        assert_eq!(at(&others, 10, 0x510), Some("/bin/sh+1110".into()));
+        // A fork, and a thread of it, which maps a file over the end of the first one.
+        others.on_event(11, &created(10));
+        others.on_event(12, &ScheduleEvent::Created { creator: 11 });
+        assert_eq!(others.process_of(12), Some(11));
+        others.on_event(12, &mapped(0x500, 0x300, "/lib/d"));
+        assert_eq!(at(&others, 11, 0x4ff), Some("/bin/sh+10ff".into()));
+        assert_eq!(at(&others, 11, 0x500), Some("/lib/d+1000".into()));
+        assert_eq!(at(&others, 11, 0x8ff), Some("/lib/c+10ff".into()));
+        assert_eq!(at(&others, 10, 0x500), Some("/bin/sh+1100".into()));
+        // The process lives as long as its last thread.
+        others.on_event(11, &ScheduleEvent::Ended);
+        assert_eq!(at(&others, 11, 0x500), Some("/lib/d+1000".into()));
+        others.on_event(12, &ScheduleEvent::Ended);
+        assert_eq!(at(&others, 11, 0x500), None);
+        assert_eq!(others.files.len(), 3);
+    }
+
+    #[test]
+    fn modules_of_a_program_that_was_replaced() {
+        let mut others = OtherProcesses::default();
+        others.on_event(10, &ScheduleEvent::ProcessCreated { creator: STRANGER });
+        others.program_executed();
+        assert_eq!(at(&others, 10, 0x500), None);
+    }
+}
