@@ -16,10 +16,20 @@ use crate::waiting::{StatedFinding, Waiting};
 pub struct Inspection {
     /// All threads.
     pub threads: Vec<Thread>,
+    /// Other processes that hold what these wait for.
+    pub processes: Vec<Process>,
     /// The findings.
     pub findings: Vec<Finding>,
     /// The notes.
     pub notes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[allow(missing_docs, reason = "docs/reference/report-json.md has them")]
+pub struct Process {
+    pub pid: u32,
+    pub program: String,
+    pub threads: Vec<Thread>,
 }
 
 #[derive(Debug, Deserialize)]

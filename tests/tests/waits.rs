@@ -5,6 +5,7 @@
 mod emulated;
 mod hostile;
 mod load;
+mod processes;
 mod recorded;
 
 use std::collections::BTreeMap;
@@ -190,6 +191,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(crate::trial("waits::fail-on", fail_on));
     trials.extend(emulated::trials());
     trials.extend(hostile::trials());
+    trials.extend(processes::trials());
     trials.extend(load::trials());
     trials.extend(recorded::trials());
     trials

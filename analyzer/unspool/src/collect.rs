@@ -66,6 +66,7 @@ pub use local_process::{LocalProcess, Sampled, process_of_thread};
 pub use options::{
     CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject, WantsMore,
 };
+pub use thread_reader::Asleep;
 pub use wanted::Wanted;
 
 /// Records until the program ends, the user stops the recording or the server is gone. Calls `open`

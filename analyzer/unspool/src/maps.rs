@@ -9,6 +9,8 @@ pub(crate) struct FileMapping<'l> {
     /// Offset in the file of the first byte.
     pub(crate) offset: u64,
     pub(crate) executable: bool,
+    /// Other processes that map the file see changes of the memory.
+    pub(crate) shared: bool,
     pub(crate) path: &'l str,
 }
 
@@ -22,6 +24,7 @@ pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
             range: address(start)?..address(end)?,
             offset: address(rest.split(' ').nth(1)?)?,
             executable: rest.as_bytes().get(2) == Some(&b'x'),
+            shared: rest.as_bytes().get(3) == Some(&b's'),
             path: &rest[rest.find('/')?..],
         })
     })

@@ -47,7 +47,7 @@ pub use finding::{
 };
 pub use hits::Hits;
 pub use identity::Key;
-pub use inspection::{Holder, Inspection, State, Wait};
+pub use inspection::{Holder, Inspection, State, Wait, WaitTrace};
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
@@ -405,20 +405,24 @@ impl Model {
 
     /// A thread's name in a sentence, as `thread 7 (writer)`: its own name, otherwise its function.
     pub fn thread_name(&self, index: ThreadIndex) -> String {
-        let Some(thread) = self.thread(index) else {
+        let Some(thread) = self.any_thread(index) else {
             return "a thread".to_owned();
         };
         let number = thread.tid.map_or("?".to_owned(), |tid| tid.to_string());
-        if Some(index) == self.main() {
-            return format!("the main thread {number}");
+        let whose = self.process(index).map_or(String::new(), |(_, process)| {
+            let program = self.processes.program_name(process);
+            format!(" of process {} ({program})", process.pid)
+        });
+        if thread.creation == Creation::Main {
+            return format!("the main thread {number}{whose}");
         }
         let function = thread
             .function
             .as_ref()
             .and_then(|place| place.function.as_deref());
         match self.own_name(thread).or(function) {
-            Some(name) => format!("thread {number} ({name})"),
-            None => format!("thread {number}"),
+            Some(name) => format!("thread {number} ({name}){whose}"),
+            None => format!("thread {number}{whose}"),
         }
     }
 

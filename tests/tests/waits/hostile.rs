@@ -47,7 +47,6 @@ pub(super) fn trials() -> Vec<Trial> {
         ("damaged", damaged),
         ("stdio", stdio),
         ("arena", arena),
-        ("shared", shared),
         ("pid-namespace", pid_namespace),
         ("stopped", stopped),
         ("stub-over-network", || {
@@ -238,26 +237,6 @@ fn arena() -> Result<()> {
     let (folder, file) = waiting::compile("arena.c", BUILDS[0].1)?;
     let waiting = Waiting::start(&mut Command::new(file), folder)?;
     says_unknown(&waiting, "futex", "an internal lock of the C library, in")
-}
-
-fn shared() -> Result<()> {
-    let (folder, file) = waiting::compile("shared.c", BUILDS[0].1)?;
-    let waiting = Waiting::start(&mut Command::new(file), folder)?;
-    waiting.wait_until_blocked(HERE)?;
-    let (seen, run) = Inspection::attach(waiting.pid)?;
-    let shared = seen
-        .threads
-        .iter()
-        .filter_map(|thread| thread.wait.as_ref());
-    ensure!(shared.clone().count() == 1, "{run}");
-    ensure!(shared.clone().all(|wait| wait.shared), "{run}");
-    let run = inspection::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
-    let text = run.text().replace("\n  ", " ");
-    ensure!(
-        text.contains("of another process: processes share it"),
-        "{run}"
-    );
-    Ok(())
 }
 
 /// Threads know each other by ids of another namespace.

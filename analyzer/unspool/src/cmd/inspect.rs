@@ -11,9 +11,11 @@ use super::report::Format;
 use super::target::Target;
 use super::terminal;
 use super::wanted::model_of;
-use crate::collect;
-use crate::model::{Detail, Symbolizer};
+use crate::collect::{self, LocalProcess, Source};
+use crate::model::{Detail, Model, Symbolizer};
 use crate::views;
+
+mod others;
 
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
 ///
@@ -73,11 +75,19 @@ impl Cmd {
         let recording = recording.transpose()?;
         let target = &self.target;
         let source = target.source(Vec::new())?;
+        let local = match source {
+            Source::Attach { pid } => Some(LocalProcess::new(pid)),
+            _ => None,
+        };
         let options = target.inspection(source, store.clone(), target.rsp_log()?);
         let mut inspection = collect::Inspection::begin(options)?;
         let mut symbolizer = Symbolizer::new(store).preferring(self.reading.prefer.ways());
         let mut model = model_of(&mut inspection, &mut symbolizer);
         inspection.finish()?;
+        if let Some(process) = local {
+            let look = |pid| self.other_process(pid);
+            others::add(&mut model, process, look);
+        }
         if let Some(recording) = &recording {
             model.learn_from(&recording.model);
         }
@@ -91,5 +101,17 @@ impl Cmd {
         // The process ends now, and only the server needs a cleanup.
         std::mem::forget((model, symbolizer, recording));
         Ok(found.unwrap_or(ExitCode::SUCCESS))
+    }
+
+    /// Inspects a process that holds what the inspected one waits for.
+    fn other_process(&self, pid: u32) -> anyhow::Result<Model> {
+        let store = self.reading.symbols.store()?;
+        let mut options = (self.target).inspection(Source::Attach { pid }, store.clone(), None);
+        options.exec = None;
+        let mut inspection = collect::Inspection::begin(options)?;
+        let mut symbolizer = Symbolizer::new(store).preferring(self.reading.prefer.ways());
+        let model = model_of(&mut inspection, &mut symbolizer);
+        inspection.finish()?;
+        Ok(model)
     }
 }

@@ -4,6 +4,9 @@
 //! inspections. The process is identified by its start time, because the kernel reuses process ids.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use unspool_capture::CpuTimes;
@@ -11,6 +14,20 @@ use unspool_capture::CpuTimes;
 use super::cpu_times;
 use super::options::Ended;
 use super::session;
+use super::thread_reader::Asleep;
+use crate::maps;
+
+/// How often, and at which interval, a thread is checked until it is asleep.
+const SLEEP_CHECKS: u32 = 20;
+const SLEEP_CHECK: Duration = Duration::from_millis(5);
+
+/// The process of a thread of this machine.
+pub fn process_of_thread(tid: u64) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let mut lines = status.lines();
+    let id = lines.find_map(|line| line.strip_prefix("Tgid:"))?;
+    id.trim().parse().ok()
+}
 
 /// A process that is sampled.
 #[derive(Debug)]
@@ -50,6 +67,48 @@ impl LocalProcess {
             return Sampled::Ended(stat.wait_status.map(ended));
         }
         Sampled::Running(CpuTimes { time_ns, threads })
+    }
+
+    /// True if programs in this process and the recorder know threads by the same ids.
+    pub fn has_our_thread_ids(&self) -> bool {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+        let own = namespace("self");
+        own.is_some() && own == namespace(&self.pid.to_string())
+    }
+
+    /// The file and the offset of an address in memory that other processes may share, as
+    /// `/dev/shm/queue+0x40`.
+    pub fn shared_place(&self, address: u64) -> Option<String> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
+        let mut files = maps::files(&maps).filter(|file| file.shared);
+        let file = files.find(|file| file.range.contains(&address))?;
+        let offset = address - file.range.start + file.offset;
+        let path = file.path.strip_suffix(" (deleted)").unwrap_or(file.path);
+        Some(format!("{path}+{offset:#x}"))
+    }
+
+    /// Where a thread is asleep, and how often it has stopped running. `None` if it does not fall
+    /// asleep soon.
+    pub fn asleep(&self, tid: u64) -> Option<Asleep> {
+        for _ in 0..SLEEP_CHECKS {
+            let read = |file: &str| {
+                let path = format!("/proc/{}/task/{tid}/{file}", self.pid);
+                fs::read_to_string(path).ok()
+            };
+            if let Some(asleep) = Asleep::read(&read("status")?, &read("syscall")?) {
+                return Some(asleep);
+            }
+            thread::sleep(SLEEP_CHECK);
+        }
+        None
+    }
+
+    /// Reads memory without a stop.
+    pub fn memory(&self, address: u64, len: usize) -> Option<Vec<u8>> {
+        let file = fs::File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, address).ok()?;
+        Some(bytes)
     }
 
     /// The name of a thread.

@@ -50,11 +50,11 @@ pub(super) struct ReadThread {
 
 /// A thread that the kernel has put to sleep in a system call.
 #[derive(Debug, PartialEq, Eq)]
-struct Asleep {
+pub struct Asleep {
     /// Number of voluntary and of involuntary context switches.
     switches: [u64; 2],
     /// The call's first argument; for a futex call, the address of the futex word.
-    word: u64,
+    pub word: u64,
     sp: u64,
 }
 
@@ -63,7 +63,7 @@ impl Asleep {
     /// arguments, stack pointer and program counter: `202 0x7f30 0x80 0x2 0x0 0x0 0x0 0x7ffd
     /// 0x7f31`. It says `running` for a running thread and for a woken thread that waits for a
     /// processor.
-    fn read(status: &str, call: &str) -> Option<Asleep> {
+    pub(super) fn read(status: &str, call: &str) -> Option<Asleep> {
         field(status, "State:\tS")?;
         let switches = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
         let [Some(own), Some(forced)] =

@@ -7,6 +7,7 @@ mod at_end;
 mod bystander;
 mod memory;
 mod object;
+mod others;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -63,6 +64,15 @@ impl State {
         }
     }
 
+    /// The wait, to be changed.
+    fn wait_mut(&mut self) -> Option<&mut Wait> {
+        match self {
+            State::Waiting(wait) => Some(wait),
+            State::Stopped(before) => before.wait_mut(),
+            _ => None,
+        }
+    }
+
     /// The wait, including one in which the program was stopped.
     pub fn wait(&self) -> Option<&Wait> {
         match self {
@@ -78,7 +88,7 @@ impl State {
 pub struct Holder {
     /// Its id among the program's threads. For a thread outside this process, the id in the object.
     pub tid: u64,
-    /// The thread, if this process has it.
+    /// The thread, if it was inspected.
     pub thread: Option<ThreadIndex>,
 }
 
@@ -111,6 +121,19 @@ pub struct Wait {
     pub refused: bool,
     /// The unknown facts, and the reasons.
     pub unknown: Option<Arc<str>>,
+    /// What shows later that it is still the same wait, if it has holders.
+    pub trace: Option<Arc<WaitTrace>>,
+}
+
+/// What a wait with a known holder leaves in memory and in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitTrace {
+    /// Address of the futex word.
+    pub futex: u64,
+    /// Address of the words that name the holder.
+    pub address: u64,
+    /// These words.
+    pub bytes: Vec<u8>,
 }
 
 /// The result of an inspection, and requests for further reads.

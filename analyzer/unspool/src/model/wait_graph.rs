@@ -10,13 +10,14 @@ mod hangs;
 mod recording;
 mod snapshot;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::backtrace::Backtrace;
 use super::calls::PathId;
 use super::finding::ObjectName;
 use super::inspection::Inspection;
-use super::{FindingKind, Model, ThreadIndex, finding};
+use super::{Finding, FindingKind, Model, ThreadIndex, finding};
 use crate::primitives::Kind;
 
 /// Threads, what they wait for, and which threads can end that.
@@ -147,6 +148,38 @@ impl WaitGraph {
             .filter(|(_, node)| **node != Node::Absent)
             .map(|(index, node)| (ThreadIndex(index), node))
     }
+}
+
+/// The deadlocks of an inspection in which threads of other processes take part. The threads in
+/// `stood` waited all together as they were inspected.
+///
+/// Processes that were not inspected may use the same objects, but only its holder releases a lock.
+pub(super) fn across_processes(
+    model: &Model,
+    inspection: &Inspection,
+    stood: &HashSet<u64>,
+) -> Vec<Finding> {
+    let own = model.threads.len();
+    let mut graph = WaitGraph::default();
+    graph.add_inspection(model, inspection);
+    for (index, node) in graph.nodes.iter_mut().enumerate() {
+        let Node::Waiting(waiting) = node else {
+            continue;
+        };
+        let tid = model.any_thread(ThreadIndex(index)).and_then(|it| it.tid);
+        waiting.sure &= tid.is_some_and(|tid| stood.contains(&tid));
+        if waiting.is_lock() && !waiting.edges.is_empty() {
+            waiting.ends.shared = false;
+            let is_sure = waiting.sure && waiting.is_endless();
+            waiting
+                .edges
+                .iter_mut()
+                .for_each(|edge| edge.sure = is_sure);
+        }
+    }
+    let circles = graph.circles().into_iter();
+    let across = circles.filter(|circle| circle.iter().any(|(thread, _)| thread.0 >= own));
+    across.map(|circle| graph.circle(model, &circle)).collect()
 }
 
 /// Replaces a model's findings about hangs: from its inspection alone, or from a recording and the

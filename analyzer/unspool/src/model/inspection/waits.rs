@@ -11,7 +11,7 @@ use unspool_image::Arch;
 
 use super::memory::Memory;
 use super::object;
-use super::{Holder, Inspection, Onward, State, Wait};
+use super::{Holder, Inspection, Onward, State, Wait, WaitTrace};
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
@@ -335,6 +335,7 @@ impl<'a> Inspector<'a> {
             moving: self.has_moved(futex),
             refused: false,
             unknown: None,
+            trace: None,
         };
         let said = match &found {
             Some(found) => self.said(found, waiter, &mut wait),
@@ -381,6 +382,15 @@ impl<'a> Inspector<'a> {
                 Kind::Join => futex.address,
                 _ => address,
             };
+            let words = self.memory.bytes(from, said.len);
+            wait.trace = words.map(|words| {
+                let (futex, address, bytes) = (futex.address, from, words.to_vec());
+                Arc::new(WaitTrace {
+                    futex,
+                    address,
+                    bytes,
+                })
+            });
             let at_once = self.at_once(waiter, from, said.len);
             if !at_once && std::ptr::eq(waiter.event, waiter.last) {
                 self.inspection.doubtful.push(waiter.event.tid);

@@ -47,7 +47,7 @@ impl WaitGraph {
     }
 
     /// Circles of waits, each with the edges that close it.
-    fn circles(&self) -> Vec<Vec<(ThreadIndex, &Edge)>> {
+    pub(super) fn circles(&self) -> Vec<Vec<(ThreadIndex, &Edge)>> {
         let mut pairs = Vec::new();
         for (thread, waiting) in self.waits() {
             let holders = waiting.edges.iter().filter_map(|edge| edge.holder);
@@ -91,10 +91,10 @@ impl WaitGraph {
             .iter()
             .filter_map(|(thread, _)| self.waiting(*thread));
         let mut mutexes = waits.filter(|waiting| waiting.object.kind == Kind::Mutex);
-        mutexes.all(|waiting| seen.insert(waiting.object.address))
+        mutexes.all(|waiting| seen.insert((waiting.object.address, &waiting.object.name)))
     }
 
-    fn circle(&self, model: &Model, circle: &[(ThreadIndex, &Edge)]) -> Finding {
+    pub(super) fn circle(&self, model: &Model, circle: &[(ThreadIndex, &Edge)]) -> Finding {
         let threads: Vec<ThreadIndex> = circle.iter().map(|(thread, _)| *thread).collect();
         let alone = threads.len() == 1;
         let held = self.held(circle);

@@ -15,7 +15,9 @@ impl WaitGraph {
     /// Adds the states that an inspection saw. They take precedence over a recording's conclusions
     /// about the same thread. The recording adds facts that no object stores.
     pub(super) fn add_inspection(&mut self, model: &Model, inspection: &Inspection) {
-        self.nodes.resize(model.threads.len(), Node::Absent);
+        // Threads of other processes come last.
+        let threads = model.threads.len().max(inspection.states.len());
+        self.nodes.resize(threads, Node::Absent);
         self.moment = Some(Moment {
             stood: inspection.stood,
             took_turns: !inspection.stood && inspection.doubtful.is_empty(),
@@ -68,7 +70,7 @@ fn waiting(model: &Model, thread: ThreadIndex, wait: &Wait) -> Waiting {
         readers: wait.readers,
         users: None,
         path: None,
-        stack: model.thread(thread).and_then(|thread| thread.stack.clone()),
+        stack: (model.any_thread(thread)).and_then(|thread| thread.stack.clone()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! The document includes the threads' waits and the findings.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -16,8 +17,17 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
     let inspection = Inspection {
         schema_version: super::SCHEMA_VERSION,
         target: Target::of(model),
-        threads: (0..model.threads.len())
-            .filter_map(|index| InspectedThread::of(model, ThreadIndex(index)))
+        threads: inspected(model, 0..model.threads.len()),
+        processes: (model.processes.all.iter())
+            .map(|process| {
+                let first = model.threads.len() + process.first_thread;
+                InspectedProcess {
+                    pid: process.pid,
+                    program: model.processes.program_name(process),
+                    executable: &process.executable,
+                    threads: inspected(model, first..first + process.threads),
+                }
+            })
             .collect(),
         findings: findings(model),
         errors,
@@ -31,9 +41,26 @@ struct Inspection<'a> {
     schema_version: u32,
     target: Target<'a>,
     threads: Vec<InspectedThread<'a>>,
+    processes: Vec<InspectedProcess<'a>>,
     findings: Vec<FoundThing<'a>>,
     errors: Vec<String>,
     notes: Vec<String>,
+}
+
+/// Another process, whose threads hold what threads of this one wait for.
+#[derive(Serialize)]
+struct InspectedProcess<'a> {
+    pid: u64,
+    program: &'a str,
+    executable: &'a str,
+    threads: Vec<InspectedThread<'a>>,
+}
+
+fn inspected(model: &Model, threads: Range<usize>) -> Vec<InspectedThread<'_>> {
+    let threads = threads.map(ThreadIndex);
+    threads
+        .filter_map(|index| InspectedThread::of(model, index))
+        .collect()
 }
 
 #[derive(Serialize)]
@@ -55,7 +82,7 @@ struct InspectedThread<'a> {
 
 impl<'a> InspectedThread<'a> {
     fn of(model: &'a Model, index: ThreadIndex) -> Option<InspectedThread<'a>> {
-        let thread: &Thread = model.thread(index)?;
+        let thread: &Thread = model.any_thread(index)?;
         let stack = thread.stack.as_deref();
         let state = model.inspection.state(index);
         let before = match state {
@@ -168,7 +195,7 @@ struct Shown {
 }
 
 fn findings(model: &Model) -> Vec<FoundThing<'_>> {
-    let tid = |thread: &ThreadIndex| model.thread(*thread).and_then(|thread| thread.tid);
+    let tid = |thread: &ThreadIndex| model.any_thread(*thread).and_then(|thread| thread.tid);
     let found =
         |finding: &'_ Finding| -> Vec<u64> { finding.threads.iter().filter_map(tid).collect() };
     let each = model.findings.iter().map(|finding| FoundThing {

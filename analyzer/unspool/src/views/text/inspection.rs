@@ -15,7 +15,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     let mut page = Page::new(out, style);
     let page = &mut page;
     notes::first(page, model)?;
-    let groups = groups(model);
+    let groups = groups(model, (0..model.threads.len()).map(ThreadIndex));
     let mut text = tree::about(model);
     text.push_str(&wording::count(model.threads.len(), "thread"));
     if groups.len() < model.threads.len() {
@@ -27,8 +27,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &(text + "."))?;
     let sources = Sources::of(
         model
-            .threads
-            .iter()
+            .any_threads()
             .flat_map(|t| t.stack.as_deref().into_iter().chain(t.creation_stack()))
             .flat_map(|stack| &stack.frames),
         &model.target.executable,
@@ -40,33 +39,79 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     thread_state::findings(page, model, &sources)?;
     // Let the user read the findings while the rest is written.
     page.flush()?;
-    for (members, state) in &groups {
-        let Some(first) = members.first() else {
-            continue;
-        };
+    for group in &groups {
+        write_group(page, group, main, &sources)?;
+    }
+    others(page, model, &sources)?;
+    notes::all_but_errors(page, model)
+}
+
+/// Writes the threads of other processes that hold what threads of this one wait for.
+fn others(page: &mut Page<'_>, model: &Model, sources: &Sources) -> io::Result<()> {
+    let holders = model.inspection.holders_elsewhere(model.threads.len());
+    for process in &model.processes.all {
+        let first = model.threads.len() + process.first_thread;
+        let threads = (first..first + process.threads).map(ThreadIndex);
+        let (shown, left): (Vec<_>, Vec<_>) = threads.partition(|one| holders.contains(one));
         page.blank()?;
-        page.line(&headline(page.width, members, main))?;
-        let prefix = Line::new().with(Ink::Plain, "  ");
-        let tids = wording::tids(members.iter().map(|thread| thread.tid).collect());
-        page.paragraph(&prefix, &prefix, Ink::Faint, &tids)?;
-        if let Some(state) = state {
-            page.paragraph(&prefix, &prefix, Ink::Plain, state)?;
+        let program = clean(model.processes.program_name(process));
+        let mut line = Line::new().with(Ink::Strong, format!("process {program}"));
+        line.push(Ink::Plain, format!("  pid {}", process.pid));
+        page.line(&line)?;
+        if !left.is_empty() {
+            let text = format!(
+                "{} not shown here: `unspool inspect --attach {}`",
+                wording::count(left.len(), "other thread"),
+                process.pid
+            );
+            page.paragraph(&lead(), &lead(), Ink::Faint, &text)?;
         }
-        let lead = "  ";
-        match &first.stack {
-            Some(stack) => frames::write(page, &prefix, lead, stack, &sources, true)?,
-            None => {
-                let lead = prefix.clone().with(Ink::Plain, "  ");
-                page.paragraph(&lead, &lead, Ink::Alarm, "its registers were not read")?;
-            }
-        }
-        if let Creation::Recorded { by, stack } = &first.creation {
-            let by = format!("created by {} at", clean(by));
-            page.paragraph(&prefix, &prefix, Ink::Faint, &by)?;
-            frames::write(page, &prefix, lead, stack, &sources, false)?;
+        let main = model
+            .any_thread(ThreadIndex(first))
+            .map_or("", |it| &it.name);
+        for group in groups(model, shown.into_iter()) {
+            write_group(page, &group, main, sources)?;
         }
     }
-    notes::all_but_errors(page, model)
+    Ok(())
+}
+
+fn lead() -> Line {
+    Line::new().with(Ink::Plain, "  ")
+}
+
+/// Writes threads with equal stacks. `main` is the name of the main thread.
+fn write_group(
+    page: &mut Page<'_>,
+    (members, state): &Group<'_>,
+    main: &str,
+    sources: &Sources,
+) -> io::Result<()> {
+    let Some(first) = members.first() else {
+        return Ok(());
+    };
+    page.blank()?;
+    page.line(&headline(page.width, members, main))?;
+    let prefix = lead();
+    let tids = wording::tids(members.iter().map(|thread| thread.tid).collect());
+    page.paragraph(&prefix, &prefix, Ink::Faint, &tids)?;
+    if let Some(state) = state {
+        page.paragraph(&prefix, &prefix, Ink::Plain, state)?;
+    }
+    let lead = "  ";
+    match &first.stack {
+        Some(stack) => frames::write(page, &prefix, lead, stack, sources, true)?,
+        None => {
+            let lead = prefix.clone().with(Ink::Plain, "  ");
+            page.paragraph(&lead, &lead, Ink::Alarm, "its registers were not read")?;
+        }
+    }
+    if let Creation::Recorded { by, stack } = &first.creation {
+        let by = format!("created by {} at", clean(by));
+        page.paragraph(&prefix, &prefix, Ink::Faint, &by)?;
+        frames::write(page, &prefix, lead, stack, sources, false)?;
+    }
+    Ok(())
 }
 
 fn headline(page: usize, members: &[&Thread], main: &str) -> Line {
@@ -101,12 +146,15 @@ type Group<'a> = (Vec<&'a Thread>, Option<String>);
 
 /// Threads with equal identities, functions, stacks and states, in the order of their first thread.
 /// The main thread is alone.
-fn groups(model: &Model) -> Vec<Group<'_>> {
+fn groups(model: &Model, threads: impl Iterator<Item = ThreadIndex>) -> Vec<Group<'_>> {
     type Stack<'a> = Option<(Vec<(u64, bool)>, Option<&'a str>)>;
     type Id<'a> = (Key, Option<&'a Place>, Stack<'a>, Option<String>);
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut known: HashMap<Id<'_>, usize> = HashMap::new();
-    for (index, thread) in model.threads.iter().enumerate() {
+    for index in threads {
+        let Some(thread) = model.any_thread(index) else {
+            continue;
+        };
         let stack = thread.stack.as_deref().map(|stack: &Backtrace| {
             let frames = stack
                 .frames
@@ -115,7 +163,7 @@ fn groups(model: &Model) -> Vec<Group<'_>> {
                 .collect();
             (frames, stack.truncated.as_deref())
         });
-        let state = thread_state::state(model, ThreadIndex(index));
+        let state = thread_state::state(model, index);
         let id = (thread.key, thread.function.as_ref(), stack, state.clone());
         let group = *known.entry(id).or_insert(groups.len());
         match groups.get_mut(group) {

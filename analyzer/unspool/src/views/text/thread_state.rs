@@ -83,7 +83,7 @@ pub(in crate::views) fn creations(
     sources: &Sources,
 ) -> io::Result<()> {
     for index in finding.threads.iter().take(MAX_STACKS) {
-        let Some(thread) = model.thread(*index) else {
+        let Some(thread) = model.any_thread(*index) else {
             continue;
         };
         let (creator, stack) = match &thread.creation {
@@ -101,7 +101,7 @@ pub(in crate::views) fn creations(
 
 /// `it runs work, its identity is 1f2e3d4c`
 fn origin(model: &Model, index: ThreadIndex) -> Option<String> {
-    let thread = model.thread(index)?;
+    let thread = model.any_thread(index)?;
     if thread.creation == Creation::Main {
         return None;
     }

@@ -1,0 +1,98 @@
+//! Other processes whose threads hold what the threads of the inspected process wait for.
+//!
+//! Their threads have the numbers after those of the process itself, as in a recording.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Inspection, State, Wait, WaitTrace};
+use crate::model::{Model, ThreadIndex, finding, wait_graph};
+
+impl Model {
+    /// The ids of threads of other processes that hold what threads of this one wait for.
+    pub fn outside_holders(&self) -> BTreeSet<u64> {
+        let shared = self.waits().filter(|wait| wait.shared);
+        let holders = shared.flat_map(|wait| &wait.holders);
+        let outside = holders.filter(|holder| holder.thread.is_none());
+        outside.map(|holder| holder.tid).collect()
+    }
+
+    /// The waits whose holders are known, with the ids of their threads.
+    pub fn held_waits(&self) -> Vec<(u64, Arc<WaitTrace>)> {
+        let threads = self.threads.iter().zip(&self.inspection.states);
+        let waits = threads.filter_map(|(thread, state)| {
+            let trace = state.wait()?.trace.clone();
+            thread.tid.zip(trace)
+        });
+        waits.collect()
+    }
+
+    fn waits(&self) -> impl Iterator<Item = &Wait> {
+        self.inspection.states.iter().filter_map(State::wait)
+    }
+
+    /// Names the shared objects at which threads wait, by their addresses.
+    pub fn name_shared(&mut self, name: impl Fn(u64) -> Option<String>) {
+        let waits = self.inspection.states.iter_mut();
+        let shared = waits.filter_map(State::wait_mut).filter(|wait| wait.shared);
+        for object in shared.map(|wait| &mut wait.object) {
+            if object.name.is_none() {
+                object.name = name(object.address).map(Into::into);
+            }
+        }
+        let inspection = std::mem::take(&mut self.inspection);
+        self.add_hangs(Some(&inspection));
+        self.inspection = inspection;
+    }
+
+    /// Adds the inspected threads of other processes, and the deadlocks in which they take part.
+    /// The threads in `stood` waited all together as they were inspected.
+    pub fn add_others(&mut self, others: Vec<Model>, stood: &HashSet<u64>) {
+        for other in others {
+            let base = self.threads.len() + self.processes.threads.len();
+            let states = &mut self.inspection.states;
+            states.resize(base, State::Unknown);
+            states.extend(other.inspection.states);
+            states.resize(base + other.threads.len(), State::Unknown);
+            self.processes.add_inspected(&other.target, other.threads);
+            self.notes.extend(other.notes);
+        }
+        let threads = self.any_threads().enumerate();
+        let by_tid = threads.filter_map(|(index, thread)| Some((thread.tid?, ThreadIndex(index))));
+        let by_tid: HashMap<u64, ThreadIndex> = by_tid.collect();
+        let own = self.threads.len();
+        for (index, state) in self.inspection.states.iter_mut().enumerate() {
+            let holders = state.wait_mut().map(|wait| &mut wait.holders);
+            for holder in holders.into_iter().flatten() {
+                if index >= own || holder.thread.is_none() {
+                    holder.thread = by_tid.get(&holder.tid).copied();
+                }
+            }
+        }
+        let inspection = std::mem::take(&mut self.inspection);
+        let found = wait_graph::across_processes(self, &inspection, stood);
+        self.findings.extend(found);
+        self.inspection = inspection;
+        finding::sort(&mut self.findings);
+    }
+}
+
+impl Inspection {
+    /// The threads of other processes that hold, perhaps through further threads, what threads of
+    /// this process wait for.
+    pub fn holders_elsewhere(&self, own: usize) -> BTreeSet<ThreadIndex> {
+        let mut reached: BTreeSet<ThreadIndex> = BTreeSet::new();
+        let mut ahead: Vec<ThreadIndex> = (0..own).map(ThreadIndex).collect();
+        while let Some(thread) = ahead.pop() {
+            let holders = self.state(thread).wait().map(|wait| &wait.holders);
+            let holders = holders.into_iter().flatten();
+            let elsewhere = holders.filter_map(|holder| holder.thread);
+            for holder in elsewhere.filter(|holder| holder.0 >= own) {
+                if reached.insert(holder) {
+                    ahead.push(holder);
+                }
+            }
+        }
+        reached
+    }
+}
