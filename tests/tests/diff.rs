@@ -266,7 +266,7 @@ fn bad_files() -> Result<()> {
     for (file, words) in [
         (&missing, "there is no recording"),
         (&cut, "is cut"),
-        (&foreign, "not an Unspool capture"),
+        (&foreign, "not an Unspool recording"),
     ] {
         for pair in [[&whole, file], [file, &whole]] {
             let run = diff(&pair.map(PathBuf::as_path), &[])?;
