@@ -96,7 +96,7 @@ export function pathSection(diff) {
         title: 'Part of the path',
         by: (row) => Math.abs(row.change.delta),
         cell: ({change}) =>
-          changeCell(change, 'time', !change.noise, barScale, 'Part of the path'),
+          changeCell(change, 'time', change.marked, barScale, 'Part of the path'),
       },
       {
         key: 'change',
