@@ -11,7 +11,7 @@ use super::gaps::Gaps;
 use super::histogram::Histogram;
 use super::holds::{Held, Holds};
 use super::journal::{HoldSpan, Journal};
-use super::meaning::returns_errors;
+use super::meaning::{has_timed_out, returns_errors};
 use super::misuse::{MistakeKind, Misuse};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
@@ -380,6 +380,7 @@ impl<'a> Replay<'a> {
             queued: false,
             place: None,
             slept: futex,
+            timed_out: false,
             ended: None,
             stale: None,
             given_up: None,
@@ -491,6 +492,7 @@ impl<'a> Replay<'a> {
             self.queues.leave(pending.object, place);
         }
         if pending.primitive.may_wait() && self.has_waited(&pending, waited) {
+            pending.timed_out = has_timed_out(&pending, call);
             self.waited(&pending, left_ns);
         }
         self.note_refusal(&pending, call);
