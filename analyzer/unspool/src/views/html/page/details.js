@@ -251,8 +251,10 @@ function threadDetails(rec, at) {
         'Lived',
         life
           ? [
+              thread.ended_ns === null && 'from ',
               momentLink(rec, life[0], life[1], {}, moment(life[0], rec.end)),
-              ` – ${moment(life[1], rec.end)}, ${duration(life[1] - life[0])}`,
+              thread.ended_ns !== null &&
+                ` – ${moment(life[1], rec.end)}, ${duration(life[1] - life[0])}`,
             ]
           : 'not seen running',
       ],

@@ -109,12 +109,12 @@ export function frameLine(rec, frame) {
   return h(
     'span',
     {class: 'frame'},
-    h(
-      'span',
-      {class: 'function', title: frame.function ?? ''},
-      shortFunction(frame.function) ?? '??',
-    ),
-    ' ',
+    frame.function
+      ? [
+          h('span', {class: 'function', title: frame.function}, shortFunction(frame.function)),
+          ' ',
+        ]
+      : null,
     placeLink(rec, frame),
   );
 }
