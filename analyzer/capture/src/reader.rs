@@ -67,7 +67,7 @@ impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the recording is cut at byte {}: {}",
+            "cut at byte {}: {}",
             self.offset, self.reason
         )
     }
