@@ -60,7 +60,7 @@ function title(rec, threads) {
   const names = new Set(threads.map((thread) => threadName(rec, thread)));
   names.delete(own);
   const all = [...names];
-  const name = all.length > 3 ? `${all[0]} … ${all.at(-1)}` : all.join(', ');
+  const name = all.length > 2 ? `${all[0]} … ${all.at(-1)}` : all.join(', ');
   return own === null || own === undefined ? {title: name, name: ''} : {title: own, name};
 }
 

@@ -182,6 +182,7 @@ function graph(rec, pairs) {
     keys.map((key) => {
       const [x, y] = place.get(key);
       const right = x >= wide / 2 - 1;
+      const room = (right ? wide - x : x) - 12;
       return svg(
         'g',
         {},
@@ -189,7 +190,7 @@ function graph(rec, pairs) {
         svg(
           'text',
           {x: right ? x + 12 : x - 12, y: y + 4, 'text-anchor': right ? 'start' : 'end'},
-          shortened(groupName(rec, key), x > 90 && x < wide - 90 ? 34 : 16),
+          shortened(groupName(rec, key), Math.floor(room / 7)),
         ),
       );
     }),
