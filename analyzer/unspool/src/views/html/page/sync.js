@@ -1,5 +1,5 @@
 // Synchronization objects: who used them, who waited for whom, and where.
-import {count, counted, duration, shortened} from './format.js';
+import {count, counted, duration, kindNoun, shortened} from './format.js';
 import {h, shortList, svg, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
 import {objectWaits} from './range.js';
@@ -236,7 +236,7 @@ function objectTable(rec, at) {
   const draw = () => {
     const wanted = box.value.toLowerCase();
     const rows = all.filter((row) =>
-      `${row.object.kind} ${objectName(row.object)}`.toLowerCase().includes(wanted),
+      `${row.object.kind} ${kindNoun(row.object.kind)} ${objectName(row.object)}`.toLowerCase().includes(wanted),
     );
     const by = OBJECT_SORTS[sort];
     rows.sort((a, b) => (by(a) > by(b) ? 1 : by(a) < by(b) ? -1 : 0));
