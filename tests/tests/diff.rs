@@ -265,7 +265,7 @@ fn bad_files() -> Result<()> {
     fs::write(&foreign, "no recording")?;
     for (file, words) in [
         (&missing, "there is no recording"),
-        (&cut, "is cut"),
+        (&cut, "cut at byte"),
         (&foreign, "not an Unspool recording"),
     ] {
         for pair in [[&whole, file], [file, &whole]] {

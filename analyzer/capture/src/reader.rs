@@ -65,11 +65,7 @@ pub struct Cut {
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cut at byte {}: {}",
-            self.offset, self.reason
-        )
+        write!(f, "cut at byte {}: {}", self.offset, self.reason)
     }
 }
 

@@ -18,6 +18,7 @@ pub use calls::{BlockedCall, CallIndex, CallTime};
 use calls::{forget_calls, join_blocks};
 pub(in crate::model) use processes::AllThreads;
 pub use processes::{Process, ProcessIndex, Processes};
+pub(in crate::model) use thread_ids::by_tid;
 pub use wakers::{CallWake, Waker, Wakers};
 
 /// Maximum time by which a wake-up can be recorded before its thread's block, if the waker's
@@ -185,7 +186,7 @@ impl Schedule {
         let launched = model.recording.source == Some(unspool_capture::Source::Launched);
         schedule.threads = vec![Vec::new(); model.threads.len()];
         let lives = reader.finish(last_ns);
-        let by_tid = thread_ids::by_tid(model.threads.iter());
+        let by_tid = by_tid(model.threads.iter());
         for (tid, lives) in lives {
             let same_id = by_tid.get(&tid).map_or(&[][..], Vec::as_slice);
             for life in lives {

@@ -8,7 +8,7 @@ use crate::model::ThreadIndex;
 use crate::model::thread::Thread;
 
 /// The numbers of the threads with each id, in their order.
-pub(super) fn by_tid<'a>(
+pub(in crate::model) fn by_tid<'a>(
     threads: impl Iterator<Item = &'a Thread>,
 ) -> HashMap<u64, Vec<ThreadIndex>> {
     let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();

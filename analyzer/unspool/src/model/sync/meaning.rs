@@ -1,7 +1,7 @@
 //! The meaning of recorded calls: the primitive a system call belongs to, and its results.
 
-use crate::model::backtrace::Place;
 use super::under_way::Pending;
+use crate::model::backtrace::Place;
 use crate::model::calls::{Call, Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
@@ -13,6 +13,9 @@ pub(super) fn pair(primitive: &Primitive, address: u64) -> u64 {
         _ => address,
     }
 }
+
+/// The error of a robust mutex whose holder died; the lock is taken (POSIX, `pthread_mutex_lock`).
+pub(super) const EOWNERDEAD: u64 = 130;
 
 const FUTEX: Primitive = Primitive {
     names: &["futex"],

@@ -16,8 +16,8 @@ use crate::model::schedule::{CallTime, CallWake, Wakers};
 use crate::model::{
     Creation, Model, Paused, Process as StartedProcess, ProgramEnd, Thread, ThreadIndex,
 };
-use crate::views::{Style, wording};
 use crate::views::call_waits::{self, Woken, WokenBy};
+use crate::views::{Style, wording};
 
 /// Writes the report as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {

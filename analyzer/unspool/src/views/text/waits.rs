@@ -281,6 +281,9 @@ mod tests {
         let mut out = Vec::new();
         write(&stage.model(), &mut out, &Style::default()).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("2.00 ms once          until the time limit"), "{text}");
+        assert!(
+            text.contains("2.00 ms once          until the time limit"),
+            "{text}"
+        );
     }
 }

@@ -131,7 +131,7 @@ export function pathSection(diff) {
         : [
             h('div', {class: 'sides'}, sides.map(([side, parts]) => pathSide(side, parts, scale))),
             table.element,
-            changeLegend(),
+            changeLegend(diff),
           ],
     table: items.length === 0 ? null : table,
   };

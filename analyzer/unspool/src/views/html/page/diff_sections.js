@@ -172,7 +172,7 @@ export function threadsSection(diff) {
     ],
     details: (row) => subjectDetails(diff, 'threads', row.index, false),
   });
-  return {title: 'Threads', content: [table.element, changeLegend()], table};
+  return {title: 'Threads', content: [table.element, changeLegend(diff)], table};
 }
 
 /** Synchronization objects by identity, those with the longest waits and holds first. */

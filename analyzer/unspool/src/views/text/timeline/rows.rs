@@ -153,7 +153,9 @@ impl Row {
             return wording::program_of(program, firsts, room) + &after;
         }
         let thread = match self.members[..] {
-            [index] => model.any_thread(ThreadIndex(index)).map(|it| it.name.as_str()),
+            [index] => model
+                .any_thread(ThreadIndex(index))
+                .map(|it| it.name.as_str()),
             _ => None,
         };
         let threads = match thread {
