@@ -265,8 +265,8 @@ fn bad_files() -> Result<()> {
     fs::write(&foreign, "no recording")?;
     for (file, words) in [
         (&missing, "there is no recording"),
-        (&cut, "is cut"),
-        (&foreign, "not an Unspool capture"),
+        (&cut, "cut at byte"),
+        (&foreign, "not an Unspool recording"),
     ] {
         for pair in [[&whole, file], [file, &whole]] {
             let run = diff(&pair.map(PathBuf::as_path), &[])?;

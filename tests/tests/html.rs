@@ -1,6 +1,7 @@
 //! Tests the HTML report in real browsers: each view renders with the JSON report's numbers, links
 //! lead to their targets, and the target's text stays text.
 
+mod groups;
 mod processes;
 
 use std::fs;
@@ -28,11 +29,12 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
         ("timeline", timeline),
+        ("labels", groups::labels),
         ("processes", processes::shown),
         ("processes_not_recorded", processes::not_recorded),
         ("text_stays_text", text_stays_text),

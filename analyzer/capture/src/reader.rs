@@ -16,7 +16,7 @@ use crate::record::Record;
 #[non_exhaustive]
 pub enum ReadError {
     /// The file could not be opened.
-    #[error("cannot open the capture {path}: {source}", path = path.display())]
+    #[error("cannot open the recording {path}: {source}", path = path.display())]
     Open {
         /// The file.
         path: std::path::PathBuf,
@@ -24,27 +24,27 @@ pub enum ReadError {
         source: io::Error,
     },
     /// The file could not be read.
-    #[error("cannot read the capture: {0}")]
+    #[error("cannot read the recording: {0}")]
     Io(#[from] io::Error),
     /// The file is empty.
     #[error("the file is empty because the recording wrote nothing; record again")]
     Empty,
     /// The file is not a capture.
     #[error(
-        "not an Unspool capture: the file does not begin with \"UNSPOOL\"; give a file written by `unspool record`"
+        "not an Unspool recording: the file does not begin with \"UNSPOOL\"; give a file written by `unspool record`"
     )]
     NotACapture,
     /// The file is a capture, but its header is damaged.
     #[error(
-        "the capture's file header is damaged (bad checksum); copy the file again or record again"
+        "the recording's file header is damaged (bad checksum); copy the file again or record again"
     )]
     HeaderDamaged,
     /// The file has changed since it was opened.
-    #[error("the capture changed while it was read; read it again when no program writes to it")]
+    #[error("the recording changed while it was read; read it again when no program writes to it")]
     Changed,
     /// The major version is unknown to this program.
     #[error(
-        "the capture has format version {major}.{minor}, this program reads version {MAJOR_VERSION}.x; open it with an Unspool that reads version {major}"
+        "the recording has format version {major}.{minor}, this program reads version {MAJOR_VERSION}.x; open it with an Unspool that reads version {major}"
     )]
     Version {
         /// Major version of the file.
@@ -65,11 +65,7 @@ pub struct Cut {
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the capture is cut at byte {}: {}",
-            self.offset, self.reason
-        )
+        write!(f, "cut at byte {}: {}", self.offset, self.reason)
     }
 }
 
@@ -122,7 +118,7 @@ impl fmt::Display for CutReason {
                 f,
                 "the file ends inside a block ({missing} bytes are missing)"
             ),
-            CutReason::NoBlock => f.write_str("the next bytes are not a block of a capture"),
+            CutReason::NoBlock => f.write_str("the next bytes are not a block of a recording"),
             CutReason::BlockTooLarge { size } => {
                 write!(
                     f,

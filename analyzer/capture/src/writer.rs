@@ -23,7 +23,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 #[non_exhaustive]
 pub enum WriteError {
     /// The file could not be created.
-    #[error("cannot create the capture {path}: {source}; choose another file with -o", path = path.display())]
+    #[error("cannot create the recording {path}: {source}; choose another file with -o", path = path.display())]
     Create {
         /// The file.
         path: std::path::PathBuf,
@@ -32,7 +32,7 @@ pub enum WriteError {
     },
     /// The sink is full.
     #[error(
-        "no space left for the capture ({written} bytes are written and readable): {source}; free some space or choose another place with -o"
+        "no space left for the recording ({written} bytes are written and readable): {source}; free some space or choose another place with -o"
     )]
     Full {
         /// Number of readable bytes in the capture.
@@ -41,7 +41,7 @@ pub enum WriteError {
         source: io::Error,
     },
     /// The sink failed in another way.
-    #[error("cannot write the capture ({written} bytes are written and readable): {source}")]
+    #[error("cannot write the recording ({written} bytes are written and readable): {source}")]
     Io {
         /// Number of readable bytes in the capture.
         written: u64,
@@ -50,7 +50,7 @@ pub enum WriteError {
     },
     /// A single record does not fit in a block. The capture continues without it.
     #[error(
-        "a record of {size} bytes is larger than a capture allows ({BLOCK_LIMIT} bytes) and was left out"
+        "a record of {size} bytes is larger than a recording allows ({BLOCK_LIMIT} bytes) and was left out"
     )]
     RecordTooLarge {
         /// Its size in bytes.
@@ -58,7 +58,7 @@ pub enum WriteError {
     },
     /// An earlier write failed, so nothing more can be written.
     #[error(
-        "the capture ended at an earlier write error; {written} bytes are written and readable"
+        "the recording ended at an earlier write error; {written} bytes are written and readable"
     )]
     Broken {
         /// Number of readable bytes in the capture.

@@ -70,6 +70,11 @@ pub fn name(gdb: u8) -> String {
     }
 }
 
+/// The name of a Linux signal: `SIGUSR1`, or `SIG34` for real-time signals.
+pub fn linux_name(linux: u8) -> String {
+    from_linux(linux).map_or_else(|| format!("SIG{linux}"), name)
+}
+
 /// gdb's number for a name, with or without `SIG`, in any case.
 pub fn from_name(text: &str) -> Option<u8> {
     let upper = text.to_ascii_uppercase();
@@ -101,6 +106,8 @@ mod tests {
         }
         assert_eq!(to_linux(76), None);
         assert_eq!((name(10), name(45)), ("SIGBUS".into(), "SIG33".into()));
+        let names = [10, 33, 16].map(linux_name);
+        assert_eq!(names, ["SIGUSR1", "SIG33", "SIG16"]);
         assert_eq!(
             (from_name("usr1"), from_name("SIGCHLD")),
             (Some(30), Some(20))

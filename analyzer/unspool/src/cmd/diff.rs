@@ -59,7 +59,7 @@ pub(super) struct Cmd {
     ///
     /// CONDITION is `regression` or `regression:PERCENT`. It holds if the run or an item of the
     /// critical path takes longer by more than PERCENT and by more than noise. The length of the
-    /// run excludes the delays by the recorder and by other processes. Exit code 4 means that too
+    /// run excludes the delays by the recorder and by other programs. Exit code 4 means that too
     /// little was recorded to judge.
     #[arg(
         long,

@@ -18,6 +18,7 @@ pub use calls::{BlockedCall, CallIndex, CallTime, call_within};
 use calls::{forget_calls, join_blocks};
 pub(in crate::model) use processes::AllThreads;
 pub use processes::{Process, ProcessIndex, Processes};
+pub(in crate::model) use thread_ids::by_tid;
 pub use wakers::{CallWake, Waker, Wakers};
 
 /// Maximum time by which a wake-up can be recorded before its thread's block, if the waker's
@@ -189,9 +190,11 @@ impl Schedule {
         let launched = model.recording.source == Some(unspool_capture::Source::Launched);
         schedule.threads = vec![Vec::new(); model.threads.len()];
         let lives = reader.finish(last_ns);
+        let by_tid = by_tid(model.threads.iter());
         for (tid, lives) in lives {
+            let same_id = by_tid.get(&tid).map_or(&[][..], Vec::as_slice);
             for life in lives {
-                let Some(index) = life.thread(tid, model) else {
+                let Some(index) = life.thread(same_id, model) else {
                     continue;
                 };
                 let thread = &mut model.threads[index.0];
@@ -412,16 +415,15 @@ impl Life {
         }
     }
 
-    /// The model's thread with this id that lived at the time.
-    fn thread(&self, tid: u64, model: &Model) -> Option<ThreadIndex> {
+    /// The thread that lived at the time, of the threads with its id.
+    fn thread(&self, same_id: &[ThreadIndex], model: &Model) -> Option<ThreadIndex> {
         let end_ns = model.recording.duration_ns;
-        let threads = model.threads.iter().enumerate();
-        let same = threads.filter(|(_, thread)| thread.tid == Some(tid));
-        let overlap = same.map(|(index, thread)| {
+        let overlap = same_id.iter().map(|index| {
+            let thread = &model.threads[index.0];
             let from = thread.started_ns.or(thread.created_ns).unwrap_or(0);
             let to = thread.ended_ns.unwrap_or(end_ns);
             let common = to.min(self.to_ns) as i128 - from.max(self.from_ns) as i128;
-            (common, ThreadIndex(index))
+            (common, *index)
         });
         let (common, index) = overlap.max_by_key(|(common, _)| *common)?;
         (common > -i128::from(APART_NS)).then_some(index)

@@ -41,7 +41,9 @@ pub use histogram::Histogram;
 pub use journal::{HoldSpan, Journal, WaitSpan};
 pub(crate) use naming::{caller, place};
 pub(crate) use objects::share;
-pub use objects::{Contention, LongHold, Object, ObjectIndex, Share, Use, UseIndex, Waiting};
+pub use objects::{
+    Contention, LongHold, Object, ObjectIndex, Share, TimedOut, Use, UseIndex, Waiting,
+};
 pub use paused_probes::PausedProbes;
 pub use processors::{Processors, Turn};
 pub use slots::{Slot, Slots};

@@ -45,7 +45,7 @@ pub(super) fn headline(diff: &Diff) -> String {
 pub(super) fn left_out(diff: &Diff) -> Option<String> {
     let foreign = [
         ("the recorder", diff.recorder_ns),
-        ("other processes", diff.others_ns),
+        ("other programs on the machine", diff.others_ns),
     ];
     let taken = foreign
         .iter()
@@ -69,7 +69,9 @@ pub(super) fn noise(diff: &Diff) -> String {
     let least = wording::duration(diff.noise_ns());
     match (before, after) {
         (1, 1) => format!(
-            "One recording on each side: a difference of up to {share:.0} % or {least} counts as noise."
+            "One recording on each side: a difference of the run of up to {share:.0} % or {least} counts as \
+             noise. How much the values in the tables differ between equal runs is not known, so none \
+             is marked. Compare several recordings of a side to mark differences."
         ),
         (5.., 5..) => format!(
             "{before} recordings before and {after} after: a difference counts if the ranges do not overlap."

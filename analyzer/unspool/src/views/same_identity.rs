@@ -9,7 +9,7 @@ use super::wording;
 use crate::model::Key;
 use crate::model::calls::PathId;
 use crate::model::sync::{
-    Contention, Histogram, Object, ObjectIndex, Share, Sync, Use, Waiting, share,
+    Contention, Histogram, Object, ObjectIndex, Share, Sync, TimedOut, Use, Waiting, share,
 };
 use crate::primitives::{Kind, Operation};
 
@@ -39,6 +39,7 @@ pub(super) struct GroupUse {
     pub(super) sample: Use,
     pub(super) calls: u64,
     pub(super) waits: Histogram,
+    pub(super) timed_out: TimedOut,
     pub(super) holds: Histogram,
     pub(super) shares: Vec<Share>,
 }
@@ -178,11 +179,13 @@ fn uses(sync: &Sync, members: &[ObjectIndex]) -> Vec<GroupUse> {
                 sample: used.clone(),
                 calls: 0,
                 waits: Histogram::default(),
+                timed_out: TimedOut::default(),
                 holds: Histogram::default(),
                 shares: Vec::new(),
             });
         sum.calls += used.calls;
         sum.waits.merge(&used.waits);
+        sum.timed_out.merge(used.timed_out);
         sum.holds.merge(&used.holds);
         for part in &used.shares {
             let share = share(&mut sum.shares, part.identity);

@@ -2,6 +2,8 @@
 //!
 //! Apart so that all views use the same wording.
 
+use unspool_rsp::signals;
+
 use crate::model::schedule::BlockedCall;
 pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Histogram, ObjectIndex, Sync};
@@ -304,6 +306,12 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     text
 }
 
+/// The name of a Linux signal: `SIGUSR1`.
+pub(super) fn signal(linux: u32) -> String {
+    let known = u8::try_from(linux).ok();
+    known.map_or_else(|| format!("SIG{linux}"), signals::linux_name)
+}
+
 /// `1 process`, `3 processes`
 pub(super) fn processes(count: usize) -> String {
     match count {
@@ -411,6 +419,11 @@ pub(super) fn findings(model: &Model) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!([10, 11, 300].map(signal), ["SIGUSR1", "SIGSEGV", "SIG300"]);
+    }
 
     #[test]
     fn times_have_three_digits() {

@@ -13,6 +13,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::os::unix::process::ExitStatusExt;
 use unspool_capture::CpuTimes;
+use unspool_rsp::signals;
 
 use super::super::wanted::model_of;
 use crate::collect::{self, Ended, Inspection, LocalProcess, Options, Sampled};
@@ -194,7 +195,7 @@ impl Watcher {
         let text = match how {
             Some(Ended::Exited(code)) => format!("The program has ended with exit code {code}."),
             Some(Ended::Terminated(signal)) => {
-                format!("The program was killed by signal {signal}.")
+                format!("The program was killed by {}.", signals::linux_name(signal))
             }
             _ => "The program has ended. Its exit code is not known, because Unspool did not \
                   start it."

@@ -79,7 +79,7 @@ impl Doubt {
 pub(super) struct ThreadFacts {
     identity: Identity,
     pub(super) is_main: bool,
-    /// The program of other processes.
+    /// The program of processes that the recorded program started.
     pub(super) program: Option<String>,
     pub(super) function: Option<Place>,
     /// The first thread's own name; empty if it is the program's.

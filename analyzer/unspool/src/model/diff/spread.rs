@@ -83,6 +83,16 @@ impl Change {
         self.gap() == 0 || self.is_few() && self.delta().unsigned_abs() <= threshold.max(least)
     }
 
+    /// True if it differs by more than noise, and several recordings of a side show the noise.
+    pub fn is_marked(&self) -> bool {
+        self.has_spread() && !self.is_noise()
+    }
+
+    /// True if a side has several recordings, whose values show how much equal runs differ.
+    pub fn has_spread(&self) -> bool {
+        self.before.count.max(self.after.count) > 1
+    }
+
     /// True if equal programs may differ as much.
     pub fn is_noise(&self) -> bool {
         self.is_noise_below(NOISE_NS)

@@ -137,6 +137,11 @@ fn one_recording_on_a_side_has_a_threshold() {
 
 #[test]
 fn several_recordings_have_a_spread() {
+    assert!(
+        !change(&[100], &[200]).is_marked(),
+        "one recording on each side shows no noise"
+    );
+    assert!(change(&[100], &[200, 210]).is_marked());
     let spread = Spread::of([30, 10, 20, 41]);
     assert_eq!((spread.min, spread.median, spread.max), (10, 25, 41));
     assert_eq!(Spread::of([]), Spread::default());

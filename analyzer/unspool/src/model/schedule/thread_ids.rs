@@ -7,6 +7,19 @@ use super::APART_NS;
 use crate::model::ThreadIndex;
 use crate::model::thread::Thread;
 
+/// The numbers of the threads with each id, in their order.
+pub(in crate::model) fn by_tid<'a>(
+    threads: impl Iterator<Item = &'a Thread>,
+) -> HashMap<u64, Vec<ThreadIndex>> {
+    let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();
+    for (index, thread) in threads.enumerate() {
+        if let Some(tid) = thread.tid {
+            by_tid.entry(tid).or_default().push(ThreadIndex(index));
+        }
+    }
+    by_tid
+}
+
 /// The threads with each id, in the order of their beginnings.
 #[derive(Debug)]
 pub(super) struct ThreadIds<'a> {
@@ -23,12 +36,7 @@ impl<'a> ThreadIds<'a> {
             others,
             by_tid: HashMap::default(),
         };
-        let mut by_tid: HashMap<u64, Vec<ThreadIndex>> = HashMap::default();
-        for (index, thread) in threads.iter().chain(others).enumerate() {
-            if let Some(tid) = thread.tid {
-                by_tid.entry(tid).or_default().push(ThreadIndex(index));
-            }
-        }
+        let mut by_tid = by_tid(threads.iter().chain(others));
         for same in by_tid.values_mut() {
             same.sort_by_key(|index| ids.thread(*index).first_ns());
         }

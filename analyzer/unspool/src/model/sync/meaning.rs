@@ -1,7 +1,8 @@
 //! The meaning of recorded calls: the primitive a system call belongs to, and its results.
 
+use super::under_way::Pending;
 use crate::model::backtrace::Place;
-use crate::model::calls::{Calls, PathId};
+use crate::model::calls::{Call, Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
 /// The address of an object of unknown layout, derived from its futex word. A condition variable in
@@ -12,6 +13,9 @@ pub(super) fn pair(primitive: &Primitive, address: u64) -> u64 {
         _ => address,
     }
 }
+
+/// The error of a robust mutex whose holder died; the lock is taken (POSIX, `pthread_mutex_lock`).
+pub(super) const EOWNERDEAD: u64 = 130;
 
 const FUTEX: Primitive = Primitive {
     names: &["futex"],
@@ -67,6 +71,18 @@ pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
 pub(super) fn returns_errors(primitive: &Primitive) -> bool {
     let name = primitive.name();
     name.starts_with("pthread_") || name.starts_with("sem_") || name.starts_with("mtx_")
+}
+
+/// True if a wait ended because its time limit was reached.
+pub(super) fn has_timed_out(pending: &Pending, call: &Call) -> bool {
+    /// The error number (POSIX, `pthread_cond_timedwait`).
+    const ETIMEDOUT: u64 = 110;
+    match call.result.filter(|_| returns_errors(pending.primitive)) {
+        // Another thread may end the wait after its limit and before it returns.
+        Some(0) => false,
+        Some(ETIMEDOUT) => true,
+        _ => pending.timed_out,
+    }
 }
 
 #[cfg(test)]

@@ -114,6 +114,8 @@ pub struct Use {
     pub calls: u64,
     /// Durations of the waits there.
     pub waits: Histogram,
+    /// The waits there that no thread ended, because their time limit was reached.
+    pub timed_out: TimedOut,
     /// Durations of the holds that began there.
     pub holds: Histogram,
     /// The meaning of a wait there.
@@ -122,6 +124,22 @@ pub struct Use {
     pub(super) holding: bool,
     /// True if a thread other than the main thread waited there.
     pub(super) of_created: bool,
+}
+
+/// Waits that ended because their time limit was reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimedOut {
+    /// Number of waits.
+    pub count: u64,
+    /// Total length, nanoseconds.
+    pub total_ns: u64,
+}
+
+impl TimedOut {
+    pub(crate) fn merge(&mut self, other: TimedOut) {
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+    }
 }
 
 /// Calls and waiting time of threads with the same identity in a use.
@@ -415,6 +433,7 @@ impl Objects {
                 shares: Vec::new(),
                 calls: 0,
                 waits: Histogram::default(),
+                timed_out: TimedOut::default(),
                 holds: Histogram::default(),
                 waiting: Waiting::default(),
                 holding: false,

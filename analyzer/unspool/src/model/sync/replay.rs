@@ -11,7 +11,7 @@ use super::gaps::Gaps;
 use super::histogram::Histogram;
 use super::holds::{Held, Holds};
 use super::journal::{HoldSpan, Journal};
-use super::meaning::returns_errors;
+use super::meaning::{EOWNERDEAD, has_timed_out, returns_errors};
 use super::misuse::{MistakeKind, Misuse};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
@@ -25,6 +25,7 @@ use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
 use super::wakes::{Ended, Wakes};
 use crate::model::calls::{Call, Calls, FunctionId, Moment, futex};
+use crate::model::schedule::by_tid;
 use crate::model::{Model, ThreadIndex};
 use crate::platform::layouts::Layout;
 use crate::primitives::{self, Kind, Operation, Primitive};
@@ -43,8 +44,6 @@ mod words;
 const WAITED_NS: u64 = 100_000;
 /// Size of the largest once control (the Itanium C++ ABI's guard has 8 bytes).
 const ONCE_SIZE: u64 = 8;
-/// The error of a robust mutex whose holder died; the lock is taken (POSIX, `pthread_mutex_lock`).
-const EOWNERDEAD: u64 = 130;
 /// The result of a futex wait whose word has another value than the expected one (`-EAGAIN`).
 const EAGAIN: u64 = -11_i64 as u64;
 
@@ -52,6 +51,8 @@ const EAGAIN: u64 = -11_i64 as u64;
 pub(super) struct Replay<'a> {
     model: &'a Model,
     identities: &'a [usize],
+    /// The threads with each id, in the order of their creation.
+    by_tid: HashMap<u64, Vec<ThreadIndex>>,
     roles: Vec<Option<&'static Primitive>>,
     /// Futex calls are recorded, so waits need not be inferred from their length.
     futexes: bool,
@@ -108,6 +109,7 @@ impl<'a> Replay<'a> {
         Replay {
             model,
             identities,
+            by_tid: by_tid(model.threads.iter()),
             roles: Vec::new(),
             futexes: false,
             glibc: !musl,
@@ -380,6 +382,7 @@ impl<'a> Replay<'a> {
             queued: false,
             place: None,
             slept: futex,
+            timed_out: false,
             ended: None,
             stale: None,
             given_up: None,
@@ -491,6 +494,7 @@ impl<'a> Replay<'a> {
             self.queues.leave(pending.object, place);
         }
         if pending.primitive.may_wait() && self.has_waited(&pending, waited) {
+            pending.timed_out = has_timed_out(&pending, call);
             self.waited(&pending, left_ns);
         }
         self.note_refusal(&pending, call);

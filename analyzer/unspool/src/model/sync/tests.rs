@@ -3,7 +3,7 @@
 
 use unspool_capture::{Gap, GapKind, ProbeKind, Read, ReadRole, Record};
 
-use super::{Sync, Waiting};
+use super::{Sync, TimedOut, Waiting};
 use crate::model::fixture::PID;
 use crate::model::fixture::sync::Acting;
 use crate::model::{Finding, Model};
@@ -293,6 +293,40 @@ fn waits_seen_in_the_kernel_alone() {
     assert_eq!(place.place.function.as_deref(), Some("one"));
     let one = &sync.threads[1];
     assert_eq!((one.held_ns, one.idle_ns), (3_000_000, 1_500_000));
+}
+
+/// The kernel's result says that a wait reached its limit. A thread can end the call even then.
+#[test]
+fn waits_until_a_time_limit() {
+    const ETIMEDOUT: u64 = -110_i64 as u64;
+    let mut acting = two_threads();
+    acting
+        .stage
+        .instrument(90, "libc.so.6!__futex_wait", ProbeKind::FutexWait);
+    acting
+        .stage
+        .instrument_end(91, ProbeKind::FutexReturn, &[90]);
+    let wait = "libc.so.6!pthread_cond_wait";
+    let path = ["libc.so.6!__futex_wait", wait, "orders!one@orders.c:21"];
+    for (ms, kernel, result) in [(2, ETIMEDOUT, 110), (3, ETIMEDOUT, 0), (4, 0, 0)] {
+        acting.enter(ONE, ms * 1000, "pthread_cond_wait", &[COND, B]);
+        let word = &[COND + 0x28, 0x189, 0];
+        let from_ns = ms * 1_000_000 + 100_000;
+        acting.stage.enter(ONE, from_ns, 90, 0x7000, word, &path);
+        acting
+            .stage
+            .leave(ONE, from_ns + 300_000, 91, 0x7000, kernel);
+        acting.leave(ONE, ms * 1000 + 500, "pthread_cond_wait", result);
+    }
+    acting.stage.end(10);
+    let sync = acting.stage.model().sync;
+    let cond = object(&sync, COND);
+    let limit = TimedOut {
+        count: 1,
+        total_ns: 500_000,
+    };
+    let used = sync.used(cond.uses[0]);
+    assert_eq!((used.waits.count, used.timed_out), (3, limit));
 }
 
 /// A release has two steps: the word changes, then waiters are woken. A waiter interrupted in

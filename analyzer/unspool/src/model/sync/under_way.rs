@@ -32,6 +32,8 @@ pub(super) struct Pending {
     pub(super) place: Option<Place>,
     /// It made a futex system call.
     pub(super) slept: bool,
+    /// Its last wait in the kernel reached its time limit.
+    pub(super) timed_out: bool,
     /// The thread that ended the wait.
     pub(super) ended: Option<Ender>,
     /// The changed word and this call's number, while the thread that changed the word is unknown.

@@ -43,6 +43,7 @@ struct Change {
     after: Spread,
     delta: i64,
     noise: bool,
+    marked: bool,
 }
 
 #[derive(Serialize)]
@@ -116,6 +117,7 @@ impl Change {
             after: Spread::of(&change.after),
             delta: change.delta(),
             noise,
+            marked: change.has_spread() && !noise,
         }
     }
 }

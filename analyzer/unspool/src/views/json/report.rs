@@ -16,8 +16,8 @@ use crate::model::schedule::{CallTime, CallWake, Wakers, sum_of};
 use crate::model::{
     Creation, Model, Paused, Process as StartedProcess, ProgramEnd, Thread, ThreadIndex,
 };
-use crate::views::Style;
 use crate::views::call_waits::{self, Woken, WokenBy};
+use crate::views::{Style, wording};
 
 /// Writes the report as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
@@ -106,6 +106,7 @@ struct Recording<'a> {
     schedule: Option<RecordedSchedule>,
     exit_code: Option<i32>,
     signal: Option<u32>,
+    signal_name: Option<String>,
 }
 
 /// The range and completeness of the recorded kernel schedule.
@@ -162,6 +163,7 @@ impl<'a> Recording<'a> {
             schedule: RecordedSchedule::of(model),
             exit_code,
             signal,
+            signal_name: signal.map(wording::signal),
         }
     }
 }

@@ -91,7 +91,14 @@ struct SyncUse<'a> {
     calls: u64,
     waiting_for: &'static str,
     waits: Lengths<'a>,
+    timed_out: TimedOutWaits,
     holds: Lengths<'a>,
+}
+
+#[derive(Serialize)]
+struct TimedOutWaits {
+    count: u64,
+    total_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -120,6 +127,10 @@ impl<'a> SyncUse<'a> {
             calls: used.calls,
             waiting_for: used.waiting.as_str(),
             waits: (&used.waits).into(),
+            timed_out: TimedOutWaits {
+                count: used.timed_out.count,
+                total_ns: used.timed_out.total_ns,
+            },
             holds: (&used.holds).into(),
         }
     }

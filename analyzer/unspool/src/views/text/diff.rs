@@ -147,7 +147,8 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
     }
 }
 
-/// The threads' function, and their own name if there is room. Of other processes, their program.
+/// The threads' function, and their own name if there is room. Of processes that the program
+/// started, their program.
 fn thread_name(threads: &ThreadChange, room: usize) -> String {
     if let Some(program) = &threads.program {
         return shorten(&format!("process {}", clean(program)), room);
@@ -193,7 +194,7 @@ impl Cell {
         Cell {
             before: span(&change.before),
             after: span(&change.after),
-            differs: !change.is_noise(),
+            differs: change.is_marked(),
         }
     }
 
@@ -331,7 +332,10 @@ fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
             _ => "",
         };
         let cells = vec![
-            Cell::number(&threads.number, threads.number.gap() > 0),
+            Cell::number(
+                &threads.number,
+                threads.number.has_spread() && threads.number.gap() > 0,
+            ),
             Cell::time(&threads.running_ns),
             Cell::time(&threads.runnable_ns),
             Cell::time(&threads.waiting_ns),
@@ -359,13 +363,13 @@ fn objects(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     page.line(&Line::new().with(Ink::Strong, "Synchronization objects"))?;
     let has_holds = order.iter().any(|object| held(object) > 0);
     let rows = order.iter().take(MAX_ROWS).map(|object| {
-        let differs = !object.waited_ns.is_noise() && object.waits.gap() > 0;
+        let differs = object.waited_ns.is_marked() && object.waits.gap() > 0;
         let mut cells = vec![
             Cell::number(&object.waits, differs),
             Cell::time(&object.waited_ns),
         ];
         if has_holds {
-            let differs = !object.held_ns.is_noise() && object.taken.gap() > 0;
+            let differs = object.held_ns.is_marked() && object.taken.gap() > 0;
             cells.push(Cell::number(&object.taken, differs));
             cells.push(Cell::time(&object.held_ns));
         }
@@ -429,6 +433,10 @@ fn critical(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
 fn noise(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     page.blank()?;
     let lead = Line::new();
-    let text = format!("* differs. {}", diff_wording::noise(diff));
+    let mark = match diff.net_ns.has_spread() {
+        true => "* differs. ",
+        false => "",
+    };
+    let text = format!("{mark}{}", diff_wording::noise(diff));
     page.paragraph(&lead, &lead, Ink::Faint, &text)
 }

@@ -3,19 +3,19 @@
 //! If there are many threads, those of one identity share a line that shows how many lived at each
 //! time, unless the user asks for separate lines.
 
+mod rows;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::line::{Ink, Line, Page, clean, width};
+use super::line::{Ink, Line, Page, width};
 use super::{notes, tree};
 use crate::model::schedule::CallIndex;
 use crate::model::sync::{ObjectIndex, Waiting};
-use crate::model::{
-    Cell, Creation, Model, Process, ProcessorLevel, Thread, ThreadIndex, Timeline, Topic, Window,
-};
+use crate::model::{Cell, Model, ProcessorLevel, ThreadIndex, Timeline, Topic, Window};
 use crate::primitives::Kind;
-use crate::views::groups::{Forest, Group};
-use crate::views::{Style, names, wording};
+use crate::views::{Style, wording};
+use rows::{Row, rows};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Threads, Topic::Calls, Topic::Times];
@@ -31,10 +31,6 @@ pub struct Zoom {
     pub each: bool,
 }
 
-/// Maximum number of threads that all have their own lines.
-const MAX_SEPARATE_THREADS: usize = 40;
-/// Minimum number of threads with the same identity that share a line if there are more threads.
-const MIN_SHARED_LINE: usize = 6;
 /// Maximum number of system calls that have letters.
 const MAX_CALL_LETTERS: usize = 8;
 /// Heights of a shared line, from no thread to the largest number of threads that ever lived at
@@ -154,142 +150,6 @@ impl Level<'_> {
             HEIGHTS[((mean / self.most.max(1e-9) * 8.0).ceil() as usize).min(8)]
         };
         (0..window.columns).map(column).collect()
-    }
-}
-
-/// A line for one thread, or for the threads with the same identity.
-struct Row {
-    /// Indices of the model's threads, or of its processes' threads after them.
-    members: Vec<usize>,
-    /// Maximum number of threads that lived at once.
-    most: usize,
-}
-
-/// The rows in the order of their first threads, those of other processes last.
-fn rows(model: &Model, each: bool) -> Vec<Row> {
-    let mut rows: Vec<Row> = threads_of_program(model, each);
-    let own = model.threads.len();
-    let others = own..own + model.processes.threads.len();
-    if each || others.len() <= MAX_SEPARATE_THREADS {
-        rows.extend(others.map(one));
-        return rows;
-    }
-    let mut by_program: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for index in others {
-        let identity = model.identity_of(ThreadIndex(index));
-        by_program.entry(identity).or_default().push(index);
-    }
-    rows.extend(shared(model, by_program.into_values()));
-    rows
-}
-
-/// One row for each group, or several if the group is small.
-fn shared(model: &Model, groups: impl Iterator<Item = Vec<usize>>) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
-    for members in groups {
-        if members.len() < MIN_SHARED_LINE {
-            rows.extend(members.into_iter().map(one));
-        } else {
-            let most = max_alive(model, &members);
-            rows.push(Row { members, most });
-        }
-    }
-    rows.sort_by_key(|row| row.members[0]);
-    rows
-}
-
-fn one(index: usize) -> Row {
-    Row {
-        members: vec![index],
-        most: 1,
-    }
-}
-
-fn threads_of_program(model: &Model, each: bool) -> Vec<Row> {
-    if each || model.threads.len() <= MAX_SEPARATE_THREADS {
-        return (0..model.threads.len()).map(one).collect();
-    }
-    let indices = |group: &Group| group.members.iter().map(|index| index.0).collect();
-    shared(model, Forest::of(model).groups.iter().map(indices))
-}
-
-/// Maximum number of threads that lived at once.
-fn max_alive(model: &Model, members: &[usize]) -> usize {
-    let end = model.recording.duration_ns;
-    let mut changes: Vec<(u64, i32)> = Vec::new();
-    let thread = |index: &usize| model.any_thread(ThreadIndex(*index));
-    for thread in members.iter().filter_map(thread) {
-        let Some(from) = thread.started_ns.or(thread.created_ns) else {
-            continue;
-        };
-        changes.push((from, 1));
-        changes.push((thread.ended_ns.unwrap_or(end).max(from), -1));
-    }
-    changes.sort_unstable();
-    let mut now = 0;
-    let most = changes.iter().map(|(_, change)| {
-        now += change;
-        now
-    });
-    most.max()
-        .map_or(0, |most| usize::try_from(most).unwrap_or(0))
-}
-
-impl Row {
-    fn label(&self, model: &Model, room: usize) -> String {
-        let process = self.members.first().map(|index| ThreadIndex(*index));
-        if let Some((_, process)) = process.and_then(|index| model.process(index)) {
-            return self.label_of_process(model, process, room);
-        }
-        let threads: Vec<&Thread> = self
-            .members
-            .iter()
-            .filter_map(|index| model.threads.get(*index))
-            .collect();
-        let Some(first) = threads.first() else {
-            return String::new();
-        };
-        let (before, after) = match threads.len() {
-            1 => (
-                String::new(),
-                first.tid.map_or(String::new(), |tid| format!(" {tid}")),
-            ),
-            count => (format!("{count} × "), format!(" (≤ {})", self.most)),
-        };
-        let room = room.saturating_sub(width(&before) + width(&after));
-        if let ([_], Some(name)) = (&threads[..], model.name_instead(first)) {
-            return clean(&format!("{}{after}", names::middle(name, room)));
-        }
-        let mut title = match (&first.creation, &first.function) {
-            (Creation::Main, _) => "main".to_owned(),
-            (_, Some(place)) => super::frames::function(place, room),
-            (_, None) => "thread".to_owned(),
-        };
-        let main = model.main().and_then(|main| model.thread(main));
-        let names = wording::names(&threads, main.map_or("", |main| &main.name));
-        if !names.is_empty() && width(&title) + 1 + width(&names) <= room {
-            title = format!("{title} {names}");
-        }
-        clean(&format!("{before}{}{after}", names::middle(&title, room)))
-    }
-
-    /// `process tar 812`, `24 × process cc1 (≤ 4)`
-    fn label_of_process(&self, model: &Model, process: &Process, room: usize) -> String {
-        let program = model.processes.program_name(process);
-        match self.members[..] {
-            [index] => {
-                let thread = model.any_thread(ThreadIndex(index));
-                let tid = thread.and_then(|thread| thread.tid).unwrap_or(process.pid);
-                let after = format!(" {tid}");
-                let room = room.saturating_sub(after.len());
-                wording::program_of(program, 1, room) + &after
-            }
-            _ => {
-                let after = format!(" (≤ {})", self.most);
-                let room = room.saturating_sub(width(&after));
-                wording::program_of(program, self.members.len(), room) + &after
-            }
-        }
     }
 }
 

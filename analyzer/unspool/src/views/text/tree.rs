@@ -90,7 +90,7 @@ fn summary(model: &Model, forest: &Forest) -> String {
     match recording.program_end {
         Some(ProgramEnd::Exited(code)) => text.push_str(&format!("; exit code {code}")),
         Some(ProgramEnd::Signal(signal)) => {
-            text.push_str(&format!("; killed by signal {signal}"));
+            text.push_str(&format!("; killed by {}", wording::signal(signal)));
         }
         None => {}
     }

@@ -6,7 +6,7 @@ use super::frames::Sources;
 use super::line::{Ink, Line, Page};
 use super::objects::place;
 use super::{findings, notes, system_calls, tree};
-use crate::model::sync::{Contention, Sync, Waiting};
+use crate::model::sync::{Contention, Sync, TimedOut, Waiting};
 use crate::model::{Model, Topic};
 use crate::views::call_waits::Threads;
 use crate::views::same_identity::{self, GroupUse, ObjectGroup};
@@ -54,6 +54,10 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             line.push(Ink::Name, group.title(&model.sync, room));
             line.push(Ink::Plain, sum);
             page.line(&line)?;
+            let mut timed_out = TimedOut::default();
+            for used in group.uses.iter().filter(here) {
+                timed_out.merge(used.timed_out);
+            }
             let pairs: Vec<&Contention> = group
                 .contention
                 .iter()
@@ -61,7 +65,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
                 .collect();
             // For idle threads, the source of the work says nothing about lost time.
             if waiting != Waiting::Idle && !pairs.is_empty() {
-                contention(page, model, &pairs, total, &sources)?;
+                contention(page, model, &pairs, (total, timed_out), &sources)?;
                 continue;
             }
             let rows = page.rows(MAX_ROWS, group.uses.iter().filter(here).count());
@@ -81,6 +85,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
                 );
                 page.line(&line)?;
             }
+            self::timed_out(page, timed_out)?;
         }
     }
     system_calls::write(page, model)?;
@@ -106,12 +111,22 @@ pub(super) fn holder_name(model: &Model, pair: &Contention, room: usize) -> Stri
     }
 }
 
-/// Writes the waits with a known holder or waker, out of waits that took `total_ns`.
+/// Writes the part of the waits of an object that no thread ended.
+fn timed_out(page: &mut Page<'_>, waits: TimedOut) -> io::Result<()> {
+    if waits.count == 0 {
+        return Ok(());
+    }
+    let figures = figures(waits.count, waits.total_ns);
+    let text = format!("    {figures}  until the time limit");
+    page.line(&Line::new().with(Ink::Faint, text))
+}
+
+/// Writes the waits with a known holder or waker, and the parts of all waits without one.
 fn contention(
     page: &mut Page<'_>,
     model: &Model,
     contention: &[&Contention],
-    total_ns: u64,
+    (total_ns, timed_out): (u64, TimedOut),
     sources: &Sources,
 ) -> io::Result<()> {
     let sync: &Sync = &model.sync;
@@ -149,7 +164,8 @@ fn contention(
         page.line(&line)?;
     }
     let explained: u64 = contention.iter().map(|pair| pair.total_ns).sum();
-    let rest = total_ns.saturating_sub(explained);
+    self::timed_out(page, timed_out)?;
+    let rest = total_ns.saturating_sub(explained.saturating_add(timed_out.total_ns));
     if rest > 0 {
         let text = format!("    {:>8} for unknown threads", wording::duration(rest));
         page.line(&Line::new().with(Ink::Faint, text))?;
@@ -243,4 +259,31 @@ pub(super) fn summary(model: &Model) -> String {
         part(others),
         part(idle),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::ProbeKind;
+
+    use super::*;
+    use crate::model::fixture::{PID, Stage};
+
+    #[test]
+    fn a_time_limit_is_no_unknown_thread() {
+        let mut stage = Stage::new();
+        stage.instrument(90, "libc.so.6!__futex_wait", ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        let wait = "libc.so.6!pthread_cond_timedwait";
+        let path = ["libc.so.6!__futex_wait", wait, "orders!main@orders.c:21"];
+        stage.enter(PID, 2_000_000, 90, 0x7000, &[0xd028, 0x189, 0], &path);
+        stage.leave(PID, 4_000_000, 91, 0x7000, -110_i64 as u64);
+        stage.end(10);
+        let mut out = Vec::new();
+        write(&stage.model(), &mut out, &Style::default()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.contains("2.00 ms once          until the time limit"),
+            "{text}"
+        );
+    }
 }

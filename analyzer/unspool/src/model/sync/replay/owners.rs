@@ -24,9 +24,11 @@ impl Replay<'_> {
 
     /// The thread that had this id at that time; a later thread may reuse it.
     pub(super) fn known(&self, tid: u64, ns: u64) -> Option<ThreadIndex> {
-        let known = |t: &crate::model::Thread| {
-            t.tid == Some(tid) && t.first_ns().is_none_or(|first| first <= ns)
-        };
-        self.model.threads.iter().rposition(known).map(ThreadIndex)
+        let same_id = self.by_tid.get(&tid)?.iter().rev();
+        let mut lived = same_id.filter(|index| {
+            let first = self.model.threads[index.0].first_ns();
+            first.is_none_or(|first| first <= ns)
+        });
+        lived.next().copied()
     }
 }

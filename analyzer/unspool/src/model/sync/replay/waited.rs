@@ -6,6 +6,7 @@ use super::{Replay, WAITED_NS};
 use crate::model::Creation;
 use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::journal::WaitSpan;
+use crate::model::sync::objects::TimedOut;
 use crate::model::sync::stale_wake::UnexplainedWait;
 use crate::model::sync::under_way::Pending;
 use crate::model::sync::wakes::Ender;
@@ -66,6 +67,14 @@ impl Replay<'_> {
             });
         }
         let Some((holder, taken)) = taken.or(ended).or(pending.holder) else {
+            if pending.timed_out {
+                let used = &mut self.objects.uses[pending.used.0];
+                used.timed_out.merge(TimedOut {
+                    count: 1,
+                    total_ns: ns,
+                });
+                return;
+            }
             if let Some((word, number)) = pending.stale {
                 let used = pending.used;
                 let wait = UnexplainedWait { used, identity, ns };

@@ -13,6 +13,9 @@ use crate::primitives::Kind;
 /// Error of a wait whose word has another value than the expected one (`EAGAIN`).
 const EAGAIN: i32 = -11;
 
+/// Result of a wait whose time limit was reached (`-ETIMEDOUT`).
+const ETIMEDOUT: i32 = -110;
+
 /// Upper bound of the offset of a thread's end state from its handle.
 const THREAD: u64 = 512;
 
@@ -94,7 +97,8 @@ impl Replay<'_> {
         let Some(&word) = call.args.first() else {
             return;
         };
-        let how = match call.result.map(|result| result as i32) {
+        let result = call.result.map(|result| result as i32);
+        let how = match result {
             Some(0) => Ended::Woken,
             Some(EAGAIN) => Ended::Changed,
             _ => Ended::Itself,
@@ -130,6 +134,7 @@ impl Replay<'_> {
             Kind::Cond if mutex.is_some_and(|mutex| word.wrapping_sub(mutex) < 8) => return,
             _ => by,
         };
+        pending.timed_out = result == Some(ETIMEDOUT);
         if answer == Answer::Later && pending.ended.is_none() {
             pending.stale = Some((word, number));
             self.stale_waits.expect(word, call.thread, number);

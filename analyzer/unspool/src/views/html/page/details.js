@@ -1,5 +1,5 @@
 // The panel beside a view: everything about the selected thread, wait or object.
-import {count, counted, duration, moment, percent, shortFunction} from './format.js';
+import {count, counted, duration, kindNoun, moment, percent, shortFunction} from './format.js';
 import {h, shortList} from './dom.js';
 import {STATES, STATE_OF, stateBar} from './states.js';
 import {linkTo, select} from './location.js';
@@ -251,8 +251,10 @@ function threadDetails(rec, at) {
         'Lived',
         life
           ? [
+              thread.ended_ns === null && 'from ',
               momentLink(rec, life[0], life[1], {}, moment(life[0], rec.end)),
-              ` – ${moment(life[1], rec.end)}, ${duration(life[1] - life[0])}`,
+              thread.ended_ns !== null &&
+                ` – ${moment(life[1], rec.end)}, ${duration(life[1] - life[0])}`,
             ]
           : 'not seen running',
       ],
@@ -312,7 +314,7 @@ export function objectDetails(rec, index) {
   const object = rec.objects[index];
   const origin = rec.stackOf(rec.paths[object.origin]?.frames);
   return [
-    h('h2', {}, h('span', {class: 'kind'}, object.kind), ' ', objectName(object)),
+    h('h2', {}, h('span', {class: 'kind'}, kindNoun(object.kind)), ' ', objectName(object)),
     facts([
       ['Address', h('code', {}, `0x${object.address.toString(16)}`)],
       ['Identity', h('code', {}, object.key)],

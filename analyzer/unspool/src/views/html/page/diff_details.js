@@ -34,7 +34,7 @@ function valueRow(change, name, measure) {
   const {signed} = MEASURES[measure];
   const cell = (side) =>
     h('td', {class: 'number'}, value(change[side].median, spreadWords(change[side], measure)));
-  const differs = !change.noise && change.delta !== 0;
+  const differs = change.marked && change.delta !== 0;
   return h(
     'tr',
     {class: differs ? 'differs' : null},
@@ -43,7 +43,7 @@ function valueRow(change, name, measure) {
     cell('after'),
     h('td', {class: 'number'}, change.delta === 0 ? '–' : signed(change.delta)),
     h('td', {class: 'number'}, change.delta === 0 ? '' : signedPercent(change)),
-    h('td', {}, arrow(change.delta, differs), differs || change.delta === 0 ? null : 'noise'),
+    h('td', {}, arrow(change.delta, differs), change.noise && change.delta !== 0 ? 'noise' : null),
   );
 }
 

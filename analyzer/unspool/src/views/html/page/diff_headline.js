@@ -6,7 +6,7 @@ import {arrow, value} from './diff_values.js';
 const PARTS = [
   ['net_ns', 'own', 'the program itself'],
   ['recorder_ns', 'recorder', 'stopped by the recorder'],
-  ['others_ns', 'foreign', 'waited for other processes'],
+  ['others_ns', 'foreign', 'other programs on the machine'],
 ];
 
 /** The wall time of one side in its parts. */

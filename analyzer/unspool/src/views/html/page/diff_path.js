@@ -96,7 +96,7 @@ export function pathSection(diff) {
         title: 'Part of the path',
         by: (row) => Math.abs(row.change.delta),
         cell: ({change}) =>
-          changeCell(change, 'time', !change.noise, barScale, 'Part of the path'),
+          changeCell(change, 'time', change.marked, barScale, 'Part of the path'),
       },
       {
         key: 'change',
@@ -131,7 +131,7 @@ export function pathSection(diff) {
         : [
             h('div', {class: 'sides'}, sides.map(([side, parts]) => pathSide(side, parts, scale))),
             table.element,
-            changeLegend(),
+            changeLegend(diff),
           ],
     table: items.length === 0 ? null : table,
   };

@@ -136,7 +136,7 @@ function valueColumn(items, key, field, title, measure, differs) {
     title,
     by: ({it}) => Math.abs(it[field].delta),
     cell: ({it}) =>
-      changeCell(it[field], measure, !it[field].noise && (differs?.(it) ?? true), scale, title),
+      changeCell(it[field], measure, it[field].marked && (differs?.(it) ?? true), scale, title),
   };
 }
 
@@ -172,7 +172,7 @@ export function threadsSection(diff) {
     ],
     details: (row) => subjectDetails(diff, 'threads', row.index, false),
   });
-  return {title: 'Threads', content: [table.element, changeLegend()], table};
+  return {title: 'Threads', content: [table.element, changeLegend(diff)], table};
 }
 
 /** Synchronization objects by identity, those with the longest waits and holds first. */
@@ -196,9 +196,9 @@ export function objectsSection(diff) {
     noun: 'object',
     rows,
     columns: [
-      column('waits', 'waits', 'Waits', 'number', (it) => !it.waited_ns.noise),
+      column('waits', 'waits', 'Waits', 'number', (it) => it.waited_ns.marked),
       column('waited', 'waited_ns', 'Waited', 'time'),
-      column('taken', 'taken', 'Taken', 'number', (it) => !it.held_ns.noise),
+      column('taken', 'taken', 'Taken', 'number', (it) => it.held_ns.marked),
       column('held', 'held_ns', 'Held', 'time'),
     ],
     details: (row) => subjectDetails(diff, 'lock', row.index, false),

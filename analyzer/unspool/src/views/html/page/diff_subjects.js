@@ -1,5 +1,5 @@
 // What an effect or a row is about: threads, an object or a function.
-import {baseName, shortFunction} from './format.js';
+import {baseName, kindNoun, shortFunction} from './format.js';
 import {h} from './dom.js';
 
 /** The lists of a comparison, by the kind of an effect. */
@@ -45,7 +45,7 @@ export function changedObjectName(object) {
 /** The words of a subject, for sorting and for the filter. */
 export function subjectText(diff, kind, index) {
   const it = diff[LISTS[kind]][index];
-  if (kind === 'lock') return `${it.kind ?? 'object'} ${it.name ?? ''}`;
+  if (kind === 'lock') return `${kindNoun(it.kind)} ${it.name ?? ''}`;
   if (kind === 'function') return `function ${it.name ?? ''} ${lineWords(it.place) ?? ''}`;
   const {title, name} = threadsTitle(it);
   const {before, after} = it.keys;
@@ -58,7 +58,7 @@ export function subjectName(diff, kind, index) {
   const it = diff[LISTS[kind]][index];
   if (kind === 'lock')
     return [
-      h('span', {class: 'kind'}, it.kind ?? 'object'),
+      h('span', {class: 'kind'}, kindNoun(it.kind)),
       ' ',
       h('span', {class: 'object'}, changedObjectName(it)),
     ];

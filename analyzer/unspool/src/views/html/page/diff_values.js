@@ -118,8 +118,8 @@ export function changeCell(change, measure, differs, scale, name) {
   );
 }
 
-/** The meaning of bars and signs. */
-export function changeLegend() {
+/** The meaning of bars, and of signs if there can be any. */
+export function changeLegend({recordings: {before, after}}) {
   const sample = (side) =>
     h(
       'span',
@@ -131,8 +131,10 @@ export function changeLegend() {
     {class: 'legend', 'aria-label': 'Signs'},
     h('li', {}, sample('before'), 'before'),
     h('li', {}, sample('after'), 'after'),
-    h('li', {}, h('span', {class: 'arrow rise'}, '▲'), ' more, by more than noise'),
-    h('li', {}, h('span', {class: 'arrow fall'}, '▼'), ' less, by more than noise'),
+    Math.max(before, after) > 1 && [
+      h('li', {}, h('span', {class: 'arrow rise'}, '▲'), ' more, by more than noise'),
+      h('li', {}, h('span', {class: 'arrow fall'}, '▼'), ' less, by more than noise'),
+    ],
   );
 }
 

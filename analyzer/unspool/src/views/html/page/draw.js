@@ -233,7 +233,7 @@ function drawLabels(timeline, context, visible, {ink, quiet, line, accent, canva
   context.textBaseline = 'middle';
   for (const [lane, y] of visible) {
     const group = lane.thread === null;
-    const indent = 8 + Math.min(lane.depth, 5) * 10;
+    const indent = 8 + Math.min(lane.depth, 5) * (timeline.labels < 200 ? 5 : 10);
     if (!group && lane.thread === at?.thread) {
       context.fillStyle = accent;
       context.globalAlpha = 0.18;
@@ -250,11 +250,11 @@ function drawLabels(timeline, context, visible, {ink, quiet, line, accent, canva
     const words = group
       ? `${lane.folded ? '▸' : '▾'} ${groupTitle(lane.group)}`
       : lane.group.threads.length === 1
-        ? `${lane.group.title}`
+        ? lane.group.label
         : memberName(rec, lane.thread);
     const room = timeline.labels - indent - 8;
-    const tid = group ? lane.group.name : String(rec.all[lane.thread].tid ?? '');
-    const text = shortened(words, Math.max(6, Math.floor(room / 6.6)));
+    const tid = group ? lane.group.more : String(rec.all[lane.thread].tid ?? '');
+    const text = fitted(context, words, room);
     context.fillText(text, indent, y + lane.height / 2 + 0.5, room);
     const used = context.measureText(text).width;
     if (tid && room - used > 50) {
@@ -273,6 +273,12 @@ function drawLabels(timeline, context, visible, {ink, quiet, line, accent, canva
   context.fillStyle = line;
   context.fillRect(timeline.labels - 1, RULER, 1, timeline.height);
   context.restore();
+}
+
+/** Text that is cut in its middle if it is wider than the room, in pixels. */
+function fitted(context, text, room) {
+  const wide = context.measureText(text).width;
+  return wide <= room ? text : shortened(text, Math.max(6, Math.floor((text.length * room) / wide)));
 }
 
 export function drawMinimap(timeline) {

@@ -58,6 +58,19 @@ export function shortFunction(name) {
   return short.length > 1 ? short : name;
 }
 
+const NOUNS = {
+  rwlock: 'read-write lock',
+  cond: 'condition variable',
+  sem: 'semaphore',
+  once: 'once control',
+  join: 'thread',
+};
+
+/** What a kind of object is called. */
+export function kindNoun(kind) {
+  return NOUNS[kind] ?? kind ?? 'object';
+}
+
 /** The last component of a path. */
 export function baseName(path) {
   return path.slice(path.lastIndexOf('/') + 1) || path;

@@ -47,18 +47,43 @@ export function groupText(group) {
   return `${group.title} ${group.name} ${group.isProgram ? '' : group.key}`.toLowerCase();
 }
 
-/** What a group is called: `3 × worker`, `process tar`. */
+/** What a group is called: `3 × worker`, `process tar`. No other group of threads has the name. */
 export function groupTitle(group) {
-  return group.count > 1 ? `${count(group.count)} × ${group.title}` : group.title;
+  return group.count > 1 ? `${count(group.count)} × ${group.label}` : group.label;
 }
 
-/** The thread's function and name, for a group or a thread. */
-function title(rec, thread) {
-  const it = rec.threads[thread];
+/** The function of a group's threads, and their own names. */
+function title(rec, threads) {
+  const it = rec.threads[threads[0]];
   if (it.origin === 'main') return {title: 'main thread', name: ''};
-  const name = threadName(rec, thread);
-  const title = shortFunction(it.function) ?? name;
-  return {title, name: name === title ? '' : name};
+  const own = shortFunction(it.function);
+  const names = new Set(threads.map((thread) => threadName(rec, thread)));
+  names.delete(own);
+  const all = [...names];
+  const name = all.length > 2 ? `${all[0]} … ${all.at(-1)}` : all.join(', ');
+  return own === null || own === undefined ? {title: name, name: ''} : {title: own, name};
+}
+
+/**
+ * Labels groups by what tells them apart: their function, or else their threads' names. All threads
+ * of Rust, and all pools of one library, have the same function. `more` is the name that the label
+ * leaves out.
+ */
+function addLabels(list) {
+  const times = (words) => {
+    const all = new Map();
+    for (const word of words) all.set(word, (all.get(word) ?? 0) + 1);
+    return all;
+  };
+  const titles = times(list.map((group) => group.title));
+  for (const group of list) {
+    const named = titles.get(group.title) > 1 && group.name;
+    group.label = named ? group.name : group.title;
+    group.more = named ? '' : group.name;
+  }
+  const labels = times(list.map((group) => group.label));
+  for (const group of list)
+    if (labels.get(group.label) > 1) group.label += ` ${group.key.slice(0, 4)}`;
 }
 
 /** The largest number of these threads that lived at a time. */
@@ -105,7 +130,8 @@ function groupOwn(rec) {
   for (const group of byKey.values()) if (!group.parent) visit(group, 0);
   for (const group of byKey.values()) visit(group, 0);
   for (const group of list)
-    Object.assign(group, title(rec, group.threads[0]), {count: group.threads.length});
+    Object.assign(group, title(rec, group.threads), {count: group.threads.length});
+  addLabels(list);
   return {list, byKey};
 }
 
@@ -121,7 +147,9 @@ function programGroup(key, program, parent) {
     parent,
     depth,
     title,
+    label: title,
     name: '',
+    more: '',
     count: 0,
   };
 }

@@ -1,5 +1,5 @@
 // Links between the views: threads, objects, moments, source lines, stacks.
-import {baseName, moment, shortFunction} from './format.js';
+import {baseName, kindNoun, moment, shortFunction} from './format.js';
 import {h} from './dom.js';
 import {linkTo, selection} from './location.js';
 import {threadName} from './groups.js';
@@ -33,7 +33,7 @@ export function objectLink(rec, index, view) {
       class: 'object',
       href: linkTo({view: view ?? 'sync', object: index, thread: null, span: null, path: null}),
     },
-    h('span', {class: 'kind'}, object.kind),
+    h('span', {class: 'kind'}, kindNoun(object.kind)),
     ' ',
     objectName(object),
   );
@@ -109,12 +109,12 @@ export function frameLine(rec, frame) {
   return h(
     'span',
     {class: 'frame'},
-    h(
-      'span',
-      {class: 'function', title: frame.function ?? ''},
-      shortFunction(frame.function) ?? '??',
-    ),
-    ' ',
+    frame.function
+      ? [
+          h('span', {class: 'function', title: frame.function}, shortFunction(frame.function)),
+          ' ',
+        ]
+      : null,
     placeLink(rec, frame),
   );
 }

@@ -174,7 +174,7 @@ class Page {
       if (groupText(group).includes(wanted))
         add(
           rec.all[group.threads[0]].process === undefined ? 'identity' : 'processes',
-          `${groupTitle(group)} ${group.name}`,
+          `${groupTitle(group)} ${group.more}`,
           linkTo({view: 'threads', group: group.key, thread: null, object: null, span: null}),
         );
     for (let index = 0; index < rec.all.length && hits.length < 40; index += 1) {

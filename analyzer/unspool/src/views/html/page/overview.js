@@ -12,7 +12,7 @@ import {pathCard} from './path.js';
 const CHART_BINS = 300;
 
 function ending(recording) {
-  if (recording.signal !== null) return `ended by signal ${recording.signal}`;
+  if (recording.signal !== null) return `killed by ${recording.signal_name}`;
   if (recording.exit_code !== null) return `exit code ${recording.exit_code}`;
   return 'still running at the end of the recording';
 }
@@ -172,7 +172,7 @@ function topGroups(rec) {
                 {href: linkTo({view: 'threads', group: group.key})},
                 groupTitle(group),
               ),
-              group.name ? h('span', {class: 'quiet'}, ` ${group.name}`) : null,
+              group.more ? h('span', {class: 'quiet'}, ` ${group.more}`) : null,
             ),
             h('td', {class: 'number'}, duration(times[0])),
             h('td', {}, stateBar(times, group.title)),

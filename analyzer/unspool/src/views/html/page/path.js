@@ -3,6 +3,7 @@ import {duration, percent, shortFunction} from './format.js';
 import {h, tableHead, themeColor} from './dom.js';
 import {linkTo} from './location.js';
 import {objectLink} from './links.js';
+import {groupTitle} from './groups.js';
 import {RULER} from './lanes.js';
 
 const PATH_CLASSES = ['running', 'runnable', 'away', 'away', 'unknown', 'unknown'];
@@ -84,8 +85,7 @@ function identityTitle(rec, key) {
   return h(
     'a',
     {href: linkTo({view: 'threads', group: key})},
-    group.threads.length > 1 ? `${group.threads.length} × ` : '',
-    group.title,
+    groupTitle(group),
   );
 }
 
@@ -140,6 +140,27 @@ function pathBar(rec) {
   );
 }
 
+/** The states of the path, each with its time. */
+function pathLegend({path}) {
+  const sums = new Float64Array(PATH_STATES.length);
+  for (let at = 0; at < path.total; at += 1)
+    sums[path.state[at]] += path.from[at + 1] - path.from[at];
+  return h(
+    'ul',
+    {class: 'legend', 'aria-label': 'Time on the critical path, by state'},
+    PATH_STATES.map(
+      (words, state) =>
+        sums[state] > 0 &&
+        h(
+          'li',
+          {},
+          h('span', {class: `swatch fill ${PATH_CLASSES[state]}`}),
+          `${words} ${duration(sums[state])}`,
+        ),
+    ),
+  );
+}
+
 /** What limits the run, for the overview; nothing if it is not known. */
 export function pathCard(rec) {
   const known = rec.critical_path;
@@ -157,6 +178,7 @@ export function pathCard(rec) {
       h('a', {href: linkTo({view: 'timeline'})}, 'The timeline marks it.'),
     ),
     pathBar(rec),
+    pathLegend(rec),
     rows.length === 0
       ? h('p', {}, 'No thread, function or lock alone limits it.')
       : h(

@@ -1,5 +1,5 @@
 // Source files with what happened on their lines.
-import {baseName, count, counted, duration} from './format.js';
+import {baseName, count, counted, duration, kindNoun} from './format.js';
 import {h} from './dom.js';
 import {linkTo} from './location.js';
 import {callerOf, objectName} from './links.js';
@@ -74,7 +74,7 @@ function noteOf(rec, line) {
       h(
         'a',
         {href: linkTo({view: 'sync', object, thread: null})},
-        `${rec.objects[object].kind} ${objectName(rec.objects[object])}`,
+        `${kindNoun(rec.objects[object].kind)} ${objectName(rec.objects[object])}`,
       ),
       ` ${count(sum.calls)}×`,
       sum.waits > 0 ? `, waited ${count(sum.waits)}× ${duration(sum.waited)}` : '',

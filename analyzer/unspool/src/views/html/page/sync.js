@@ -1,5 +1,5 @@
 // Synchronization objects: who used them, who waited for whom, and where.
-import {count, counted, duration} from './format.js';
+import {count, counted, duration, kindNoun, shortened} from './format.js';
 import {h, shortList, svg, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
 import {objectWaits} from './range.js';
@@ -31,14 +31,12 @@ function pairsOf(objects) {
 }
 
 function groupName(rec, key) {
-  const group = rec.groups.byKey.get(key);
-  if (!group) return key.slice(0, 6);
-  const twin = rec.groups.list.filter((other) => other.title === group.title).length > 1;
-  return `${group.title}${twin ? ` ${group.name || key.slice(0, 4)}` : ''}`;
+  return rec.groups.byKey.get(key)?.label ?? key.slice(0, 6);
 }
 
 function groupLink(rec, key) {
-  return h('a', {href: linkTo({view: 'threads', group: key, object: null})}, groupName(rec, key));
+  const href = linkTo({view: 'threads', group: key, object: null});
+  return h('a', {href, title: rec.groups.byKey.get(key)?.title}, groupName(rec, key));
 }
 
 /** Waiters by rows, holders and wakers by columns. */
@@ -184,6 +182,7 @@ function graph(rec, pairs) {
     keys.map((key) => {
       const [x, y] = place.get(key);
       const right = x >= wide / 2 - 1;
+      const room = (right ? wide - x : x) - 12;
       return svg(
         'g',
         {},
@@ -191,7 +190,7 @@ function graph(rec, pairs) {
         svg(
           'text',
           {x: right ? x + 12 : x - 12, y: y + 4, 'text-anchor': right ? 'start' : 'end'},
-          groupName(rec, key),
+          shortened(groupName(rec, key), Math.floor(room / 7)),
         ),
       );
     }),
@@ -237,7 +236,7 @@ function objectTable(rec, at) {
   const draw = () => {
     const wanted = box.value.toLowerCase();
     const rows = all.filter((row) =>
-      `${row.object.kind} ${objectName(row.object)}`.toLowerCase().includes(wanted),
+      `${row.object.kind} ${kindNoun(row.object.kind)} ${objectName(row.object)}`.toLowerCase().includes(wanted),
     );
     const by = OBJECT_SORTS[sort];
     rows.sort((a, b) => (by(a) > by(b) ? 1 : by(a) < by(b) ? -1 : 0));
@@ -373,6 +372,7 @@ function objectPage(rec, index) {
           '#Calls',
           '#Waits',
           '#Waited',
+          '#Timed out',
           'Meaning',
           '#Held',
         ),
@@ -394,6 +394,7 @@ function objectPage(rec, index) {
               h('td', {class: 'number'}, count(use.calls)),
               h('td', {class: 'number'}, count(use.waits.count)),
               h('td', {class: 'number'}, duration(use.waits.total_ns)),
+              h('td', {class: 'number'}, use.timed_out.count ? count(use.timed_out.count) : ''),
               h('td', {}, use.waits.count ? (MEANING[use.waiting_for] ?? use.waiting_for) : ''),
               h('td', {class: 'number'}, use.holds.count ? duration(use.holds.total_ns) : ''),
             ),

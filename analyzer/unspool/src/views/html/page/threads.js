@@ -101,14 +101,28 @@ function isFirstOfProcess(rec, thread) {
   return process === undefined || rec.firstThread[process] === thread;
 }
 
+/** True if no end of the thread, or of its process, was recorded. */
+function hasNoEnd(rec, thread) {
+  const {process, ended_ns: end} = rec.all[thread];
+  return (process === undefined ? end : rec.processes[process].ended_ns) === null;
+}
+
+/** True if a thread without an end was seen alive at the end of the recording. */
+function isAlive(rec, thread) {
+  return rec.all[thread].process !== undefined || rec.all[thread].end === 'alive';
+}
+
 function life(rec, group) {
-  const lives = group.threads
-    .filter((thread) => isFirstOfProcess(rec, thread))
-    .map((thread) => rec.life[thread])
-    .filter(Boolean);
+  const members = group.threads.filter(
+    (thread) => isFirstOfProcess(rec, thread) && rec.life[thread],
+  );
+  const lives = members.map((thread) => rec.life[thread]);
   if (lives.length === 0) return {from: Infinity, to: 0, count: 0};
   const each = lives.map((it) => it[1] - it[0]);
+  const open = members.filter((thread) => hasNoEnd(rec, thread));
   return {
+    alive: open.filter((thread) => isAlive(rec, thread)).length,
+    unseen: open.filter((thread) => !isAlive(rec, thread)).length,
     from: lives.reduce((first, it) => Math.min(first, it[0]), Infinity),
     to: lives.reduce((last, it) => Math.max(last, it[1]), 0),
     count: lives.length,
@@ -120,8 +134,24 @@ function life(rec, group) {
 function lifeWords(rec, row) {
   if (row.count === 0) return 'not seen';
   const [least, most] = [duration(row.least), duration(row.most)];
-  const lengths = least === most ? most : `${least} – ${most}`;
-  return `${moment(row.from, rec.end)} – ${moment(row.to, rec.end)}${row.count > 1 ? `, each ${lengths}` : ''}`;
+  const from = moment(row.from, rec.end);
+  if (row.alive + row.unseen === 0) {
+    const lengths = least === most ? most : `${least} – ${most}`;
+    return `${from} – ${moment(row.to, rec.end)}${row.count > 1 ? `, each ${lengths}` : ''}`;
+  }
+  const some = (number, words) => {
+    if (number === 0) return '';
+    return number === row.count ? `, ${words}` : `, ${count(number)} ${words}`;
+  };
+  return `from ${from}${some(row.alive, 'alive at the end')}${some(row.unseen, 'end not seen')}`;
+}
+
+function memberLife(rec, thread) {
+  const own = rec.life[thread];
+  if (!own) return 'not seen running';
+  const from = moment(own[0], rec.end);
+  if (rec.all[thread].ended_ns !== null) return `${from}, ${duration(own[1] - own[0])}`;
+  return `from ${from}, ${isAlive(rec, thread) ? 'alive at the end' : 'end not seen'}`;
 }
 
 function memberTable(rec, at, group) {
@@ -130,7 +160,6 @@ function memberTable(rec, at, group) {
     100,
     (thread) => {
       const times = threadTimes(rec, thread, at.range ?? null);
-      const own = rec.life[thread];
       return h(
         'li',
         {class: at.thread === thread ? 'selected' : null},
@@ -138,7 +167,7 @@ function memberTable(rec, at, group) {
         h(
           'span',
           {class: 'quiet'},
-          own ? `${moment(own[0], rec.end)}, ${duration(own[1] - own[0])}` : 'not seen running',
+          memberLife(rec, thread),
         ),
         stateBar(times, threadName(rec, thread)),
       );
@@ -193,7 +222,7 @@ function groupRow(rec, at, row, flat, redraw) {
             ? h('span', {class: 'quiet'}, first.origin)
             : creatorLink(rec, group),
       ),
-      h('td', {class: 'quiet'}, lifeWords(rec, row)),
+      h('td', {class: 'quiet lived'}, lifeWords(rec, row)),
       h('td', {class: 'number', 'data-running': ''}, duration(times[0])),
       timeColumns(rec).map(({id, words}) => h('td', {class: 'number'}, words(times[id], whole))),
       h('td', {}, stateBar(times, group.title)),

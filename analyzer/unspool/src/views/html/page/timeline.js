@@ -155,7 +155,7 @@ export class Timeline {
       width,
       height,
       scale,
-      labels: width < 700 ? 110 : Math.min(260, Math.round(width * 0.22)),
+      labels: width < 700 ? 150 : Math.min(260, Math.round(width * 0.22)),
     });
     this.canvas.width = Math.round(width * scale);
     this.canvas.height = Math.round(height * scale);
