@@ -102,7 +102,7 @@ fn no_deadlock() -> Result<()> {
     let mut together = 0;
     for _ in 0..INSPECTIONS {
         let (seen, run) = Inspection::attach(waiting.pid)?;
-        ensure!(!seen.findings.iter().any(|found| found.proved), "{run}");
+        ensure!(seen.findings.is_empty(), "{run}");
         together += usize::from(!seen.processes.is_empty());
     }
     ensure!(together > INSPECTIONS / 4, "{together}");

@@ -151,7 +151,7 @@ impl WaitGraph {
 }
 
 /// The deadlocks of an inspection in which threads of other processes take part. The threads in
-/// `stood` waited all together as they were inspected.
+/// `stood` waited all together as they were inspected; others may have taken turns.
 ///
 /// Processes that were not inspected may use the same objects, but only its holder releases a lock.
 pub(super) fn across_processes(
@@ -167,7 +167,9 @@ pub(super) fn across_processes(
             continue;
         };
         let tid = model.any_thread(ThreadIndex(index)).and_then(|it| it.tid);
-        waiting.sure &= tid.is_some_and(|tid| stood.contains(&tid));
+        if !tid.is_some_and(|tid| stood.contains(&tid)) {
+            waiting.edges.clear();
+        }
         if waiting.is_lock() && !waiting.edges.is_empty() {
             waiting.ends.shared = false;
             let is_sure = waiting.sure && waiting.is_endless();
