@@ -165,7 +165,7 @@ fn disk_full_while_recording() -> Result<()> {
         .arg("3000");
     let run = process::run(&mut shell, Duration::from_secs(60))?;
     ensure!(run.code()? != 0, "exit code 0\n{run}");
-    complains(&run, &["capture", "space|large|room|write"])?;
+    complains(&run, &["recording", "space|large|room|write"])?;
     ensure!(
         run.text() == "shortlived: 3000 threads\n",
         "the program was harmed\n{run}"
