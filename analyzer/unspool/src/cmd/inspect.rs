@@ -12,7 +12,7 @@ use super::target::Target;
 use super::terminal;
 use super::wanted::model_of;
 use crate::collect;
-use crate::model::{Detail, Symbolizer};
+use crate::model::{Detail, Model, Symbolizer};
 use crate::views;
 
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
@@ -73,11 +73,19 @@ impl Cmd {
         let recording = recording.transpose()?;
         let target = &self.target;
         let source = target.source(Vec::new())?;
-        let options = target.inspection(source, store.clone(), target.rsp_log()?);
+        let at_hand = store.at_hand();
+        let options = target.inspection(source, at_hand.clone(), target.rsp_log()?);
         let mut inspection = collect::Inspection::begin(options)?;
-        let mut symbolizer = Symbolizer::new(store).preferring(self.reading.prefer.ways());
-        let mut model = model_of(&mut inspection, &mut symbolizer);
+        let symbolizer = |store| Symbolizer::new(store).preferring(self.reading.prefer.ways());
+        let mut names = symbolizer(at_hand);
+        let mut model = model_of(&mut inspection, &mut names);
+        let downloads = store.downloads().then(|| inspection.capture());
         inspection.finish()?;
+        // Downloads take long, so the program no longer waits.
+        if let Some(capture) = downloads {
+            names = symbolizer(store);
+            model = Model::build(&capture, &mut names);
+        }
         if let Some(recording) = &recording {
             model.learn_from(&recording.model);
         }
@@ -89,7 +97,7 @@ impl Cmd {
         })?;
         let found = self.fail_on.exit_code(&model);
         // The process ends now, and only the server needs a cleanup.
-        std::mem::forget((model, symbolizer, recording));
+        std::mem::forget((model, names, recording));
         Ok(found.unwrap_or(ExitCode::SUCCESS))
     }
 }
