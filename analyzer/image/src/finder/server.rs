@@ -75,9 +75,9 @@ impl Finder {
             if let Some(arch) = arch.filter(|arch| *arch != own) {
                 return Err(format!("it is for {own}, not for {arch}"));
             }
-            match image.is_truncated() || !image.notes().is_empty() {
-                true => Err("it is cut off or damaged".to_owned()),
-                false => Ok(image),
+            match image.notes().is_empty() {
+                true => Ok(image),
+                false => Err("it is cut off or damaged".to_owned()),
             }
         };
         let request = Request {

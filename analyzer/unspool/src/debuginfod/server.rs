@@ -16,6 +16,9 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 /// Bytes in a piece.
 const PIECE_SIZE: usize = 64 << 10;
 
+/// Time after the limit of a download at which its thread ends.
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(10);
+
 /// Redirections that are followed.
 const MAX_REDIRECTS: u32 = 5;
 
@@ -170,6 +173,8 @@ fn pieces(
 }
 
 fn agent(timeout: Option<Duration>) -> Agent {
+    // The download keeps the limit. This one ends the thread that the download has left behind.
+    let timeout = timeout.map(|timeout| timeout + TIMEOUT_MARGIN);
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(MAX_REDIRECTS)
