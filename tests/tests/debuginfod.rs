@@ -170,7 +170,7 @@ set -eu
 ip link set lo up
 # It would ask itself for what it does not have.
 env -u DEBUGINFOD_URLS debuginfod -F -p 8002 -d :memory: "$served" > server.log 2>&1 &
-trap 'kill $!' EXIT
+trap 'kill $! || true' EXIT
 until grep -q 'traversed source paths' server.log; do sleep 0.1; done
 "$unspool" addr2line -e stripped -f "$address" > addr2line.txt
 rm -r "$DEBUGINFOD_CACHE_PATH"
