@@ -275,7 +275,8 @@ fn package_of(program: &str) -> Option<&'static str> {
         "script" => "bsdutils",
         "pgrep" => "procps",
         "valgrind" => "valgrind",
-        "setpriv" => "util-linux",
+        "debuginfod-find" => "debuginfod",
+        "setpriv" | "unshare" => "util-linux",
         _ => return None,
     })
 }

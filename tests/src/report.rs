@@ -100,7 +100,9 @@ pub fn unspool() -> Result<Command> {
     command
         .env("NO_COLOR", "1")
         .env_remove("RUST_BACKTRACE")
-        .env_remove("LD_LIBRARY_PATH");
+        .env_remove("LD_LIBRARY_PATH")
+        // Some distributions set it for all users.
+        .env_remove("DEBUGINFOD_URLS");
     Ok(command)
 }
 

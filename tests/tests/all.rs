@@ -12,6 +12,7 @@ mod callables;
 mod connections;
 mod creation;
 mod critical;
+mod debuginfod;
 mod diff;
 mod diff_page;
 mod export;
@@ -42,6 +43,7 @@ fn main() {
         tidy::trials(),
         prose::trials(),
         addr2line::trials(),
+        debuginfod::trials(),
         bad_input::trials(),
         gdb_session::trials(),
         beside::trials(),

@@ -5,11 +5,15 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::{Arch, BuildId, Error, Image};
 
 mod debug_file;
+mod server;
 mod sysroot;
+
+pub use server::{Artifact, Request, Servers};
 
 /// The places to search.
 #[derive(Clone, Debug)]
@@ -21,6 +25,10 @@ pub struct Finder {
     pub debug_directories: Vec<PathBuf>,
     /// The target's architecture, if known. Files of other architectures are skipped.
     pub arch: Option<Arch>,
+    /// Servers to ask by build-id for files that this machine does not have.
+    pub servers: Option<Arc<dyn Servers>>,
+    /// Ask no server, but take the files that were cached before.
+    pub cached_only: bool,
 }
 
 /// The file to find.
@@ -129,6 +137,8 @@ impl Default for Finder {
             sysroot: None,
             debug_directories: vec![PathBuf::from("/usr/lib/debug")],
             arch: None,
+            servers: None,
+            cached_only: false,
         }
     }
 }
@@ -147,7 +157,7 @@ impl Finder {
     /// 2. this machine, if the target runs here or the build-id proves the file right (a relative
     ///    path is searched in the current directory),
     /// 3. the target itself, through `fetch`,
-    /// 4. the debug directories, by build-id,
+    /// 4. the debug directories and then the servers, by build-id,
     /// 5. for a remote target, a local file with the same path, with a note that nothing proves it
     ///    right.
     pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Found, FindError> {
@@ -250,6 +260,11 @@ impl Finder {
                 if let Some(image) = search.open_if_proved(&file) {
                     return from(image, file);
                 }
+            }
+            let arch = self.arch;
+            if let Some(image) = self.ask_servers(build_id, Artifact::Executable, path, arch) {
+                let file = PathBuf::from(image.name());
+                return from(image, file);
             }
         } else if !wanted.local {
             let file = PathBuf::from(path);

@@ -53,7 +53,7 @@ pub use dynamic::Dynamic;
 #[cfg(feature = "std")]
 pub use error::Error;
 #[cfg(feature = "std")]
-pub use finder::{Fetch, FindError, Finder, Found, Origin, Wanted};
+pub use finder::{Artifact, Fetch, FindError, Finder, Found, Origin, Request, Servers, Wanted};
 #[cfg(feature = "std")]
 pub use ifuncs::Ifunc;
 #[cfg(feature = "std")]

@@ -21,6 +21,8 @@ mod lines;
 mod pointers;
 #[path = "image/replay.rs"]
 mod replay;
+#[path = "image/servers.rs"]
+mod servers;
 #[path = "image/symbols.rs"]
 mod symbols;
 #[path = "image/tools.rs"]

@@ -31,9 +31,12 @@ mod view;
 mod wanted;
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::debuginfod;
 
 /// Shows where every thread of a running program came from, what it does and what it waits for.
 ///
@@ -87,6 +90,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    // The screen of `top` has no place for it.
+    if io::stderr().is_terminal() && !matches!(cli.command, Command::Top(_)) {
+        debuginfod::announce(terminal::say);
+    }
     let result = match cli.command {
         Command::Record(cmd) => cmd.run(),
         Command::Report(cmd) => cmd.run(),

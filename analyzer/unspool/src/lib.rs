@@ -6,10 +6,11 @@
 //! write a model as text or JSON. `collect` knows nothing of `model` and `views`. The table
 //! [`primitives`] lists the functions of mutexes and other primitives for `collect` and `model`;
 //! [`platform`] holds what differs by architecture and C library; the [`store`] has the program's
-//! files for both.
+//! files for both, and `debuginfod` gets missing ones from servers.
 
 pub mod cmd;
 pub mod collect;
+mod debuginfod;
 mod maps;
 pub mod model;
 pub mod platform;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use unspool_image::{BuildId, Fetch, FindError, Finder, Image, Wanted};
 use unspool_unwind::{Cache, CompileOptions, Table};
@@ -20,6 +20,9 @@ pub use places::Places;
 
 use crate::maps;
 use crate::platform::c_library::is_c_library;
+
+/// Files that are downloaded at the same time.
+const MAX_DOWNLOADS: usize = 8;
 
 /// Finds files and keeps them open. Its clones share the open files.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +45,8 @@ pub struct Opened {
     pub places: Arc<Places>,
     /// Problems with the file, one clause each.
     pub notes: Vec<String>,
+    /// The servers were asked for what is missing.
+    asked: bool,
 }
 
 impl From<Finder> for Store {
@@ -59,6 +64,25 @@ impl Store {
     pub fn caching(mut self, cache: Option<Cache>) -> Store {
         self.cache = cache;
         self
+    }
+
+    /// A store that asks no servers, and shares the open files. For use while the program is
+    /// stopped.
+    pub fn at_hand(&self) -> Store {
+        let mut store = self.clone();
+        store.finder.cached_only = true;
+        store
+    }
+
+    /// True if servers are asked for missing files.
+    pub fn downloads(&self) -> bool {
+        self.finder.servers.is_some() && !self.finder.cached_only
+    }
+
+    /// Problems with the servers so far.
+    pub fn server_problems(&self) -> Vec<String> {
+        let servers = self.finder.servers.as_ref();
+        servers.map_or_else(Vec::new, |servers| servers.problems())
     }
 
     /// The copy of the target's file system, and the debug directories besides the system's, as
@@ -95,37 +119,88 @@ impl Store {
         let _ = self.cache.as_ref().map(|cache| cache.keep(table));
     }
 
-    /// Finds a file as [`Finder::find`] does, unless it was found before.
+    /// Finds a file as [`Finder::find`] does, unless it was found before. Asks the servers once for
+    /// what is missing.
     ///
     /// # Errors
     /// There is no such file, or it is not the right one.
     pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Opened, FindError> {
         let key = key(wanted.path, wanted.build_id, wanted.local);
         // Held while a file is opened, so that other threads wait for the file instead of opening
-        // it again.
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = opened.get(&key) {
-            return Ok(known.clone());
-        }
-        let found = self.finder.find(wanted, fetch)?;
-        let new = Opened {
-            places: Arc::new(Places::new(&found.image, self.cache.clone())),
-            image: found.image,
-            notes: found.notes,
+        // it again. But no thread waits for a download of another.
+        let mut opened = self.opened();
+        let new = match opened.get(&key) {
+            Some(known) if known.asked || !self.downloads() => return Ok(known.clone()),
+            Some(known) => {
+                let known = known.clone();
+                drop(opened);
+                self.completed(known, wanted.path)
+            }
+            None if self.downloads() => {
+                drop(opened);
+                let found = self.finder.find(wanted, fetch)?;
+                self.open(found.image, found.notes)
+            }
+            None => {
+                let found = self.finder.find(wanted, fetch)?;
+                let new = self.open(found.image, found.notes);
+                insert(&mut opened, key, wanted, &new);
+                return Ok(new);
+            }
         };
-        if wanted.local && wanted.build_id.is_none() && new.image.build_id().is_some() {
-            let known = self::key(wanted.path, new.image.build_id(), true);
-            opened.entry(known).or_insert_with(|| new.clone());
-        }
-        opened.insert(key, new.clone());
+        insert(&mut self.opened(), key, wanted, &new);
         Ok(new)
+    }
+
+    /// Asks the servers for the debug files of a file that was found without them.
+    fn completed(&self, known: Opened, path: &str) -> Opened {
+        let (image, mut notes) = (known.image.clone(), Vec::new());
+        let debug_file = |image: &Image| image.debug_image().map(Image::identity);
+        let image = self.finder.attach_debug_file(image, None, path, &mut notes);
+        let is_same = debug_file(&image) == debug_file(&known.image)
+            && image.supplementary_image().is_some() == known.image.supplementary_image().is_some();
+        notes.retain(|note| !known.notes.contains(note));
+        notes.splice(0..0, known.notes.iter().cloned());
+        match is_same {
+            true => Opened {
+                notes,
+                asked: true,
+                ..known
+            },
+            false => self.open(image, notes),
+        }
+    }
+
+    fn open(&self, image: Image, notes: Vec<String>) -> Opened {
+        Opened {
+            places: Arc::new(Places::new(&image, self.cache.clone())),
+            image,
+            notes,
+            asked: self.downloads(),
+        }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<Key, Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds several files at the same time, because each may have to be downloaded.
+    pub fn find_together(&self, files: &[Wanted<'_>]) {
+        for files in files.chunks(MAX_DOWNLOADS) {
+            std::thread::scope(|scope| {
+                for wanted in files {
+                    // If there is no thread, the file is found when it is needed.
+                    let find = move || self.find(wanted, None);
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, find);
+                }
+            });
+        }
     }
 
     /// Makes [`find`](Store::find) return this file, and replaces what it has found before.
     pub fn put(&self, wanted: &Wanted<'_>, file: Opened) {
         let key = key(wanted.path, wanted.build_id, wanted.local);
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.insert(key, file);
+        self.opened().insert(key, file);
     }
 
     /// Starts to open the files that a local process's threads are sure to need, and to read their
@@ -157,6 +232,14 @@ impl Store {
                 .spawn(read);
         }
     }
+}
+
+fn insert(opened: &mut HashMap<Key, Opened>, key: Key, wanted: &Wanted<'_>, new: &Opened) {
+    if wanted.local && wanted.build_id.is_none() && new.image.build_id().is_some() {
+        let known = self::key(wanted.path, new.image.build_id(), true);
+        opened.insert(known, new.clone());
+    }
+    opened.insert(key, new.clone());
 }
 
 /// A local file has one key, whatever path leads to it.

@@ -99,15 +99,16 @@ pub(super) fn crate_imports() -> Result<()> {
 /// Inside `unspool`: cmd uses {collect, model, views}, views uses model, all use platform and
 /// primitives, nothing goes back.
 pub(super) fn module_imports() -> Result<()> {
-    let above: &[&str] = &["cmd", "collect", "model", "views", "store"];
+    let above: &[&str] = &["cmd", "collect", "model", "views", "store", "debuginfod"];
     let forbidden: &[(&str, &[&str])] = &[
         ("platform", above),
         ("primitives", above),
         ("maps", above),
-        ("store", &["cmd", "collect", "model", "views"]),
-        ("model", &["cmd", "collect", "views"]),
-        ("collect", &["cmd", "model", "views"]),
-        ("views", &["cmd", "collect"]),
+        ("debuginfod", &["cmd", "collect", "model", "views", "store"]),
+        ("store", &["cmd", "collect", "model", "views", "debuginfod"]),
+        ("model", &["cmd", "collect", "views", "debuginfod"]),
+        ("collect", &["cmd", "model", "views", "debuginfod"]),
+        ("views", &["cmd", "collect", "debuginfod"]),
     ];
     let mut wrong = Vec::new();
     for file in sources()? {

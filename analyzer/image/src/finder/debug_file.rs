@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Finder, sysroot};
+use super::{Artifact, Finder, sysroot};
 use crate::{BuildId, Image};
 
 impl Finder {
@@ -23,7 +23,8 @@ impl Finder {
         if !image.has_section(".debug_info") {
             let debug = self
                 .by_build_id(&image)
-                .or_else(|| self.by_link(&image, host_path, target_path, notes));
+                .or_else(|| self.by_link(&image, host_path, target_path, notes))
+                .or_else(|| self.downloaded(image.build_id()?, &image));
             if let Some(debug) = debug {
                 image = image.with_debug_file(debug);
             }
@@ -41,6 +42,12 @@ impl Finder {
             .filter(|file| file.is_file())
             .filter_map(|file| Image::open(&file).ok())
             .find(|debug| debug.build_id() == Some(build_id) && debug.arch() == image.arch())
+    }
+
+    /// The debug file of this build, or a supplementary file, from the servers.
+    fn downloaded(&self, build_id: &BuildId, image: &Image) -> Option<Image> {
+        let arch = Some(image.arch());
+        self.ask_servers(build_id, Artifact::DebugInfo, image.name(), arch)
     }
 
     /// The three usual places: beside the file, in `.debug` beside it, and in the debug directories
@@ -128,7 +135,12 @@ impl Finder {
             .filter_map(|place| Image::open(place).ok())
             .find(|file| file.build_id() == Some(&build_id));
         // Stripping keeps the reference, but a stripped file does not need it.
-        if found.is_none() && image.has_section(".debug_info") {
+        if !image.has_section(".debug_info") {
+            return found;
+        }
+        let found = found.or_else(|| self.downloaded(&build_id, referring));
+        let may_be_downloaded = self.servers.is_some() && self.cached_only;
+        if found.is_none() && !may_be_downloaded {
             notes.push(format!(
                 "the supplementary debug file {name} (build-id {build_id}) of {} was not found: \
                  some names are missing",

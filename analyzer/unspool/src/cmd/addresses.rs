@@ -108,7 +108,9 @@ impl Files {
                 path.display()
             );
         }
-        let found = finder.find(&wanted, None)?;
+        let found = finder.find(&wanted, None);
+        self.report_servers();
+        let found = found?;
         Ok(self.add(
             path.to_string_lossy().into_owned(),
             found.image,
@@ -122,7 +124,9 @@ impl Files {
         if let Some(known) = self.by_name.get(&key) {
             return *known;
         }
-        let found = match self.finder.find(wanted, None) {
+        let found = self.finder.find(wanted, None);
+        self.report_servers();
+        let found = match found {
             Ok(found) => Some(self.add(wanted.path.to_owned(), found.image, &found.notes)),
             Err(error) => {
                 self.report(&error.to_string());
@@ -131,6 +135,14 @@ impl Files {
         };
         self.by_name.insert(key, found);
         found
+    }
+
+    /// Reports problems with servers of debug files.
+    fn report_servers(&mut self) {
+        let servers = self.finder.servers.as_ref();
+        for problem in servers.map_or_else(Vec::new, |servers| servers.problems()) {
+            self.report(&problem);
+        }
     }
 
     fn add(&mut self, name: String, image: Image, notes: &[String]) -> usize {

@@ -11,8 +11,9 @@ use super::report::Format;
 use super::target::Target;
 use super::terminal;
 use super::wanted::model_of;
-use crate::collect::{self, LocalProcess, Source};
+use crate::collect::{self, LocalProcess, Options, Source};
 use crate::model::{Detail, Model, Symbolizer};
+use crate::store::Store;
 use crate::views;
 
 mod others;
@@ -79,14 +80,22 @@ impl Cmd {
             Source::Attach { pid } => Some(LocalProcess::new(pid)),
             _ => None,
         };
-        let options = target.inspection(source, store.clone(), target.rsp_log()?);
-        let mut inspection = collect::Inspection::begin(options)?;
-        let mut symbolizer = Symbolizer::new(store).preferring(self.reading.prefer.ways());
-        let mut model = model_of(&mut inspection, &mut symbolizer);
-        inspection.finish()?;
+        let log = target.rsp_log()?;
+        let options = target.inspection(source, store.at_hand(), log);
+        let mut model = self.model(options, &store)?;
         if let Some(process) = local {
-            let look = |pid| self.other_process(pid);
-            others::add(&mut model, process, look);
+            let inspect = |pid| {
+                let source = Source::Attach { pid };
+                let options = target.inspection(source, store.at_hand(), None);
+                self.model(
+                    Options {
+                        exec: None,
+                        ..options
+                    },
+                    &store,
+                )
+            };
+            others::add(&mut model, process, inspect);
         }
         if let Some(recording) = &recording {
             model.learn_from(&recording.model);
@@ -99,19 +108,25 @@ impl Cmd {
         })?;
         let found = self.fail_on.exit_code(&model);
         // The process ends now, and only the server needs a cleanup.
-        std::mem::forget((model, symbolizer, recording));
+        std::mem::forget((model, recording));
         Ok(found.unwrap_or(ExitCode::SUCCESS))
     }
 
-    /// Inspects a process that holds what the inspected one waits for.
-    fn other_process(&self, pid: u32) -> anyhow::Result<Model> {
-        let store = self.reading.symbols.store()?;
-        let mut options = (self.target).inspection(Source::Attach { pid }, store.clone(), None);
-        options.exec = None;
+    /// Inspects a process.
+    fn model(&self, options: Options, store: &Store) -> anyhow::Result<Model> {
+        let symbolizer = |store| Symbolizer::new(store).preferring(self.reading.prefer.ways());
+        let mut names = symbolizer(options.store.clone());
         let mut inspection = collect::Inspection::begin(options)?;
-        let mut symbolizer = Symbolizer::new(store).preferring(self.reading.prefer.ways());
-        let model = model_of(&mut inspection, &mut symbolizer);
+        let mut model = model_of(&mut inspection, &mut names);
+        let downloads = store.downloads().then(|| inspection.capture());
         inspection.finish()?;
+        // Downloads take long, so the program no longer waits.
+        if let Some(capture) = downloads {
+            names = symbolizer(store.clone());
+            model = Model::build(&capture, &mut names);
+        }
+        // The process ends soon, and only the server needs a cleanup.
+        std::mem::forget(names);
         Ok(model)
     }
 }

@@ -7,6 +7,10 @@ use std::os::fd::OwnedFd;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::debuginfod;
+
+const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
 /// Signal handlers that are installed for the duration of a recording.
 #[derive(Debug)]
 pub(super) struct Interrupts {
@@ -17,7 +21,7 @@ impl Interrupts {
     pub(super) fn install() -> io::Result<Self> {
         let (read, write) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in SIGNALS {
             signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
         }
         Ok(Self { read })
@@ -26,5 +30,15 @@ impl Interrupts {
     /// Becomes readable when the user requests the end of the recording: one byte per request.
     pub(super) fn requests(&self) -> io::Result<OwnedFd> {
         self.read.try_clone()
+    }
+
+    /// From now on a signal also ends downloads, which do not watch the pipe.
+    pub(super) fn end_downloads(&self) -> io::Result<()> {
+        if let Some(cancelled) = debuginfod::cancelled() {
+            for signal in SIGNALS {
+                signal_hook::flag::register(signal, cancelled.clone())?;
+            }
+        }
+        Ok(())
     }
 }

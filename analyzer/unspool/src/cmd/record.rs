@@ -243,10 +243,11 @@ impl Cmd {
             request.prepare(&self.output)?;
         }
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
-        let symbolizer = Symbolizer::new(store.clone()).preferring(self.prefer.ways());
+        let at_hand = store.at_hand();
+        let symbolizer = Symbolizer::new(at_hand.clone()).preferring(self.prefer.ways());
         let options = collect::Options {
             exec: self.target.exec.clone(),
-            store: store.clone(),
+            store: at_hand,
             rsp_log: self.target.rsp_log()?,
             architecture: self.target.architecture.clone(),
             probes: self.probes,
@@ -278,6 +279,7 @@ impl Cmd {
                 return Err(error.into());
             }
         };
+        interrupts.end_downloads()?;
         let shown = self.report(&output, store);
         let code = exit_code(&outcome);
         let failures = outcome.failure.map(anyhow::Error::from).into_iter().chain(

@@ -54,8 +54,9 @@ impl Recording {
         };
         let symbols = reading.symbols.clone().or_of(&capture.header);
         let ways = reading.prefer.ways();
-        let asks_files = reading.symbols.is_given() || !ways.is_empty();
-        let mut symbolizer = Symbolizer::new(symbols.store()?)
+        let store = symbols.store()?;
+        let asks_files = reading.symbols.is_given() || store.downloads() || !ways.is_empty();
+        let mut symbolizer = Symbolizer::new(store)
             .preferring(ways)
             .asking_files(asks_files);
         let mut model = Model::build_for(&capture, &mut symbolizer, detail);

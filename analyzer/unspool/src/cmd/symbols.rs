@@ -7,6 +7,7 @@ use unspool_capture::Header;
 use unspool_image::Finder;
 use unspool_unwind::Cache;
 
+use crate::debuginfod;
 use crate::store::Store;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -21,7 +22,8 @@ pub(super) struct Symbols {
 
     /// Directory of separate debug files, searched before /usr/lib/debug (repeatable)
     ///
-    /// Files are found by build-id (DIR/.build-id/ab/cdef.debug) and by debug link.
+    /// Files are found by build-id (DIR/.build-id/ab/cdef.debug) and by debug link. If the
+    /// environment variable DEBUGINFOD_URLS names debuginfod servers, missing files are downloaded.
     #[arg(long = "debug-dir", value_name = "DIR")]
     debug_dirs: Vec<PathBuf>,
 }
@@ -64,6 +66,7 @@ impl Symbols {
             .debug_directories
             .splice(0..0, self.debug_dirs.iter().cloned());
         finder.sysroot = self.sysroot.clone();
+        finder.servers = debuginfod::servers();
         Ok(finder)
     }
 }

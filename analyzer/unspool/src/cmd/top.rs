@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
@@ -95,7 +96,7 @@ impl Cmd {
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let ways = self.reading.prefer.ways();
         let files = store.clone();
-        let symbolizer = move || Symbolizer::new(files.clone()).preferring(ways.clone());
+        let symbolizer = move |store| Symbolizer::new(store).preferring(ways.clone());
         let target = self.target;
         let mut log = target.rsp_log()?;
         let processors = match local {
@@ -110,9 +111,9 @@ impl Cmd {
             };
             // Later inspections of a local program have sessions of their own.
             let log = log.lock().ok().and_then(|mut log| log.take());
-            Ok(target.inspection(source, store.clone(), log))
+            Ok(target.inspection(source, store.at_hand(), log))
         };
-        let begun = Watcher::begin(Box::new(options), Box::new(symbolizer), local, child);
+        let begun = Watcher::begin(Box::new(options), files, Arc::new(symbolizer), local, child);
         let (watcher, model, stopped) = begun?;
         let mut live = Live::default();
         live.inspected(model);

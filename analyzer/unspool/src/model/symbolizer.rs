@@ -194,6 +194,7 @@ impl Symbolizer {
     pub(super) fn take_notes(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.notes_of_files());
+        notes.extend(self.files.server_problems());
         notes
     }
 
@@ -218,7 +219,10 @@ impl Symbolizer {
     }
 
     fn unwind(&mut self, arch: Arch, epoch: usize, snapshot: &Snapshot) -> Stack {
-        for load in self.touched(arch, epoch, snapshot) {
+        let touched = self.touched(arch, epoch, snapshot);
+        let files = touched.iter().map(|&load| self.loads[load].file);
+        self.files.find_together(&files.collect());
+        for load in touched {
             self.map(arch, epoch, load);
         }
         let mut memory = SnapshotMemory::new();

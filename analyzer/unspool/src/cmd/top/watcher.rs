@@ -6,18 +6,21 @@
 
 use std::collections::HashSet;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::os::unix::process::ExitStatusExt;
-use unspool_capture::CpuTimes;
+use unspool_capture::{Capture, CpuTimes};
 use unspool_rsp::signals;
 
 use super::super::wanted::model_of;
 use crate::collect::{self, Ended, Inspection, LocalProcess, Options, Sampled};
 use crate::model::{Model, Symbolizer};
+use crate::store::Store;
 
 /// Interval of the samples, unless they cost too much.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
@@ -60,7 +63,10 @@ pub(super) enum News {
 /// The program that is watched, and the way to it.
 pub(super) struct Watcher {
     options: Box<dyn Fn() -> anyhow::Result<Options> + Send>,
-    symbolizer: Box<dyn Fn() -> Symbolizer + Send>,
+    store: Store,
+    symbolizer: Arc<dyn Fn(Store) -> Symbolizer + Send + Sync>,
+    /// The thread that downloads files.
+    download: Option<JoinHandle<()>>,
     local: Option<LocalProcess>,
     /// The program, if `unspool` started it.
     child: Option<Child>,
@@ -74,13 +80,16 @@ impl Watcher {
     /// Inspects the program for the first time. Returns the watcher and the first model.
     pub(super) fn begin(
         options: Box<dyn Fn() -> anyhow::Result<Options> + Send>,
-        symbolizer: Box<dyn Fn() -> Symbolizer + Send>,
+        store: Store,
+        symbolizer: Arc<dyn Fn(Store) -> Symbolizer + Send + Sync>,
         pid: Option<u32>,
         child: Option<Child>,
     ) -> anyhow::Result<(Watcher, Model, Duration)> {
         let mut watcher = Watcher {
             options,
+            store,
             symbolizer,
+            download: None,
             local: pid.map(LocalProcess::new),
             child,
             connected: None,
@@ -215,6 +224,19 @@ impl Watcher {
         }
     }
 
+    /// Downloads the files that a model needs, for later models.
+    fn download(&self, capture: Capture) -> Option<JoinHandle<()>> {
+        let (symbolizer, store) = (self.symbolizer.clone(), self.store.clone());
+        let download = move || {
+            Model::build(&capture, &mut symbolizer(store));
+        };
+        // If there is no thread, a later inspection tries it again.
+        Builder::new()
+            .name("download".to_owned())
+            .spawn(download)
+            .ok()
+    }
+
     /// Inspects the program once. Returns the model, and how long the program was stopped at most.
     fn inspect(&mut self) -> anyhow::Result<(Model, Duration)> {
         let mut inspection = match self.connected.take() {
@@ -227,8 +249,11 @@ impl Watcher {
             },
             None => Inspection::begin((self.options)()?)?,
         };
-        let mut symbolizer = (self.symbolizer)();
+        let mut symbolizer = (self.symbolizer)(self.store.at_hand());
         let model = model_of(&mut inspection, &mut symbolizer);
+        if self.store.downloads() && self.download.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.download = self.download(inspection.capture());
+        }
         let stopped = inspection.stopped();
         if self.local.is_some() {
             inspection.finish()?;

@@ -50,6 +50,16 @@ struct Opened {
     doubts: BTreeSet<String>,
 }
 
+impl File {
+    fn wanted(&self, local: bool) -> Wanted<'_> {
+        Wanted {
+            path: &self.path,
+            build_id: self.build_id.as_ref(),
+            local,
+        }
+    }
+}
+
 impl Files {
     pub(super) fn new(store: Store) -> Files {
         Files {
@@ -77,6 +87,24 @@ impl Files {
             });
         }
         index
+    }
+
+    /// Finds files at the same time, if some may have to be downloaded.
+    pub(super) fn find_together(&self, files: &BTreeSet<usize>) {
+        let closed = |file: &&File| matches!(file.state, State::Closed);
+        let files = files.iter().map(|&file| &self.files[file]).filter(closed);
+        let wanted: Vec<Wanted<'_>> = files.map(|file| file.wanted(self.local)).collect();
+        if self.store.downloads() && wanted.len() > 1 {
+            self.store.find_together(&wanted);
+        }
+    }
+
+    /// Notes on servers that sent no usable files.
+    pub(super) fn server_problems(&self) -> Vec<Note> {
+        let problems = self.store.server_problems().into_iter();
+        problems
+            .map(|text| Note::warning(text).about(Topic::Stacks))
+            .collect()
     }
 
     pub(super) fn needed(&mut self, file: usize) {
@@ -254,12 +282,7 @@ impl Files {
     fn open(&mut self, file: usize) -> Option<&mut Opened> {
         let file = &mut self.files[file];
         if matches!(file.state, State::Closed) {
-            let wanted = Wanted {
-                path: &file.path,
-                build_id: file.build_id.as_ref(),
-                local: self.local,
-            };
-            file.state = match self.store.find(&wanted, None) {
+            file.state = match self.store.find(&file.wanted(self.local), None) {
                 Ok(found) => State::Open(Box::new(Opened {
                     found,
                     table: None,

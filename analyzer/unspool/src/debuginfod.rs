@@ -1,0 +1,279 @@
+//! Gets debug files and programs by build-id from debuginfod servers.
+//!
+//! Apart from the finder because only this module uses the network, and only if DEBUGINFOD_URLS is
+//! set. The variables and the cache are those of elfutils (debuginfod-client-config(7)), so that
+//! gdb, elfutils and Unspool share what each of them has downloaded.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use unspool_image::{Image, Request, Servers};
+
+mod cache;
+mod download;
+mod server;
+
+use cache::{Cache, Cached};
+use download::{Download, Outcome};
+use server::Server;
+
+/// Default of DEBUGINFOD_TIMEOUT in seconds.
+const DEFAULT_TIMEOUT: u64 = 90;
+
+/// Upper limit of a file's size in bytes if DEBUGINFOD_MAXSIZE sets none: a server may send without
+/// end.
+const DEFAULT_MAX_SIZE: u64 = 16 << 30;
+
+/// The servers that DEBUGINFOD_URLS names, and the cache.
+#[derive(Debug)]
+struct Client {
+    servers: Vec<Arc<Server>>,
+    limits: Limits,
+    cache: Cache,
+    problems: Mutex<Vec<String>>,
+    cancelled: Arc<AtomicBool>,
+    announced: AtomicBool,
+}
+
+/// Limits of a download.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Longest time for each 100 KB.
+    timeout: Option<Duration>,
+    /// Longest time for a whole file.
+    max_time: Option<Duration>,
+    /// Largest file in bytes.
+    max_size: u64,
+}
+
+/// The servers of this process. `None` if DEBUGINFOD_URLS names none.
+///
+/// There is one client, so that no part of the process asks a server again that did not answer.
+pub(crate) fn servers() -> Option<Arc<dyn Servers>> {
+    client().map(|client| client as Arc<dyn Servers>)
+}
+
+/// A flag that ends all downloads when it is set, now and later.
+pub(crate) fn cancelled() -> Option<Arc<AtomicBool>> {
+    client().map(|client| client.cancelled.clone())
+}
+
+/// Passes a sentence to `say` when the first download takes long.
+pub(crate) fn announce(say: fn(&str)) {
+    let _ = ANNOUNCE.set(say);
+}
+
+static ANNOUNCE: OnceLock<fn(&str)> = OnceLock::new();
+
+fn client() -> Option<Arc<Client>> {
+    static CLIENT: OnceLock<Option<Arc<Client>>> = OnceLock::new();
+    let new = || Client::new(&|name| std::env::var(name).ok());
+    CLIENT.get_or_init(|| new().map(Arc::new)).clone()
+}
+
+impl Client {
+    /// Reads the settings from environment variables.
+    fn new(variable: &dyn Fn(&str) -> Option<String>) -> Option<Client> {
+        let limits = Limits::new(variable);
+        let urls = variable("DEBUGINFOD_URLS")?;
+        // elfutils has policies for signatures in this list, too.
+        let urls = urls.split_ascii_whitespace();
+        let urls = urls.filter(|url| !url.starts_with("ima:"));
+        let servers: Vec<_> = urls.map(|url| Arc::new(Server::new(url))).collect();
+        (!servers.is_empty()).then(|| Client {
+            servers,
+            limits,
+            cache: Cache::new(variable),
+            problems: Mutex::default(),
+            cancelled: Arc::default(),
+            announced: AtomicBool::new(false),
+        })
+    }
+
+    fn add_problem(&self, problem: String) {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+
+    /// Asks all servers, and takes the first usable file.
+    fn download(
+        &self,
+        request: &Request<'_>,
+        open: &dyn Fn(&Path) -> Result<Image, String>,
+    ) -> Option<Image> {
+        let mut asked = self.servers.clone();
+        asked.retain(|server| server.is_usable());
+        let mut is_missing = asked.len() == self.servers.len();
+        while !asked.is_empty() && !self.cancelled.load(Ordering::Relaxed) {
+            let path = format!("buildid/{}/{}", request.build_id, request.artifact.name());
+            let file = match self.cache.unnamed_file(request) {
+                Ok(file) => file,
+                Err(error) => {
+                    let reason = error.kind();
+                    self.add_problem(format!("debug files cannot be downloaded: {reason}"));
+                    return None;
+                }
+            };
+            let download = Download {
+                path: &path,
+                limits: self.limits,
+                cancelled: &self.cancelled,
+                announced: &self.announced,
+            };
+            let outcome = download.run(&asked, file, &mut |server, why| {
+                is_missing = false;
+                self.add_problem(format!("debuginfod server {server} {why}"));
+            });
+            match outcome {
+                Outcome::Received(server, file) => {
+                    match self.accept(request, file, open) {
+                        Ok(image) => return Some(image),
+                        Err(why) => self.add_problem(format!(
+                            "debuginfod server {} sent a wrong {} file for {}, which is not \
+                             used: {why}",
+                            asked[server],
+                            request.artifact.name(),
+                            request.name
+                        )),
+                    }
+                    is_missing = false;
+                    asked.remove(server);
+                }
+                Outcome::Broken(server) => {
+                    asked.remove(server);
+                }
+                Outcome::Nothing => break,
+            }
+            asked.retain(|server| server.is_usable());
+        }
+        if is_missing && !self.cancelled.load(Ordering::Relaxed) {
+            self.cache.keep_missing(request);
+        }
+        None
+    }
+
+    /// Opens a received file. Puts it into the cache only if it is the requested one.
+    fn accept(
+        &self,
+        request: &Request<'_>,
+        mut file: File,
+        open: &dyn Fn(&Path) -> Result<Image, String>,
+    ) -> Result<Image, String> {
+        file.seek(SeekFrom::Start(0))
+            .map_err(|error| reason(&error))?;
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let image = open(Path::new(&own))?;
+        match self.cache.keep(request, file) {
+            Ok(path) => open(&path),
+            // The file is right, but the next run has to download it again.
+            Err(_) => Ok(image),
+        }
+    }
+}
+
+impl Servers for Client {
+    fn file(
+        &self,
+        request: &Request<'_>,
+        open: &dyn Fn(&Path) -> Result<Image, String>,
+    ) -> Option<Image> {
+        match self.cache.look(request) {
+            Cached::File(path) => match open(&path) {
+                Ok(image) => return Some(image),
+                // Download it again.
+                Err(_) => self.cache.forget(request),
+            },
+            Cached::Missing => return None,
+            Cached::Unknown => {}
+        }
+        match request.cached_only {
+            true => None,
+            false => self.download(request, open),
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let problems = self.problems.lock();
+        problems.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Limits {
+    fn new(variable: &dyn Fn(&str) -> Option<String>) -> Limits {
+        let number = |name: &str| variable(name)?.trim().parse::<i64>().ok();
+        let seconds = |number: i64| u64::try_from(number).ok().filter(|&seconds| seconds > 0);
+        let timeout = number("DEBUGINFOD_TIMEOUT").unwrap_or(DEFAULT_TIMEOUT as i64);
+        let max_time = number("DEBUGINFOD_MAXTIME").and_then(seconds);
+        let max_size = number("DEBUGINFOD_MAXSIZE").and_then(seconds);
+        Limits {
+            timeout: seconds(timeout).map(Duration::from_secs),
+            max_time: max_time.map(Duration::from_secs),
+            max_size: max_size.unwrap_or(DEFAULT_MAX_SIZE),
+        }
+    }
+}
+
+/// The kind of an error, without text that a server may have written.
+fn reason(error: &io::Error) -> String {
+    error.kind().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(variables: &[(&str, &str)]) -> Option<Client> {
+        let value = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Client::new(&value)
+    }
+
+    #[test]
+    fn urls_are_separated_by_blanks_and_shown_without_passwords() {
+        let client = client(&[(
+            "DEBUGINFOD_URLS",
+            "ima:enforcing http://a:b@one/ \t https://two/path//",
+        )]);
+        let servers = client.expect("servers").servers;
+        let shown: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["http://one", "https://two/path"]);
+    }
+
+    #[test]
+    fn without_urls_there_is_no_client() {
+        assert!(client(&[]).is_none());
+        assert!(client(&[("DEBUGINFOD_URLS", " \t")]).is_none());
+    }
+
+    #[test]
+    fn limits_are_those_of_elfutils() {
+        let limits = |variables: &[(&str, &str)]| {
+            let urls = [("DEBUGINFOD_URLS", "http://one")];
+            client(&[&urls, variables].concat())
+                .expect("a client")
+                .limits
+        };
+        let usual = limits(&[]);
+        assert_eq!(usual.timeout, Some(Duration::from_secs(90)));
+        assert_eq!((usual.max_time, usual.max_size), (None, DEFAULT_MAX_SIZE));
+        let set = limits(&[
+            ("DEBUGINFOD_TIMEOUT", "-1"),
+            ("DEBUGINFOD_MAXTIME", "7"),
+            ("DEBUGINFOD_MAXSIZE", "8"),
+        ]);
+        assert_eq!(set.timeout, None);
+        assert_eq!(set.max_time, Some(Duration::from_secs(7)));
+        assert_eq!(set.max_size, 8);
+        let zero = limits(&[("DEBUGINFOD_TIMEOUT", "0"), ("DEBUGINFOD_MAXSIZE", "0")]);
+        assert_eq!((zero.timeout, zero.max_size), (None, DEFAULT_MAX_SIZE));
+    }
+}
