@@ -5,6 +5,7 @@ mod calls;
 mod gdb;
 mod processes;
 mod profiles;
+mod samples;
 mod traces;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         ("folded", folded as fn() -> Result<()>),
         ("perfetto", perfetto),
+        ("perfetto_samples", samples::perfetto),
         ("chrome", chrome),
         ("firefox", profiles::firefox),
         ("pprof", profiles::pprof),
