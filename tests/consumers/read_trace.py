@@ -16,6 +16,8 @@ def new_thread():
         "pid": None,
         "waits": collections.Counter(),
         "states": collections.Counter(),
+        "samples": collections.Counter(),
+        "while_running": 0,
     }
 
 
@@ -41,10 +43,17 @@ def perfetto(path):
         trace.ParseFromString(file.read())
     threads = collections.defaultdict(new_thread)
     tracks, processes, counters, findings = {}, {}, [], []
-    events, ftrace = [], []
+    events, ftrace, samples = [], [], []
+    interned = collections.defaultdict(dict)
     for packet in trace.packet:
         assert not has_unknown(packet), "a field that the schema does not have"
-        if packet.HasField("track_descriptor"):
+        for field, entries in packet.interned_data.ListFields():
+            for entry in entries:
+                assert entry.iid and entry.iid not in interned[field.name], "a number is not new"
+                interned[field.name][entry.iid] = entry
+        if packet.HasField("perf_sample"):
+            samples.append((packet.timestamp, packet.perf_sample))
+        elif packet.HasField("track_descriptor"):
             track = packet.track_descriptor
             assert track.uuid not in tracks, "two tracks have one id"
             tracks[track.uuid] = track
@@ -84,7 +93,7 @@ def perfetto(path):
             flows.append([starts.pop(flow), tid])
     assert not starts, "a flow ends nowhere"
     assert not any(stacks.values()), "a slice does not end"
-    states(threads, ftrace)
+    add_samples(threads, samples, interned, states(threads, ftrace))
     wakes = {
         (event.pid, event.sched_waking.pid)
         for _, _, event in ftrace
@@ -93,14 +102,36 @@ def perfetto(path):
     return threads, processes, flows, wakes, counters, findings
 
 
+def add_samples(threads, samples, interned, running):
+    """CPU samples by stack, as the trace processor reads them: the outermost function first."""
+    for now, sample in samples:
+        names = []
+        for frame in interned["callstacks"][sample.callstack_iid].frame_ids:
+            frame = interned["frames"][frame]
+            mapping = interned["mappings"][frame.mapping_id]
+            assert mapping.start <= mapping.end, "the trace processor ends at such a range"
+            assert all(path in interned["mapping_paths"] for path in mapping.path_string_ids)
+            assert not mapping.build_id or mapping.build_id in interned["build_ids"]
+            names.append(interned["function_names"][frame.function_name_id].str.decode())
+        assert names, "an empty stack"
+        thread = threads[sample.tid]
+        assert thread["pid"] == sample.pid, "a sample of another process"
+        thread["samples"][";".join(names)] += 1
+        thread["while_running"] += any(start <= now <= end for start, end in running[sample.tid])
+
+
 def states(threads, ftrace):
-    """Thread states as the trace processor computes them from switches and wake-ups."""
+    """Thread states as the trace processor computes them from switches and wake-ups. Returns when
+    each thread ran."""
     state, on_processor = {}, {}
+    running = collections.defaultdict(list)
 
     def change(tid, now, new):
         if tid in state:
             since, old = state[tid]
             threads[tid]["states"][old] += now - since
+            if old == "running":
+                running[tid].append((since, now))
         state[tid] = (now, new)
 
     # A switch away from a thread comes before a wake-up at the same time.
@@ -117,6 +148,7 @@ def states(threads, ftrace):
         left = {0: "runnable", 1: "blocked"}.get(switch.prev_state, "ended")
         change(switch.prev_pid, now, left)
         change(switch.next_pid, now, "running")
+    return running
 
 
 def chrome(path):

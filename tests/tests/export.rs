@@ -1,10 +1,11 @@
 //! Tests the files that `unspool export` writes for other programs: an independent reader opens
 //! each, and its totals per thread equal the JSON report's.
 
-mod calls;
+pub(super) mod calls;
 mod gdb;
 mod processes;
 mod profiles;
+mod samples;
 mod traces;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         ("folded", folded as fn() -> Result<()>),
         ("perfetto", perfetto),
+        ("perfetto_samples", samples::perfetto),
         ("chrome", chrome),
         ("firefox", profiles::firefox),
         ("pprof", profiles::pprof),
@@ -83,7 +85,12 @@ fn record_with(source: &str, options: &[&str]) -> Result<Recorded> {
     })
 }
 
-fn export(capture: &Path, format: &str, output: &Path, more: &[&str]) -> Result<process::Run> {
+pub(super) fn export(
+    capture: &Path,
+    format: &str,
+    output: &Path,
+    more: &[&str],
+) -> Result<process::Run> {
     let mut command = report::unspool()?;
     command.args(["export", "--format", format, "-o"]);
     command.arg(output).args(more).arg(capture);
@@ -246,9 +253,14 @@ fn options() -> Result<()> {
             "--stacks cannot be used with",
         ),
         (
+            "html",
+            &["--graph", "sync"],
+            "--format html draws only the graph of calls",
+        ),
+        (
             "gif",
             &[],
-            "possible values: dot, svg, folded, perfetto, chrome, firefox, pprof, gdb",
+            "possible values: dot, svg, html, folded, perfetto, chrome, firefox, pprof, gdb",
         ),
     ] {
         let run = export(&recorded.capture, format, &file, more)?;
@@ -303,8 +315,12 @@ fn refused() -> Result<()> {
     let mark = folder.path().join("mark");
     let itself = format!("--export=chrome:{}", capture.display());
     for (request, says) in [
-        ("--export=gif:x", "the formats are dot, svg,"),
+        ("--export=gif:x", "the formats are dot, svg, html,"),
         ("--export=chrome", "expected FORMAT:FILE"),
+        (
+            "--export=html:x",
+            "--format html draws only the graph of calls",
+        ),
         (
             "--export=chrome:/no/such/folder/x",
             "cannot write /no/such/folder/x",

@@ -1,6 +1,7 @@
 //! Tests the HTML report in real browsers: each view renders with the JSON report's numbers, links
 //! lead to their targets, and the target's text stays text.
 
+mod calls;
 mod groups;
 mod processes;
 
@@ -29,7 +30,7 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 11] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
@@ -37,6 +38,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("labels", groups::labels),
         ("processes", processes::shown),
         ("processes_not_recorded", processes::not_recorded),
+        ("calls", calls::numbers),
+        ("calls_many", calls::many),
         ("text_stays_text", text_stays_text),
         ("bad_recordings", bad_recordings),
     ];

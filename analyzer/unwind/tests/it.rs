@@ -32,5 +32,7 @@ mod replay;
 mod robust;
 #[path = "it/samples.rs"]
 mod samples;
+#[path = "it/single_steps.rs"]
+mod single_steps;
 #[path = "it/tools.rs"]
 mod tools;

@@ -10,7 +10,7 @@ use super::{LIMIT, export};
 use unspool_tests::{process, report, waiting};
 
 /// Number of calls by caller and callee.
-type Edges = BTreeMap<(String, String), u64>;
+pub(in super::super) type Edges = BTreeMap<(String, String), u64>;
 
 /// Recursion, jumps, exceptions, a hundred threads and threads that end within calls: each edge has
 /// the count that follows from the source.
@@ -152,7 +152,7 @@ pub(super) fn traced() -> Result<()> {
     Ok(())
 }
 
-fn graph(capture: &Path, options: &[&str], folder: &Path) -> Result<String> {
+pub(in super::super) fn graph(capture: &Path, options: &[&str], folder: &Path) -> Result<String> {
     let file = folder.join("calls.dot");
     let options = [&["--graph", "calls"], options].concat();
     export(capture, "dot", &file, &options)?.success()?;
@@ -160,7 +160,7 @@ fn graph(capture: &Path, options: &[&str], folder: &Path) -> Result<String> {
 }
 
 /// The exact counts in the hints of a graph: `tooltip="main -> fib: calls 1, total 12 ns"`.
-fn edges(graph: &str) -> Result<Edges> {
+pub(in super::super) fn edges(graph: &str) -> Result<Edges> {
     let mut edges = Edges::new();
     for line in graph.lines() {
         let Some((_, hint)) = line.split_once(", tooltip=\"") else {

@@ -33,7 +33,7 @@ pub(super) struct Cmd {
     #[arg(long, value_parser = formats(), required_unless_present = "from")]
     format: Option<&'static dyn Exporter>,
 
-    /// Graph to draw, with dot and svg [default: threads]
+    /// Graph to draw, with dot, svg and html [default: threads; html: calls]
     #[arg(long, value_enum)]
     graph: Option<Graph>,
 
@@ -93,6 +93,7 @@ Examples:
   unspool export --format svg -o threads.svg
   unspool export --graph sync --format svg -o sync.svg
   unspool export --graph calls --format svg --min-share 2 -o calls.svg
+  unspool export --graph calls --format html -o calls.html
   unspool export --from pvtrace trace.txt --exec ./prog --graph calls --format svg -o calls.svg
   unspool export --format dot server.unspool | dot -Tpng -o threads.png
   unspool export --format folded | flamegraph.pl > waits.svg
@@ -129,8 +130,10 @@ impl Cmd {
         }
         let graph = match (self.graph, self.from) {
             (None, Some(_)) => Graph::Calls,
-            (graph, _) => graph.unwrap_or_default(),
+            (Some(graph), _) => graph,
+            (None, None) => default_graph(format),
         };
+        can_draw(format, graph)?;
         ensure!(
             graph == Graph::Calls || (self.identity.is_none() && self.min_share.is_none()),
             "--identity and --min-share need --graph calls"
@@ -211,6 +214,32 @@ impl Cmd {
     }
 }
 
+/// The graph that a format draws if none is named.
+fn default_graph(format: &dyn Exporter) -> Graph {
+    let default = Graph::default();
+    let graphs = format.graphs();
+    let first = graphs.first().copied().unwrap_or(default);
+    if graphs.contains(&default) {
+        default
+    } else {
+        first
+    }
+}
+
+/// Fails if a format draws other graphs only.
+fn can_draw(format: &dyn Exporter, graph: Graph) -> anyhow::Result<()> {
+    let graphs = format.graphs();
+    let name = |graph: &Graph| Some(graph.to_possible_value()?.get_name().to_owned());
+    let names: Vec<String> = graphs.iter().filter_map(name).collect();
+    ensure!(
+        graphs.contains(&graph),
+        "--format {} draws only the graph of {}; use --format svg for the others",
+        format.name(),
+        names.join(", ")
+    );
+    Ok(())
+}
+
 /// The file that pvtrace writes.
 const PVTRACE_FILE: &str = "trace.txt";
 
@@ -262,7 +291,8 @@ impl Request {
     }
 
     /// Checks that the file can be written, before a program runs for it.
-    pub(super) fn prepare(&self, recording: &Path) -> anyhow::Result<()> {
+    pub(super) fn prepare(&self, recording: &Path, graph: Graph) -> anyhow::Result<()> {
+        can_draw(self.format, graph)?;
         ensure!(
             self.path != recording,
             "--export would overwrite the recording {}",

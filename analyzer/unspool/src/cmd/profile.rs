@@ -6,11 +6,11 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use unspool_image::{BuildId, Wanted};
+use unspool_image::Wanted;
 
 use super::{page, terminal};
 use crate::model::profile::{Breakdown, FunctionIndex};
-use crate::model::{Model, disassembly};
+use crate::model::{Model, Module, disassembly};
 use crate::store::Store;
 use crate::views::Style;
 use crate::views::text::profile::annotated;
@@ -28,13 +28,6 @@ fn named(model: &Model, breakdown: &Breakdown, wanted: &str) -> anyhow::Result<V
         none if none.is_empty() => bail!("no CPU sample has a function {wanted}"),
         functions => Ok(functions),
     }
-}
-
-/// A build-id from its digits.
-fn build_id(digits: &str) -> Option<BuildId> {
-    let pairs = (0..digits.len()).step_by(2);
-    let bytes = pairs.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok());
-    BuildId::new(&bytes.collect::<Option<Vec<u8>>>()?)
 }
 
 /// Shows the source of a function, with the samples on each line.
@@ -87,8 +80,7 @@ pub(super) fn disassembly(
             continue;
         };
         let module = model.modules.iter().find(|module| module.path == **path);
-        let id = module.and_then(|module| module.build_id.as_deref());
-        let id = id.and_then(build_id);
+        let id = module.and_then(Module::id);
         let file = Wanted {
             path,
             build_id: id.as_ref(),

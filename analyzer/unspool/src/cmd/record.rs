@@ -232,6 +232,14 @@ impl Cmd {
         }
     }
 
+    /// The graph that exports draw.
+    fn graph(&self) -> Graph {
+        match self.calls {
+            true => Graph::Calls,
+            false => Graph::default(),
+        }
+    }
+
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.symbols.store()?;
         let source = self.target.source(self.program.clone())?;
@@ -240,7 +248,7 @@ impl Cmd {
             page::prepare(path)?;
         }
         for request in &self.export {
-            request.prepare(&self.output)?;
+            request.prepare(&self.output, self.graph())?;
         }
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let at_hand = store.at_hand();
@@ -330,12 +338,9 @@ impl Cmd {
         if let Some(path) = &self.html {
             page::write_file(&model, page::sources(&model), path)?;
         }
-        let graph = match self.calls {
-            true => Graph::Calls,
-            false => Graph::default(),
-        };
         // A file that cannot be written costs neither the report nor the answer of --fail-on.
-        let exported = (self.export.iter()).try_for_each(|request| request.write(&model, graph));
+        let exported =
+            (self.export.iter()).try_for_each(|request| request.write(&model, self.graph()));
         let kept = kept.and(exported);
         if self.no_report {
             kept?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use unspool_capture::{Capture, ModuleLoaded, Record, RegisterLayout, Snapshot};
-use unspool_image::Arch;
+use unspool_image::{Arch, BuildId};
 use unspool_unwind::{
     Frame, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd, WalkOptions, walk,
 };
@@ -43,6 +43,16 @@ pub struct Module {
     pub start: u64,
     /// avma = svma + bias, wrapping.
     pub bias: u64,
+}
+
+impl Module {
+    /// The build-id in binary.
+    pub fn id(&self) -> Option<BuildId> {
+        let digits = self.build_id.as_deref()?;
+        let pairs = (0..digits.len()).step_by(2);
+        let bytes = pairs.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok());
+        BuildId::new(&bytes.collect::<Option<Vec<u8>>>()?)
+    }
 }
 
 /// gdb's name for the code that a signal handler returns to. The C libraries' files often do not
@@ -164,7 +174,7 @@ impl Symbolizer {
         }
         for record in &capture.records {
             if let Record::ModuleLoaded(module) = record {
-                let id = unspool_image::BuildId::new(&module.build_id);
+                let id = BuildId::new(&module.build_id);
                 self.modules.push(Module {
                     path: module.path.clone(),
                     build_id: id.as_ref().map(ToString::to_string),

@@ -1,6 +1,6 @@
 //! The calls of a recording, summed over the wanted threads, and what of them is worth showing.
 //!
-//! Apart from the graph and the table, which show the same functions.
+//! Apart from the graph and the page, which show the same sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,26 @@ use super::wording;
 use crate::model::Model;
 use crate::model::call_graph::{CallGraph, Edge, Node};
 
-/// Maximum number of functions shown, however small the wanted share is.
-pub(super) const MAX_FUNCTIONS: usize = 120;
+/// The part of a call graph that a view can show.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Maximum number of functions, however small the wanted share is.
+    pub(super) max_functions: usize,
+    /// The share, in percent, below which functions of a large graph are left out by default.
+    min_share: f64,
+}
+
+/// A picture, which is unreadable with more functions.
+pub(super) const PICTURE: Extent = Extent {
+    max_functions: 120,
+    min_share: 0.5,
+};
+
+/// A page with a search.
+pub(super) const WHOLE: Extent = Extent {
+    max_functions: usize::MAX,
+    min_share: 0.0,
+};
 
 /// The selected part of a call graph.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,14 +35,12 @@ pub struct Cut {
     /// Only threads with this function, or with an identity that begins with this text.
     pub identity: Option<String>,
     /// The least share of all time or of all calls, in percent, of a function or an edge. `None`
-    /// stands for 0.5 in a large graph, and for all functions of a small one.
+    /// stands for 0.5 in a picture of a large graph, and otherwise for all functions.
     pub min_share: Option<f64>,
 }
 
 /// Number of functions of a graph that is small enough to be shown as a whole.
 const SMALL: usize = 50;
-/// The share, in percent, below which functions of larger graphs are left out.
-const MIN_SHARE: f64 = 0.5;
 
 /// The sums of the wanted threads.
 #[derive(Debug, Default)]
@@ -57,7 +73,7 @@ pub fn identities(model: &Model, name: &str) -> Vec<usize> {
 }
 
 impl CallSums {
-    pub(super) fn of(model: &Model, graph: &CallGraph, cut: &Cut) -> CallSums {
+    pub(super) fn of(model: &Model, graph: &CallGraph, cut: &Cut, extent: Extent) -> CallSums {
         let identities = cut.identity.as_deref().map(|name| identities(model, name));
         let wanted = |identity| {
             identities
@@ -88,9 +104,9 @@ impl CallSums {
         }
         sums.min_share = cut.min_share.unwrap_or(match sums.nodes.len() {
             ..=SMALL => 0.0,
-            _ => MIN_SHARE,
+            _ => extent.min_share,
         });
-        sums.choose(graph.has_times);
+        sums.choose(graph.has_times, extent.max_functions);
         sums
     }
 
@@ -102,17 +118,18 @@ impl CallSums {
         }
     }
 
-    fn choose(&mut self, has_times: bool) {
+    /// The larger share, of all time or of all calls, from 0 to 1.
+    pub(super) fn larger_share(&self, calls: u64, total_ns: u64, has_times: bool) -> f64 {
+        let of_calls = self.share(calls, total_ns, false);
+        match has_times {
+            true => of_calls.max(self.share(calls, total_ns, true)),
+            false => of_calls,
+        }
+    }
+
+    fn choose(&mut self, has_times: bool, max_functions: usize) {
         let min_share = self.min_share;
-        let share = |calls, total_ns| {
-            let of_calls = self.share(calls, total_ns, false);
-            let of_time = self.share(calls, total_ns, true);
-            if has_times {
-                of_time.max(of_calls)
-            } else {
-                of_calls
-            }
-        };
+        let share = |calls, total_ns| self.larger_share(calls, total_ns, has_times);
         let is_enough = |share: f64| share * 100.0 >= min_share;
         let nodes = self.nodes.values();
         let mut nodes: Vec<(f64, usize)> = nodes
@@ -120,7 +137,7 @@ impl CallSums {
             .filter(|(share, _)| is_enough(*share))
             .collect();
         nodes.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.cmp(other)));
-        nodes.truncate(MAX_FUNCTIONS);
+        nodes.truncate(max_functions);
         let shown: BTreeSet<usize> = nodes.into_iter().map(|(_, function)| function).collect();
         let is_shown = |function: &usize| shown.contains(function);
         let mut heaviest: BTreeMap<usize, (f64, Option<usize>)> = BTreeMap::new();

@@ -11,6 +11,7 @@ mod exporter;
 mod firefox;
 mod folded;
 mod gdb;
+mod html;
 mod perfetto;
 mod pprof;
 mod protobuf;
@@ -25,6 +26,7 @@ pub use exporter::{Choice, Error, Exporter, Options, Stacks};
 pub static FORMATS: &[&dyn Exporter] = &[
     &dot::Dot,
     &svg::Svg,
+    &html::Html,
     &folded::Folded,
     &perfetto::Perfetto,
     &chrome::Chrome,

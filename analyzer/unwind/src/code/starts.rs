@@ -43,9 +43,13 @@ pub(super) fn known(image: &Image, text: &Text<'_>, symbols: bool) -> BTreeMap<u
     }
     if let Some(index) = image.section(".ARM.exidx") {
         let bytes_at = |svma: u64, len: usize| image.bytes_at(svma, len);
-        for (start, _) in exidx::read(&index.data, index.svma, &bytes_at) {
-            if text.is_text(start) && !starts.contains_key(&start) && !text.is_data(start) {
-                starts.insert(start, mode(image, text, symbols, start, start + 16, false));
+        let functions = exidx::read(&index.data, index.svma, &bytes_at);
+        let functions: Vec<u64> = functions.map(|(start, _)| start).collect();
+        for (index, start) in functions.iter().enumerate() {
+            let end = functions.get(index + 1).map_or(text.end(), |next| *next);
+            if text.is_text(*start) && !starts.contains_key(start) && !text.is_data(*start) {
+                let thumb = mode_at_start(image, text, symbols, *start, end, false);
+                starts.insert(*start, thumb);
             }
         }
     }
@@ -156,6 +160,22 @@ pub(super) fn mode(
     let words: Vec<u32> = (0..count).map_while(|n| text.word(svma + 4 * n)).collect();
     let always = words.iter().filter(|word| *word >> 28 == 0xe).count();
     always * 5 < words.len() * if after_a32 { 2 } else { 3 }
+}
+
+/// Whether the function at `svma` is T32 code, up to `end`. A T32 instruction that saves the link
+/// register decides, if the A32 instruction there does not: few others look like it. The reverse
+/// decides nothing, because a T32 `push.w` after another instruction reads as an A32 `push`.
+pub(super) fn mode_at_start(
+    image: &Image,
+    text: &Text<'_>,
+    symbols: bool,
+    svma: u64,
+    end: u64,
+    after_a32: bool,
+) -> bool {
+    let saves = |thumb| svma & 3 == 0 && saves_link(text, Target { svma, thumb }, 1);
+    let is_stated = symbols && image.thumb_at(svma).is_some();
+    !is_stated && saves(true) && !saves(false) || mode(image, text, symbols, svma, end, after_a32)
 }
 
 /// The length of the instruction at `svma`, if it is padding between functions.

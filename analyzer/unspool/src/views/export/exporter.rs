@@ -26,6 +26,11 @@ pub trait Exporter: Debug + Sync {
         &[]
     }
 
+    /// The graphs that it can draw, if it takes [`Choice::Graph`].
+    fn graphs(&self) -> &'static [Graph] {
+        Graph::value_variants()
+    }
+
     /// The detail that the model must have.
     fn detail(&self) -> Detail {
         Detail::default()

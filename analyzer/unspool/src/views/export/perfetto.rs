@@ -2,9 +2,11 @@
 //!
 //! Waits are slices of the threads' tracks. The kernel's schedule goes out as the ftrace events
 //! that the trace processor computes thread states from: `sched_switch` and `sched_waking`. Packets
-//! need no order, because the trace processor sorts them by time.
+//! need no order, because the trace processor sorts them by time. CPU samples go out as those of
+//! Perfetto's own profiler: `perf_sample`, whose frames have names.
 
 mod field;
+mod samples;
 
 use std::io::Write;
 
@@ -40,7 +42,7 @@ impl Exporter for Perfetto {
     }
 
     fn about(&self) -> &'static str {
-        "Perfetto's trace: thread states, waits, wake-ups, findings, for ui.perfetto.dev and SQL"
+        "Perfetto's trace: states, waits, wake-ups, CPU samples, for ui.perfetto.dev and SQL"
     }
 
     fn detail(&self) -> Detail {
@@ -66,6 +68,7 @@ impl Exporter for Perfetto {
             trace.waits(waits, &texts)?;
         }
         trace.schedule()?;
+        trace.samples()?;
         for (ns, running) in tracks::running(model) {
             trace.event(ns, COUNTER, RUNNING, |event| {
                 event.double(field::DOUBLE_COUNTER_VALUE, running);
@@ -105,7 +108,11 @@ impl Trace<'_> {
     }
 
     fn descriptors(&mut self) -> Result<(), Error> {
-        self.packet(|packet| packet.number(field::SEQUENCE_FLAGS, 1))?;
+        let model = self.model;
+        self.packet(|packet| {
+            packet.number(field::SEQUENCE_FLAGS, 1);
+            samples::defaults(&model.profile, packet);
+        })?;
         for index in 0..self.tracks.processes.len() {
             let uuid = match index {
                 0 => PROCESS,

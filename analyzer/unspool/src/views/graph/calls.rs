@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use super::{begin, label, quoted};
 use crate::model::call_graph::{CallGraph, Edge, Node};
 use crate::model::{Model, sync};
-use crate::views::call_sums::{CallSums, Cut, MAX_FUNCTIONS};
+use crate::views::call_sums::{CallSums, Cut, PICTURE};
 use crate::views::text::frames;
 use crate::views::text::tree;
 use crate::views::wording;
@@ -16,7 +16,7 @@ use crate::views::wording;
 pub fn write(model: &Model, cut: &Cut, out: &mut dyn Write) -> io::Result<()> {
     let nothing = CallGraph::default();
     let graph = model.call_graph.as_ref().unwrap_or(&nothing);
-    let sums = CallSums::of(model, graph, cut);
+    let sums = CallSums::of(model, graph, cut, PICTURE);
     begin(out, &title(model, graph, &sums, cut))?;
     writeln!(out, "  rankdir=TB;")?;
     let name = |function: usize| label(&frames::function(&graph.functions[function], 200));
@@ -88,7 +88,13 @@ fn exact_name(graph: &CallGraph, function: usize) -> String {
     frames::function(&graph.functions[function], usize::MAX)
 }
 
-fn title(model: &Model, graph: &CallGraph, sums: &CallSums, cut: &Cut) -> String {
+/// What the graph shows and what it leaves out.
+pub(in crate::views) fn title(
+    model: &Model,
+    graph: &CallGraph,
+    sums: &CallSums,
+    cut: &Cut,
+) -> String {
     let mut title = tree::about(model);
     if let Some(identity) = &cut.identity {
         title += &format!("threads {identity}, ");
@@ -106,8 +112,12 @@ fn title(model: &Model, graph: &CallGraph, sums: &CallSums, cut: &Cut) -> String
         sums.edges.len() - sums.shown_edges.len(),
     );
     if functions + edges > 0 {
+        let limit = match sums.shown.len() == PICTURE.max_functions {
+            true => format!("{} functions, ", PICTURE.max_functions),
+            false => String::new(),
+        };
         title += &format!(
-            "\nNot shown: {} and {} (limits: {MAX_FUNCTIONS} functions, {} % of the {})",
+            "\nNot shown: {} and {} (limits: {limit}{} % of the {})",
             wording::count(functions, "function"),
             wording::count(edges, "edge"),
             sums.min_share,

@@ -62,22 +62,38 @@ pub(super) const REPORT: Kind = Kind {
 /// The comparison of recordings.
 pub(super) const DIFF: Kind = Kind {
     loading: "Opening the comparison ...",
-    styles: &[part!("style.css"), part!("diff.css")],
+    styles: &[part!("style.css"), part!("table.css"), part!("diff.css")],
     modules: &[
         part!("format.js"),
         part!("dom.js"),
         part!("embedded.js"),
         part!("opening.js"),
         part!("location.js"),
-        part!("diff_rows.js"),
+        part!("table_rows.js"),
+        part!("table.js"),
         part!("diff_values.js"),
         part!("diff_subjects.js"),
         part!("diff_details.js"),
-        part!("diff_table.js"),
         part!("diff_headline.js"),
         part!("diff_path.js"),
         part!("diff_sections.js"),
         part!("diff_main.js"),
+    ],
+};
+
+/// A call graph.
+pub(super) const CALLS: Kind = Kind {
+    loading: "Opening the call graph ...",
+    styles: &[part!("style.css"), part!("table.css"), part!("calls.css")],
+    modules: &[
+        part!("format.js"),
+        part!("dom.js"),
+        part!("embedded.js"),
+        part!("opening.js"),
+        part!("location.js"),
+        part!("table_rows.js"),
+        part!("table.js"),
+        part!("calls_main.js"),
     ],
 };
 
@@ -153,7 +169,7 @@ mod tests {
 
     #[test]
     fn modules_follow_what_they_import() {
-        for kind in [REPORT, DIFF] {
+        for kind in [REPORT, DIFF, CALLS] {
             follow_their_imports(kind.modules);
         }
     }
@@ -178,7 +194,7 @@ mod tests {
 
     #[test]
     fn no_name_is_declared_twice() {
-        for kind in [REPORT, DIFF] {
+        for kind in [REPORT, DIFF, CALLS] {
             declare_each_name_once(kind.modules);
         }
     }
@@ -203,7 +219,7 @@ mod tests {
     #[test]
     fn text_cannot_end_its_element() {
         let name = "</title><script>alert(1)</script>";
-        for kind in [REPORT, DIFF] {
+        for kind in [REPORT, DIFF, CALLS] {
             let mut page = Vec::new();
             write(&kind, name, b"data", &mut page).unwrap();
             let page = String::from_utf8(page).unwrap();

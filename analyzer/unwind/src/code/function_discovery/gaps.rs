@@ -84,7 +84,7 @@ impl Discovery<'_> {
         while at + unit <= end {
             let known = named.get(&at).copied();
             let thumb = known.unwrap_or_else(|| {
-                arm && starts::mode(
+                arm && starts::mode_at_start(
                     self.image,
                     &self.text,
                     self.symbols,

@@ -2,7 +2,7 @@
 import {shortFunction} from './format.js';
 import {h, tableHead} from './dom.js';
 import {linkTo} from './location.js';
-import {withRow} from './diff_rows.js';
+import {withRow} from './table_rows.js';
 import {MEASURES, arrow, signedPercent, spreadWords, value} from './diff_values.js';
 import {LISTS, addressWords, lineWords} from './diff_subjects.js';
 

@@ -2,11 +2,11 @@
 import {h} from './dom.js';
 import {openPage, skipLink, themeButton} from './opening.js';
 import {linkTo, onSelection, select, selection} from './location.js';
-import {openRows} from './diff_rows.js';
+import {openRows} from './table_rows.js';
 import {headline} from './diff_headline.js';
 import {effectsSection, objectsSection, threadsSection} from './diff_sections.js';
 import {pathSection} from './diff_path.js';
-import {focusRow} from './diff_table.js';
+import {focusRow} from './table.js';
 
 const SECTIONS = {
   effects: ['Changes', effectsSection],

@@ -4,7 +4,7 @@ import {h} from './dom.js';
 import {MEASURES, changeCell, changeLegend, largest} from './diff_values.js';
 import {LISTS, subjectName, subjectText, threadsTitle} from './diff_subjects.js';
 import {subjectDetails} from './diff_details.js';
-import {ChangeTable} from './diff_table.js';
+import {RowTable} from './table.js';
 
 /** Threads with a part of their own in the bars; the others are one part. */
 const MAX_PARTS = 8;
@@ -81,7 +81,7 @@ export function pathSection(diff) {
     item.kind === 'lock' ? 'while others waited for ' : null,
     subjectName(diff, item.kind, item.index),
   ];
-  const table = new ChangeTable({
+  const table = new RowTable({
     name: 'path',
     title: 'Item',
     noun: 'item',

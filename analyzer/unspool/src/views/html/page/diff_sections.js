@@ -6,7 +6,7 @@ import {changeCell, changeLegend, effectBar, largest} from './diff_values.js';
 import {pairBar, signedDuration, value} from './diff_values.js';
 import {causeWords, statusOf, statusTag, subjectName, subjectText} from './diff_subjects.js';
 import {subjectDetails} from './diff_details.js';
-import {ChangeTable} from './diff_table.js';
+import {RowTable} from './table.js';
 
 const KINDS = {all: 'All', threads: 'Threads', lock: 'Locks', function: 'Functions'};
 
@@ -64,7 +64,7 @@ export function effectsSection(diff) {
         value(effect.value_ns[name].median, duration(effect.value_ns[name].median)),
       ),
   });
-  const table = new ChangeTable({
+  const table = new RowTable({
     name: 'effects',
     title: 'What changed',
     noun: 'difference',
@@ -158,7 +158,7 @@ export function threadsSection(diff) {
   const column = (...rest) => valueColumn(diff.threads, ...rest);
   const hasProcesses = diff.threads.some((it) => it.process !== null);
   const others = hasProcesses ? ', and processes of the same program' : '';
-  const table = new ChangeTable({
+  const table = new RowTable({
     name: 'threads',
     title: `Threads with the same function and creation stack${others}`,
     noun: 'identity',
@@ -190,7 +190,7 @@ export function objectsSection(diff) {
       most(b.it.waited_ns) - most(a.it.waited_ns) || most(b.it.held_ns) - most(a.it.held_ns),
   );
   const column = (...rest) => valueColumn(diff.objects, ...rest);
-  const table = new ChangeTable({
+  const table = new RowTable({
     name: 'objects',
     title: 'Object',
     noun: 'object',

@@ -1,5 +1,5 @@
 // Values before and after: as numbers, as a pair of bars, and which of them differ.
-import {count, counted, duration} from './format.js';
+import {count, duration} from './format.js';
 import {h} from './dom.js';
 
 /** A difference of times with its sign. */
@@ -136,10 +136,4 @@ export function changeLegend({recordings: {before, after}}) {
       h('li', {}, h('span', {class: 'arrow fall'}, '▼'), ' less, by more than noise'),
     ],
   );
-}
-
-/** How many rows a filter leaves. */
-export function filterWords(shown, all, noun, nouns) {
-  const words = counted(all, noun, nouns);
-  return shown === all ? words : `${count(shown)} of ${words}`;
 }

@@ -2,7 +2,7 @@
 
 const NUMBERS = ['thread', 'object', 'finding', 'span', 'line', 'lane', 'path'];
 const RANGES = ['range', 'zoom'];
-const WORDS = ['view', 'group', 'file', 'q', 'sort', 'flame', 'invert', 'root', 'open', 'only', 'noise'];
+const WORDS = ['view', 'group', 'file', 'q', 'sort', 'flame', 'invert', 'root', 'open', 'only', 'noise', 'least'];
 
 function parse(fragment) {
   const words = new URLSearchParams(fragment.replace(/^#/, ''));

@@ -1,17 +1,23 @@
 // A table to sort and filter, with rows that open.
+import {count, counted} from './format.js';
 import {h} from './dom.js';
 import {linkTo, selection} from './location.js';
-import {nextSort, openRows, sortOf, toggledRow} from './diff_rows.js';
-import {filterWords} from './diff_values.js';
+import {nextSort, openRows, sortOf, toggledRow} from './table_rows.js';
 
 const MAX_ROWS_DRAWN = 400;
+
+/** How many rows a filter leaves. */
+function filterWords(shown, all, noun, nouns) {
+  const words = counted(all, noun, nouns);
+  return shown === all ? words : `${count(shown)} of ${words}`;
+}
 
 /**
  * A table. `name` is its place in the fragment. `rows` have an `id`, `text` for the filter and
  * `name`. `columns` after the name have `key`, `title`, `by` (what to sort by, the largest first)
  * and `cell`. `details` draws an opened row. `accepts` may hide rows, and `empty` says why all are.
  */
-export class ChangeTable {
+export class RowTable {
   constructor({name, title, noun, nouns, rows, columns, details, accepts, empty}) {
     Object.assign(this, {name, rows, details, noun, nouns});
     this.empty = empty ?? 'Nothing.';
@@ -23,7 +29,7 @@ export class ChangeTable {
     this.element = h(
       'div',
       {class: 'scroll'},
-      h('table', {class: 'changes', id: `table-${name}`}, h('thead', {}, this.head), this.body),
+      h('table', {class: 'sortable', id: `table-${name}`}, h('thead', {}, this.head), this.body),
     );
   }
 
@@ -48,10 +54,9 @@ export class ChangeTable {
     const accepted = this.rows.filter(this.accepts).length;
     this.status.textContent = filterWords(rows.length, accepted, this.noun, this.nouns);
     this.head.replaceChildren(...this.columns.map((column) => this.headCell(column)));
-    const shown = rows.slice(0, MAX_ROWS_DRAWN);
-    this.body.replaceChildren(
-      ...shown.flatMap((row) => this.row(row, open.includes(`${this.name}-${row.id}`))),
-    );
+    const isOpen = (row) => open.includes(`${this.name}-${row.id}`);
+    const shown = rows.filter((row, at) => at < MAX_ROWS_DRAWN || isOpen(row));
+    this.body.replaceChildren(...shown.flatMap((row) => this.row(row, isOpen(row))));
     const missing = rows.length - shown.length;
     if (missing > 0) this.body.append(this.wide(`Use the filter to see ${missing} more rows.`));
     const none = accepted > 0 ? 'No row matches.' : this.empty;
@@ -108,7 +113,7 @@ export class ChangeTable {
 
 /** Moves the focus to the next or the previous row, if a row has it. */
 export function focusRow(step) {
-  const rows = [...document.querySelectorAll('.changes .toggle')];
+  const rows = [...document.querySelectorAll('.sortable .toggle')];
   const at = rows.indexOf(document.activeElement);
   if (at < 0 || !rows[at + step]) return false;
   rows[at + step].focus();
