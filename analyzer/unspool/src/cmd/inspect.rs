@@ -15,6 +15,7 @@ use crate::collect::{self, LocalProcess, Source};
 use crate::model::{Detail, Model, Symbolizer};
 use crate::views;
 
+mod calls;
 mod others;
 
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
@@ -86,6 +87,7 @@ impl Cmd {
         inspection.finish()?;
         if let Some(process) = local {
             let look = |pid| self.other_process(pid);
+            calls::name(&mut model, &process);
             others::add(&mut model, process, look);
         }
         if let Some(recording) = &recording {
