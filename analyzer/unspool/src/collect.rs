@@ -33,6 +33,7 @@ mod movable;
 mod notices;
 mod options;
 mod other_processes;
+mod pipes;
 mod place;
 mod planter;
 mod probes;
@@ -66,6 +67,7 @@ pub use local_process::{LocalProcess, Sampled, process_of_thread};
 pub use options::{
     CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject, WantsMore,
 };
+pub use pipes::{PipeUser, pipe_users};
 pub use thread_reader::Asleep;
 pub use wanted::Wanted;
 

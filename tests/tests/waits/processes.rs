@@ -1,6 +1,8 @@
 //! Tests waits for objects that other processes hold.
 
+use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -11,6 +13,8 @@ use unspool_tests::waiting::{self, HERE, Waiting};
 
 use super::BUILDS;
 
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// Number of inspections of a program that only seems to be stuck.
 const INSPECTIONS: usize = 40;
 
@@ -19,6 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ("holder", holder),
         ("deadlock", deadlock),
         ("no-deadlock", no_deadlock),
+        ("pipes", pipes),
     ];
     let trial = |(name, check): &(&str, fn() -> Result<()>)| {
         let check = *check;
@@ -106,5 +111,52 @@ fn no_deadlock() -> Result<()> {
         together += usize::from(!seen.processes.is_empty());
     }
     ensure!(together > INSPECTIONS / 4, "{together}");
+    Ok(())
+}
+
+/// The report names the process at the other end of a pipe, and the child that is waited for.
+fn pipes() -> Result<()> {
+    let waiting = start("pipes.c", &[])?;
+    let parent = waiting.pid;
+    let [child] = process::descendants(parent)[..] else {
+        anyhow::bail!("one child");
+    };
+    process::wait_until("both processes wait", LIMIT, || {
+        let calls = |pid| process::calls(pid).into_values();
+        let mut calls = calls(parent).chain(calls(child));
+        calls.all(|call| {
+            ["61 ", "0 ", "1 "]
+                .iter()
+                .any(|number| call.starts_with(number))
+        })
+    })?;
+    let pipe = |descriptor: i32| -> Result<String> {
+        let link = fs::read_link(format!("/proc/{parent}/fd/{descriptor}"))?;
+        Ok(link.to_string_lossy().into_owned())
+    };
+    let (full, empty) = (pipe(3)?, pipe(5)?);
+    for (pid, states) in [
+        (
+            parent,
+            vec![
+                format!("in the system call wait4 for process {child} (pipes)"),
+                format!(
+                    "in the system call read of {empty}, which process {child} (pipes) can write"
+                ),
+            ],
+        ),
+        (
+            child,
+            vec![format!(
+                "in the system call write of {full}, which process {parent} (pipes) can read"
+            )],
+        ),
+    ] {
+        let run = inspection::inspect(&["--attach", &pid.to_string()], "text")?;
+        let text = run.text().replace("\n  ", " ");
+        for state in states {
+            ensure!(text.contains(&state), "{state}: {run}");
+        }
+    }
     Ok(())
 }

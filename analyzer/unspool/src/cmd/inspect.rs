@@ -16,6 +16,7 @@ use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
 
+mod calls;
 mod others;
 
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
@@ -95,6 +96,7 @@ impl Cmd {
                     &store,
                 )
             };
+            calls::name(&mut model, &process);
             others::add(&mut model, process, inspect);
         }
         if let Some(recording) = &recording {

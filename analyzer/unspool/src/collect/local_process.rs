@@ -12,6 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use unspool_capture::CpuTimes;
 
 use super::cpu_times;
+use super::kernel_state::file_of;
 use super::options::Ended;
 use super::session;
 use super::thread_reader::Asleep;
@@ -103,12 +104,22 @@ impl LocalProcess {
         None
     }
 
+    /// The file behind a descriptor, as `/proc` names it.
+    pub fn file(&self, descriptor: i32) -> Option<String> {
+        file_of(self.pid.into(), descriptor)
+    }
+
     /// Reads memory without a stop.
     pub fn memory(&self, address: u64, len: usize) -> Option<Vec<u8>> {
         let file = fs::File::open(format!("/proc/{}/mem", self.pid)).ok()?;
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, address).ok()?;
         Some(bytes)
+    }
+
+    /// The name of the process's first thread, which is usually that of its program.
+    pub fn name(&self) -> Option<String> {
+        self.thread_name(self.pid.into())
     }
 
     /// The name of a thread.

@@ -46,6 +46,8 @@ pub enum State {
         number: u64,
         /// Its name, if that number has one.
         name: Option<&'static str>,
+        /// What it works on, if it waits for that.
+        on: Option<CallSubject>,
     },
     /// A signal such as SIGSTOP has stopped the program in this state.
     Stopped(Box<State>),
@@ -81,6 +83,31 @@ impl State {
             _ => None,
         }
     }
+}
+
+/// What a system call works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallSubject {
+    /// A file.
+    File {
+        /// Its descriptor.
+        descriptor: i32,
+        /// Its name in `/proc/PID/fd`, if the process runs on this machine.
+        name: Option<String>,
+        /// The processes that have the other end of a pipe.
+        other_end: Vec<OtherProcess>,
+    },
+    /// A child whose end it waits for.
+    Child(OtherProcess),
+}
+
+/// A process of this machine that was not inspected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherProcess {
+    /// Its id.
+    pub pid: u64,
+    /// The name of its program; empty if it is not known.
+    pub program: String,
 }
 
 /// A thread that holds the awaited object, or that is to be joined.

@@ -84,6 +84,13 @@ const ON_FILES: [&str; 36] = [
     "fallocate",
 ];
 
+/// True if a call that works on a file writes to it.
+pub fn writes(name: &str) -> bool {
+    ["write", "pwrite", "send"]
+        .iter()
+        .any(|verb| name.starts_with(verb))
+}
+
 fn convention(arch: Arch) -> Option<&'static SystemCalls> {
     Some(&Architecture::of(arch)?.system_call)
 }
@@ -161,6 +168,19 @@ impl Call {
     pub fn descriptor(&self, arch: Arch) -> Option<i32> {
         let on_file = ON_FILES.contains(&self.name(arch)?);
         on_file.then_some(self.args[0] as i32)
+    }
+
+    /// The child that it waits for, if the call names one.
+    pub fn child(&self, arch: Arch) -> Option<u64> {
+        /// The second argument of `waitid` is a process id (waitid(2)).
+        const P_PID: u64 = 1;
+        let child = match self.name(arch)? {
+            "wait4" | "waitpid" => self.args[0],
+            "waitid" if self.args[0] == P_PID => self.args[1],
+            _ => return None,
+        };
+        // 0 and negative numbers mean any of several children.
+        u64::try_from(child as i32).ok().filter(|child| *child > 0)
     }
 
     /// True if it only waits for time to pass, such as `nanosleep`.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::calls;
 use crate::collect::{Asleep, LocalProcess, process_of_thread};
 use crate::model::{Model, Note, WaitTrace};
 
@@ -85,6 +86,7 @@ pub(super) fn add(
         let process = LocalProcess::new(pid);
         match inspect(pid).map(|other| (other, process)) {
             Ok((mut other, process)) if process.has_our_thread_ids() => {
+                calls::name(&mut other, &process);
                 ahead.extend(other.outside_holders());
                 seen.push(Seen::of(&mut other, process));
                 others.push(other);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Inspection, State, Wait, WaitTrace};
+use super::{CallSubject, Inspection, State, Wait, WaitTrace};
 use crate::model::{Model, ThreadIndex, finding, wait_graph};
 
 impl Model {
@@ -25,6 +25,18 @@ impl Model {
             thread.tid.zip(trace)
         });
         waits.collect()
+    }
+
+    /// The system calls in which threads are, with what they work on, to be named.
+    pub fn call_subjects(&mut self) -> impl Iterator<Item = (&'static str, &mut CallSubject)> {
+        fn of(state: &mut State) -> Option<(&'static str, &mut CallSubject)> {
+            match state {
+                State::InCall { name, on, .. } => (*name).zip(on.as_mut()),
+                State::Stopped(before) => of(before),
+                _ => None,
+            }
+        }
+        self.inspection.states.iter_mut().filter_map(of)
     }
 
     fn waits(&self) -> impl Iterator<Item = &Wait> {

@@ -11,7 +11,7 @@ use unspool_image::Arch;
 
 use super::memory::Memory;
 use super::object;
-use super::{Holder, Inspection, Onward, State, Wait, WaitTrace};
+use super::{CallSubject, Holder, Inspection, Onward, OtherProcess, State, Wait, WaitTrace};
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
@@ -271,7 +271,22 @@ impl<'a> Inspector<'a> {
         State::InCall {
             number: call.number,
             name: call.name(self.arch),
+            on: self.subject(&call),
         }
+    }
+
+    fn subject(&self, call: &Call) -> Option<CallSubject> {
+        if let Some(pid) = call.child(self.arch) {
+            return Some(CallSubject::Child(OtherProcess {
+                pid,
+                program: String::new(),
+            }));
+        }
+        Some(CallSubject::File {
+            descriptor: call.descriptor(self.arch)?,
+            name: None,
+            other_end: Vec::new(),
+        })
     }
 
     fn call(&mut self, snapshot: &Snapshot) -> Option<Call> {

@@ -8,7 +8,9 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{Frame, Target};
-use crate::model::{Creation, Finding, Model, ObjectName, State, Thread, ThreadIndex, Wait};
+use crate::model::{
+    CallSubject, Creation, Finding, Model, ObjectName, State, Thread, ThreadIndex, Wait,
+};
 use crate::views::{Style, finding_text};
 
 /// Writes the threads as one JSON document.
@@ -72,6 +74,8 @@ struct InspectedThread<'a> {
     state: Option<&'static str>,
     syscall: Option<&'static str>,
     syscall_number: Option<u64>,
+    syscall_file: Option<&'a str>,
+    syscall_processes: Vec<SubjectProcess<'a>>,
     wait: Option<WaitingAt<'a>>,
     stack: Vec<Frame<'a>>,
     stack_truncated: Option<&'a str>,
@@ -89,9 +93,16 @@ impl<'a> InspectedThread<'a> {
             State::Stopped(before) => before,
             other => other,
         };
-        let (syscall, syscall_number) = match before {
-            State::InCall { name, number } => (*name, Some(*number)),
-            _ => (None, None),
+        let (syscall, syscall_number, on) = match before {
+            State::InCall { name, number, on } => (*name, Some(*number), on.as_ref()),
+            _ => (None, None, None),
+        };
+        let (file, processes) = match on {
+            Some(CallSubject::File {
+                name, other_end, ..
+            }) => (name.as_deref(), &other_end[..]),
+            Some(CallSubject::Child(child)) => (None, std::slice::from_ref(child)),
+            None => (None, &[][..]),
         };
         Some(InspectedThread {
             tid: thread.tid,
@@ -104,6 +115,13 @@ impl<'a> InspectedThread<'a> {
             state: state.as_str(),
             syscall,
             syscall_number,
+            syscall_file: file,
+            syscall_processes: (processes.iter())
+                .map(|process| SubjectProcess {
+                    pid: process.pid,
+                    program: &process.program,
+                })
+                .collect(),
             wait: state.wait().map(WaitingAt::of),
             stack: super::frames(stack),
             stack_truncated: match stack {
@@ -120,6 +138,13 @@ impl<'a> InspectedThread<'a> {
                 .and_then(|stack| stack.truncated.as_deref()),
         })
     }
+}
+
+/// A process that can end a system call.
+#[derive(Serialize)]
+struct SubjectProcess<'a> {
+    pid: u64,
+    program: &'a str,
 }
 
 #[derive(Serialize)]

@@ -5,12 +5,17 @@ use std::io;
 
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, clean};
-use crate::model::{Creation, Finding, FindingKind, Model, State, ThreadIndex, Wait};
+use crate::model::{
+    CallSubject, Creation, Finding, FindingKind, Model, OtherProcess, State, ThreadIndex, Wait,
+};
+use crate::platform::syscall::writes;
 use crate::primitives::Kind;
 use crate::views::finding_text;
 
 /// Maximum number of stacks shown per finding. JSON has all.
 const MAX_STACKS: usize = 6;
+/// Maximum number of processes named at the other end of a pipe.
+const MAX_PROCESSES: usize = 4;
 /// Maximum number of waits in a chain.
 const LONGEST_CHAIN: usize = 4;
 
@@ -196,8 +201,13 @@ fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String>
             None => "stopped by a signal".to_owned(),
         },
         State::InCall {
-            name: Some(name), ..
-        } => format!("in the system call {name}"),
+            name: Some(name),
+            on,
+            ..
+        } => {
+            let on = on.as_ref().map_or(String::new(), |on| subject(name, on));
+            format!("in the system call {name}{on}")
+        }
         State::InCall { number, .. } => format!("in the system call of number {number}"),
         State::Waiting(wait) => {
             let what = match wait.holders[..] {
@@ -223,6 +233,42 @@ fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String>
             )
         }
     })
+}
+
+/// ` of pipe:[7], which process 12 (tar) can write`, ` for process 12 (cc1)`
+fn subject(call: &str, subject: &CallSubject) -> String {
+    match subject {
+        CallSubject::Child(child) => format!(" for process {}", process(child)),
+        CallSubject::File { name: None, .. } => String::new(),
+        CallSubject::File {
+            name: Some(name),
+            other_end,
+            ..
+        } => {
+            let verb = if writes(call) { "read" } else { "write" };
+            let mut others: Vec<String> =
+                other_end.iter().take(MAX_PROCESSES).map(process).collect();
+            let more = other_end.len() - others.len();
+            if more > 0 {
+                others.push(format!("{more} more"));
+            }
+            match &others[..] {
+                [] => format!(" of {name}"),
+                [one] => format!(" of {name}, which process {one} can {verb}"),
+                [first @ .., last] => {
+                    let first = first.join(", ");
+                    format!(" of {name}, which the processes {first} and {last} can {verb}")
+                }
+            }
+        }
+    }
+}
+
+fn process(process: &OtherProcess) -> String {
+    match process.program.as_str() {
+        "" => process.pid.to_string(),
+        program => format!("{} ({program})", process.pid),
+    }
 }
 
 fn unknown(wait: &Wait) -> Option<String> {
