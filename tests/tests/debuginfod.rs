@@ -171,7 +171,10 @@ ip link set lo up
 # It would ask itself for what it does not have.
 env -u DEBUGINFOD_URLS debuginfod -F -p 8002 -d :memory: "$served" > server.log 2>&1 &
 trap 'kill $! || true' EXIT
-until grep -q 'traversed source paths' server.log; do sleep 0.1; done
+until DEBUGINFOD_CACHE_PATH=probe debuginfod-find debuginfo "$id" > /dev/null 2>&1; do
+    rm -rf probe
+    sleep 0.1
+done
 "$unspool" addr2line -e stripped -f "$address" > addr2line.txt
 rm -r "$DEBUGINFOD_CACHE_PATH"
 "$unspool" report capture > report.txt
@@ -378,6 +381,7 @@ fn interrupted_record() -> Result<()> {
     let (capture, mut command) = program.record(&server.url())?;
     command
         .env("DEBUGINFOD_TIMEOUT", "100")
+        .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut child = process::start(&mut command)?;
     process::wait_until("a request", LIMIT, || !server.paths().is_empty())?;

@@ -101,17 +101,16 @@ impl fmt::Display for Server {
 }
 
 fn from_file(path: &str, send: &mut dyn FnMut(Part) -> bool) -> Result<(), Failure> {
-    let lasts = |clause: String| Failure {
-        clause,
-        lasts: true,
-    };
     match File::open(path) {
         Ok(file) => pieces(file, None, send),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             send(Part::Missing);
             Ok(())
         }
-        Err(error) => Err(lasts(format!("cannot be read: {}", super::reason(&error)))),
+        Err(error) => Err(lasting(&format!(
+            "cannot be read: {}",
+            super::reason(&error)
+        ))),
     }
 }
 
@@ -206,34 +205,50 @@ fn tls() -> TlsConfig {
 fn failure(error: &ureq::Error) -> Failure {
     let clause = match error {
         ureq::Error::Io(error) => return io_failure(error),
-        ureq::Error::Timeout(_) => "did not answer in time",
-        ureq::Error::HostNotFound => "is not known on this network",
-        ureq::Error::ConnectionFailed => "cannot be reached",
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => "has an address that cannot be used",
-        ureq::Error::Rustls(rustls::Error::InvalidCertificate(_)) => {
-            "has a certificate that this machine does not trust"
-        }
-        ureq::Error::Rustls(_) | ureq::Error::Tls(_) => "offers no usable TLS connection",
+        ureq::Error::Rustls(error) => return tls_failure(error),
         ureq::Error::TooManyRedirects | ureq::Error::RedirectFailed => {
             return Failure {
                 clause: "redirected a request too often".to_owned(),
                 lasts: false,
             };
         }
+        ureq::Error::Timeout(_) => "did not answer in time",
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => "cannot be reached",
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => "has an address that cannot be used",
         _ => "does not answer as an HTTP server does",
     };
+    lasting(clause)
+}
+
+fn io_failure(error: &io::Error) -> Failure {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    if let Some(error) = inner {
+        return tls_failure(error);
+    }
+    match error.kind() {
+        ErrorKind::UnexpectedEof => Failure {
+            clause: "ended an answer too early".to_owned(),
+            lasts: false,
+        },
+        ErrorKind::ConnectionRefused => lasting("refused the connection"),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => lasting("closed the connection"),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => lasting("did not answer in time"),
+        _ => lasting("cannot be reached"),
+    }
+}
+
+fn tls_failure(error: &rustls::Error) -> Failure {
+    lasting(match error {
+        rustls::Error::InvalidCertificate(_) => {
+            "has a certificate that this machine does not trust"
+        }
+        _ => "offers no usable TLS connection",
+    })
+}
+
+fn lasting(clause: &str) -> Failure {
     Failure {
         clause: clause.to_owned(),
         lasts: true,
     }
-}
-
-fn io_failure(error: &io::Error) -> Failure {
-    let (clause, lasts) = match error.kind() {
-        ErrorKind::ConnectionRefused => ("refused the connection".to_owned(), true),
-        ErrorKind::UnexpectedEof => ("ended an answer too early".to_owned(), false),
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => ("did not answer in time".to_owned(), true),
-        _ => (format!("cannot be used: {}", super::reason(error)), true),
-    };
-    Failure { clause, lasts }
 }
