@@ -1,5 +1,5 @@
-//! The report, the comparison of recordings, and the call graph, each as one HTML page that needs no
-//! server, no network and no other file.
+//! The report, the comparison of recordings, and the call graph: each is one HTML page that needs
+//! no server, no network and no other file.
 //!
 //! The page's own code is in `html/page/`: CSS and JavaScript modules, joined by [`page`]. The
 //! recording is compressed data in the page ([`data`]), so no text of the target becomes HTML. The
