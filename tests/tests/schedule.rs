@@ -240,8 +240,8 @@ fn calls_of_rust(by: &[&str]) -> Result<()> {
 }
 
 /// Records a program in a folder, run by a command if one is given, and compares the call of each
-/// thread that says in which call it blocks. A thread does not block if its wake-up comes early, so the counts are a range. Returns
-/// the number of these threads.
+/// thread that says in which call it blocks. A thread does not block if its wake-up comes early, so
+/// the counts are a range. Returns the number of these threads.
 fn blocked(
     source: &str,
     compiler: &[&str],

@@ -237,6 +237,14 @@ impl Image {
         &self.file.segments
     }
 
+    /// The svma of the byte at an offset in the file, if it is loaded.
+    pub fn svma_of_offset(&self, offset: u64) -> Option<u64> {
+        self.segments().iter().find_map(|segment| {
+            let within = offset.checked_sub(segment.file_offset)?;
+            (within < segment.file_size).then(|| segment.svma.wrapping_add(within))
+        })
+    }
+
     /// The svma of the dynamic section.
     pub fn dynamic_svma(&self) -> Option<u64> {
         self.file.program(PT_DYNAMIC).map(|program| program.svma)

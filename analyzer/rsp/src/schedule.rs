@@ -76,6 +76,8 @@ pub struct CodeMapping {
     pub length: u64,
     /// Its offset in the file.
     pub offset: u64,
+    /// The file's inode number.
+    pub inode: u64,
     /// The path on the target.
     pub path: String,
 }
@@ -162,6 +164,7 @@ impl Compact<'_> {
                 address: self.number()?,
                 length: self.number()?,
                 offset: self.number()?,
+                inode: self.number()?,
                 path: self.name()?,
             })),
             // The length of a newer server's record is unknown.
@@ -209,7 +212,7 @@ mod tests {
         &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
         &[11, 0, 7, 1, 5],
         &[12, 0, 7, 1, 2, b'a', b'b'],
-        &[13, 0, 7, 1, 0xac, 2, 7, 0, 2, b'/', b'a'],
+        &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],
     ];
 
     #[test]
@@ -237,6 +240,7 @@ mod tests {
             address: 300,
             length: 7,
             offset: 0,
+            inode: 9,
             path: "/a".into(),
         };
         let expected = [

@@ -45,6 +45,7 @@ mod samples;
 mod schedule;
 mod server_clock;
 mod session;
+mod shared_memory;
 mod sink;
 mod stack;
 mod stack_walk;
@@ -68,6 +69,7 @@ pub use options::{
     CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject, WantsMore,
 };
 pub use pipes::{PipeUser, pipe_users};
+pub use shared_memory::{SharedMemory, SharedPlace};
 pub use thread_reader::Asleep;
 pub use wanted::Wanted;
 

@@ -11,6 +11,9 @@ pub(crate) struct FileMapping<'l> {
     pub(crate) executable: bool,
     /// Other processes that map the file see changes of the memory.
     pub(crate) shared: bool,
+    /// The file's device, as the kernel prints it, and its inode number.
+    pub(crate) device: &'l str,
+    pub(crate) inode: u64,
     pub(crate) path: &'l str,
 }
 
@@ -25,6 +28,8 @@ pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
             offset: address(rest.split(' ').nth(1)?)?,
             executable: rest.as_bytes().get(2) == Some(&b'x'),
             shared: rest.as_bytes().get(3) == Some(&b's'),
+            device: rest.split(' ').nth(2)?,
+            inode: rest.split(' ').nth(3)?.parse().ok()?,
             path: &rest[rest.find('/')?..],
         })
     })

@@ -8,10 +8,10 @@ use crate::arch::{BLOCKED, MAX_STACK_WORDS};
 use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};
 
 /// Record types, `PERF_RECORD_*`.
-const MMAP: u32 = 1;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
+const MMAP2: u32 = 10;
 const SWITCH: u32 = 14;
 
 /// Bits of a record's `misc` field, `PERF_RECORD_MISC_*`.
@@ -74,6 +74,7 @@ pub(crate) struct Mapping {
     pub(crate) length: u64,
     /// The offset in the file.
     pub(crate) offset: u64,
+    pub(crate) inode: u64,
     pub(crate) path: Vec<u8>,
 }
 
@@ -196,15 +197,17 @@ pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed
             };
             Parsed::Record(word(body, 0)?, record(word(body, 4)?, event))
         }
-        // Fields: the process, the thread, the address, the length, the offset, the path.
-        MMAP if misc & MMAP_DATA == 0 => {
-            let path = body.get(32..)?.split(|byte| *byte == 0).next()?.to_vec();
+        // Fields: the process, the thread, the address, the length, the offset, the device (8
+        // bytes), the inode and its generation, protection and flags (4 bytes each), the path.
+        MMAP2 if misc & MMAP_DATA == 0 => {
+            let path = body.get(64..)?.split(|byte| *byte == 0).next()?.to_vec();
             // Memory without a file has a name such as `//anon` or `[vdso]`.
             (path.starts_with(b"/") && !path.starts_with(b"//")).then_some(())?;
             let mapping = Mapping {
                 address: long(body, 8)?,
                 length: long(body, 16)?,
                 offset: long(body, 24)?,
+                inode: long(body, 40)?,
                 path,
             };
             let event = Event::Mapping(Box::new(mapping));

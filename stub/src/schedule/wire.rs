@@ -74,9 +74,10 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                     address,
                     length,
                     offset,
+                    inode,
                     path,
                 } = &**mapping;
-                for value in [*address, *length, *offset, path.len() as u64] {
+                for value in [*address, *length, *offset, *inode, path.len() as u64] {
                     number(value, &mut body);
                 }
                 body.extend_from_slice(path);
@@ -121,6 +122,7 @@ mod tests {
             address: 300,
             length: 7,
             offset: 0,
+            inode: 9,
             path: b"/a".to_vec(),
         };
         let records = [
@@ -179,7 +181,7 @@ mod tests {
             &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
             &[11, 0, 7, 1, 5],
             &[12, 0, 7, 1, 2, b'a', b'b'],
-            &[13, 0, 7, 1, 0xac, 2, 7, 0, 2, b'/', b'a'],
+            &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],
         ];
         assert_eq!(body, expected.concat());
         let mut long = Vec::new();

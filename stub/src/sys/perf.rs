@@ -43,6 +43,7 @@ const COMM: u64 = 1 << 9;
 const TASK: u64 = 1 << 13;
 const WATERMARK: u64 = 1 << 14;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
+const MMAP2: u64 = 1 << 23;
 const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 const INHERIT_THREAD: u64 = 1 << 35;
@@ -98,7 +99,7 @@ pub(crate) fn open_schedule(
     mappings: bool,
 ) -> Result<OwnedFd, Errno> {
     let mappings = match mappings {
-        true => MMAP,
+        true => MMAP | MMAP2,
         false => 0,
     };
     let attributes = Attributes {

@@ -240,11 +240,7 @@ impl Files {
             Place::Bias(bias) => avma.wrapping_sub(bias),
             Place::Offset(offset) => {
                 let at = offset.checked_add(avma - mapping.range.start)?;
-                let image = &self.open[file].image;
-                image.segments().iter().find_map(|segment| {
-                    let skip = at.checked_sub(segment.file_offset)?;
-                    (skip < segment.file_size).then(|| segment.svma.wrapping_add(skip))
-                })?
+                self.open[file].image.svma_of_offset(at)?
             }
         };
         Some((file, svma))

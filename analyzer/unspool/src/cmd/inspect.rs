@@ -22,7 +22,8 @@ mod others;
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
 ///
 /// Stops the program while the threads' registers and stacks are read, usually for some
-/// milliseconds. Writes no file.
+/// milliseconds. If a thread waits for a lock that another process of this machine holds, inspects
+/// that process, too. Writes no file.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool inspect [OPTIONS] --attach PID\n       \
@@ -36,6 +37,10 @@ pub(super) struct Cmd {
 
     #[command(flatten)]
     target: Target,
+
+    /// Inspect this process only, not those that hold locks for which its threads wait
+    #[arg(long)]
+    no_follow: bool,
 
     /// Recording of the same process, to show where its threads were created
     ///
@@ -83,9 +88,9 @@ impl Cmd {
         };
         let log = target.rsp_log()?;
         let options = target.inspection(source, store.at_hand(), log);
-        let mut model = self.model(options, &store)?;
-        if let Some(process) = local {
-            let inspect = |pid| {
+        let mut model = self.model(options, &store, local.as_ref())?;
+        if let Some(process) = local.filter(|_| !self.no_follow) {
+            let inspect = |pid, process: &LocalProcess| {
                 let source = Source::Attach { pid };
                 let options = target.inspection(source, store.at_hand(), None);
                 self.model(
@@ -94,9 +99,9 @@ impl Cmd {
                         ..options
                     },
                     &store,
+                    Some(process),
                 )
             };
-            calls::name(&mut model, &process);
             others::add(&mut model, process, inspect);
         }
         if let Some(recording) = &recording {
@@ -114,18 +119,27 @@ impl Cmd {
         Ok(found.unwrap_or(ExitCode::SUCCESS))
     }
 
-    /// Inspects a process.
-    fn model(&self, options: Options, store: &Store) -> anyhow::Result<Model> {
+    /// Inspects a process; `local` if it runs on this machine.
+    fn model(
+        &self,
+        options: Options,
+        store: &Store,
+        local: Option<&LocalProcess>,
+    ) -> anyhow::Result<Model> {
         let symbolizer = |store| Symbolizer::new(store).preferring(self.reading.prefer.ways());
         let mut names = symbolizer(options.store.clone());
         let mut inspection = collect::Inspection::begin(options)?;
         let mut model = model_of(&mut inspection, &mut names);
+        if let Some(process) = local {
+            calls::name(&mut model, process);
+        }
         let downloads = store.downloads().then(|| inspection.capture());
         inspection.finish()?;
         // Downloads take long, so the program no longer waits.
         if let Some(capture) = downloads {
             names = symbolizer(store.clone());
-            model = Model::build(&capture, &mut names);
+            let mut earlier = std::mem::replace(&mut model, Model::build(&capture, &mut names));
+            model.take_call_subjects(&mut earlier);
         }
         // The process ends soon, and only the server needs a cleanup.
         std::mem::forget(names);

@@ -113,6 +113,12 @@ impl BlockingCalls {
 }
 
 impl Batch<'_> {
+    /// Forgets the descriptors of another process, because it has executed a program or ended.
+    pub(super) fn forget_descriptors(&mut self, pid: u64) {
+        self.calls.files.retain(|(owner, _), _| *owner != pid);
+        self.files.retain(|(owner, _), _| *owner != pid);
+    }
+
     /// The id of the call in which a thread is blocked; 0 if it is in none, or if its code is not
     /// known. Appends the call to `new` if the recording does not have it. `other` is the process
     /// if it is not the program.
@@ -238,8 +244,8 @@ impl Program<'_> {
                 Some((mapped.image.as_ref()?, mapped.table()?, svma))
             }
             Spot::File(file, offset) => {
-                let (store, local) = (self.modules.store(), self.local.is_some());
-                let found = other?.0.file((file, offset), store, local);
+                let (modules, local) = (self.modules, self.local.is_some());
+                let found = other?.0.file((file, offset), modules, local);
                 found.filter(|(image, ..)| image.arch() == self.arch)
             }
         }

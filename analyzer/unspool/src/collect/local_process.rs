@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use unspool_capture::CpuTimes;
@@ -15,11 +15,10 @@ use super::cpu_times;
 use super::kernel_state::file_of;
 use super::options::Ended;
 use super::session;
+use super::shared_memory::SharedMemory;
 use super::thread_reader::Asleep;
-use crate::maps;
 
-/// How often, and at which interval, a thread is checked until it is asleep.
-const SLEEP_CHECKS: u32 = 20;
+/// Interval at which a thread is checked until it is asleep.
 const SLEEP_CHECK: Duration = Duration::from_millis(5);
 
 /// The process of a thread of this machine.
@@ -77,31 +76,25 @@ impl LocalProcess {
         own.is_some() && own == namespace(&self.pid.to_string())
     }
 
-    /// The file and the offset of an address in memory that other processes may share, as
-    /// `/dev/shm/queue+0x40`.
-    pub fn shared_place(&self, address: u64) -> Option<String> {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
-        let mut files = maps::files(&maps).filter(|file| file.shared);
-        let file = files.find(|file| file.range.contains(&address))?;
-        let offset = address - file.range.start + file.offset;
-        let path = file.path.strip_suffix(" (deleted)").unwrap_or(file.path);
-        Some(format!("{path}+{offset:#x}"))
+    /// The memory that other processes may share.
+    pub fn shared_memory(&self) -> SharedMemory {
+        SharedMemory::of(self.pid)
     }
 
     /// Where a thread is asleep, and how often it has stopped running. `None` if it does not fall
-    /// asleep soon.
-    pub fn asleep(&self, tid: u64) -> Option<Asleep> {
-        for _ in 0..SLEEP_CHECKS {
+    /// asleep until a deadline.
+    pub fn asleep(&self, tid: u64, until: Instant) -> Option<Asleep> {
+        loop {
             let read = |file: &str| {
                 let path = format!("/proc/{}/task/{tid}/{file}", self.pid);
                 fs::read_to_string(path).ok()
             };
-            if let Some(asleep) = Asleep::read(&read("status")?, &read("syscall")?) {
-                return Some(asleep);
+            let asleep = Asleep::read(&read("status")?, &read("syscall")?);
+            if asleep.is_some() || Instant::now() >= until {
+                return asleep;
             }
             thread::sleep(SLEEP_CHECK);
         }
-        None
     }
 
     /// The file behind a descriptor, as `/proc` names it.

@@ -2,7 +2,9 @@
 //! which system calls these processes are blocked.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,23 +12,26 @@ use unspool_image::{Image, Wanted};
 use unspool_rsp::{CodeMapping, ScheduleEvent};
 use unspool_unwind::Table;
 
+use super::modules::Modules;
 use crate::store::Store;
 
 /// Maximum number of different files. Code of further ones shows no calls.
-const MAX_FILES: usize = 1 << 14;
+const MAX_FILES: usize = 1 << 11;
 /// Maximum number of mappings of a process.
 const MAX_MAPPINGS: usize = 1 << 12;
 
 /// The processes that the program and its descendants have started.
 #[derive(Default)]
 pub(super) struct OtherProcesses {
+    /// The ids of the program's own threads.
+    own: HashSet<u64>,
     /// By thread id.
     threads: HashMap<u64, u64>,
     /// By process id.
     processes: HashMap<u64, Process>,
     files: Vec<CodeFile>,
-    /// By path, positions in `files`.
-    by_path: HashMap<String, usize>,
+    /// By path and inode number, positions in `files`.
+    by_path: HashMap<(String, u64), usize>,
 }
 
 struct Process {
@@ -52,6 +57,7 @@ struct Mapping {
 
 struct CodeFile {
     path: String,
+    inode: u64,
     /// The outer `None`: not opened yet.
     opened: OnceCell<Option<(Image, Arc<Table>)>>,
 }
@@ -65,13 +71,29 @@ pub(super) enum Located {
 }
 
 impl OtherProcesses {
-    /// Follows an event of a thread.
+    /// Follows the program's own threads.
+    pub(super) fn on_own_event(&mut self, tid: u64, event: &ScheduleEvent) {
+        match event {
+            ScheduleEvent::Found { .. } | ScheduleEvent::Created { .. } => {
+                self.own.insert(tid);
+            }
+            ScheduleEvent::Ended => {
+                self.own.remove(&tid);
+            }
+            _ => {}
+        }
+    }
+
+    /// Follows an event of a thread of another process.
     pub(super) fn on_event(&mut self, tid: u64, event: &ScheduleEvent) {
         match event {
             ScheduleEvent::ProcessCreated { creator } => {
-                let creator = self.threads.get(creator).copied();
-                let creator = creator.and_then(|pid| self.processes.get(&pid));
-                let code = creator.map_or_else(Code::of_program, |it| Rc::clone(&it.code));
+                let other = self.threads.get(creator).copied();
+                let other = other.and_then(|pid| self.processes.get(&pid));
+                let code = match other {
+                    Some(other) => Rc::clone(&other.code),
+                    None => Code::empty(self.own.contains(creator)),
+                };
                 self.end(tid);
                 self.threads.insert(tid, tid);
                 let process = Process { threads: 1, code };
@@ -86,12 +108,13 @@ impl OtherProcesses {
                 }
             }
             ScheduleEvent::Executed(_) => {
-                let pid = self.threads.get(&tid).copied();
-                if let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) {
-                    process.code = Rc::new(Code {
-                        has_program: false,
-                        mappings: Vec::new(),
-                    });
+                // Only one thread remains. It takes the id of the first one, which may have ended.
+                if self.threads.contains_key(&tid) || self.processes.contains_key(&tid) {
+                    let pid = self.threads.get(&tid).copied().unwrap_or(tid);
+                    self.threads.retain(|_, owner| *owner != pid);
+                    self.threads.insert(tid, pid);
+                    let (threads, code) = (1, Code::empty(false));
+                    self.processes.insert(pid, Process { threads, code });
                 }
             }
             ScheduleEvent::Mapped(mapping) => self.map(tid, mapping),
@@ -122,39 +145,35 @@ impl OtherProcesses {
         let mut mappings = code.mappings.iter().rev();
         match mappings.find(|mapping| (mapping.start..mapping.end).contains(&address)) {
             Some(mapping) => {
-                let offset = address - mapping.start + mapping.offset;
+                let offset = mapping.offset.checked_add(address - mapping.start)?;
                 Some(Located::File(mapping.file, offset))
             }
             None => code.has_program.then_some(Located::Program),
         }
     }
 
-    /// A file, and the address in it (svma) at an offset.
-    pub(super) fn file(
-        &self,
+    /// A file, and the address in it (svma) at an offset. On this machine, it is the file that was
+    /// mapped, and on another one it is a module of the program.
+    pub(super) fn file<'f>(
+        &'f self,
         (file, offset): (usize, u64),
-        store: &Store,
+        modules: &'f Modules,
         local: bool,
-    ) -> Option<(&Image, &Table, u64)> {
+    ) -> Option<(&'f Image, &'f Table, u64)> {
         let file = self.files.get(file)?;
-        let open = || {
-            let wanted = Wanted {
-                path: &file.path,
-                build_id: None,
-                local,
-            };
-            let image = store.find(&wanted, None).ok()?.image;
-            let table = store.table(&image);
-            Some((image, table))
+        let (image, table) = match local {
+            true => {
+                let opened = file.opened.get_or_init(|| file.open(modules.store()));
+                let (image, table) = opened.as_ref()?;
+                (image, &**table)
+            }
+            false => {
+                let mut modules = modules.iter();
+                let module = modules.find(|module| module.path == file.path)?;
+                (module.image.as_ref()?, module.table()?)
+            }
         };
-        let (image, table) = file.opened.get_or_init(open).as_ref()?;
-        let mut segments = image.segments().iter();
-        let segment = segments.find(|segment| {
-            let within = offset.checked_sub(segment.file_offset);
-            within.is_some_and(|within| within < segment.file_size)
-        })?;
-        let svma = segment.svma.checked_add(offset - segment.file_offset)?;
-        Some((image, table, svma))
+        Some((image, table, image.svma_of_offset(offset)?))
     }
 
     fn map(&mut self, tid: u64, mapping: &CodeMapping) {
@@ -162,17 +181,17 @@ impl OtherProcesses {
         let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) else {
             return;
         };
-        let file = match self.by_path.get(&mapping.path) {
+        let key = (mapping.path.clone(), mapping.inode);
+        let file = match self.by_path.get(&key) {
             Some(file) => *file,
             None if self.files.len() >= MAX_FILES => return,
             None => {
                 self.files.push(CodeFile {
                     path: mapping.path.clone(),
+                    inode: mapping.inode,
                     opened: OnceCell::new(),
                 });
-                let file = self.files.len() - 1;
-                self.by_path.insert(mapping.path.clone(), file);
-                file
+                *self.by_path.entry(key).or_insert(self.files.len() - 1)
             }
         };
         let end = mapping.address.saturating_add(mapping.length);
@@ -202,11 +221,27 @@ impl OtherProcesses {
 }
 
 impl Code {
-    fn of_program() -> Rc<Code> {
+    fn empty(has_program: bool) -> Rc<Code> {
         Rc::new(Code {
-            has_program: true,
+            has_program,
             mappings: Vec::new(),
         })
+    }
+}
+
+impl CodeFile {
+    /// `None` if another file has this path now, or here. Devices are not compared, because
+    /// overlayfs and btrfs give files other ones than their mappings.
+    fn open(&self, store: &Store) -> Option<(Image, Arc<Table>)> {
+        (fs::metadata(&self.path).ok()?.ino() == self.inode).then_some(())?;
+        let wanted = Wanted {
+            path: &self.path,
+            build_id: None,
+            local: true,
+        };
+        let image = store.find(&wanted, None).ok()?.image;
+        let table = store.table(&image);
+        Some((image, table))
     }
 }
 
@@ -214,13 +249,21 @@ impl Code {
 mod tests {
     use super::*;
 
-    const STRANGER: u64 = 3;
+    /// A thread of the program.
+    const OWN: u64 = 3;
+
+    fn others() -> OtherProcesses {
+        let mut others = OtherProcesses::default();
+        others.on_own_event(OWN, &ScheduleEvent::Found { state: b'S' });
+        others
+    }
 
     fn mapped(address: u64, length: u64, path: &str) -> ScheduleEvent {
         ScheduleEvent::Mapped(Box::new(CodeMapping {
             address,
             length,
             offset: 0x1000,
+            inode: 7,
             path: path.to_owned(),
         }))
     }
@@ -235,9 +278,9 @@ mod tests {
 
     #[test]
     fn code_of_processes() {
-        let mut others = OtherProcesses::default();
+        let mut others = others();
         let created = |creator| ScheduleEvent::ProcessCreated { creator };
-        others.on_event(10, &created(STRANGER));
+        others.on_event(10, &created(OWN));
         assert_eq!(at(&others, 10, 0x500), Some("program".into()));
         others.on_event(10, &ScheduleEvent::Executed("sh".into()));
         assert_eq!(at(&others, 10, 0x500), None);
@@ -263,9 +306,33 @@ mod tests {
 
     #[test]
     fn modules_of_a_program_that_was_replaced() {
-        let mut others = OtherProcesses::default();
-        others.on_event(10, &ScheduleEvent::ProcessCreated { creator: STRANGER });
+        let mut others = others();
+        others.on_event(10, &ScheduleEvent::ProcessCreated { creator: OWN });
         others.program_executed();
+        assert_eq!(at(&others, 10, 0x500), None);
+    }
+
+    #[test]
+    fn another_thread_executes_a_program() {
+        let mut others = others();
+        others.on_event(10, &ScheduleEvent::ProcessCreated { creator: OWN });
+        others.on_event(11, &ScheduleEvent::Created { creator: 10 });
+        others.on_event(10, &ScheduleEvent::Ended);
+        others.on_event(10, &ScheduleEvent::Executed("sh".into()));
+        assert_eq!(
+            (others.process_of(10), others.process_of(11)),
+            (Some(10), None)
+        );
+        others.on_event(10, &mapped(0x400, 0x200, "/bin/sh"));
+        assert_eq!(at(&others, 10, 0x400), Some("/bin/sh+1000".into()));
+        others.on_event(10, &ScheduleEvent::Ended);
+        assert!(others.processes.is_empty() && others.threads.is_empty());
+    }
+
+    #[test]
+    fn creators_that_are_not_known() {
+        let mut others = others();
+        others.on_event(10, &ScheduleEvent::ProcessCreated { creator: 99 });
         assert_eq!(at(&others, 10, 0x500), None);
     }
 }

@@ -103,6 +103,9 @@ impl ScheduleRecording {
     ) {
         match notice {
             Notice::Schedule { records, since, .. } => {
+                for record in &records {
+                    self.others.on_own_event(record.tid, &record.event);
+                }
                 let (calls, last_ns) = (self.calls.batch(session, modules), &mut self.last_ns);
                 for record in translated(records, clock, since, calls, last_ns) {
                     if let Record::Schedule(schedule) = &record {
@@ -248,7 +251,17 @@ fn of_processes(
         ..Schedule::default()
     };
     for record in records {
+        let before = others.process_of(record.tid);
         others.on_event(record.tid, &record.event);
+        match record.event {
+            ScheduleEvent::ProcessCreated { .. } => calls.forget_descriptors(record.tid),
+            ScheduleEvent::Executed(_) | ScheduleEvent::Ended => {
+                before
+                    .into_iter()
+                    .for_each(|pid| calls.forget_descriptors(pid));
+            }
+            _ => {}
+        }
         let mut name = |name: String| {
             schedule.names.push(name);
             schedule.names.len() as u64 - 1

@@ -40,10 +40,15 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
                         true => ";processes",
                         false => "",
                     };
+                    let mappings = match wanted.processes && wanted.mappings {
+                        true => ";mappings",
+                        false => "",
+                    };
                     // All changes of threads by ptrace come from this one.
                     let own = nix::unistd::gettid().as_raw();
                     let size = schedule.ring_bytes();
-                    let reply = format!("{kind};{size:x}{places}{processes};stub={own:x}");
+                    let reply =
+                        format!("{kind};{size:x}{places}{processes}{mappings};stub={own:x}");
                     session.schedule = Some(schedule);
                     Answer::Reply(reply.into_bytes())
                 }

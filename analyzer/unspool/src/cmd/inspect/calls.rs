@@ -10,9 +10,13 @@ use crate::platform::syscall::writes;
 /// Names the files and processes of the calls of an inspected process of this machine.
 pub(super) fn name(model: &mut Model, process: &LocalProcess) {
     let mut pipes = BTreeSet::new();
+    let knows_children = process.has_our_thread_ids();
+    let is_alone = model.threads.len() == 1;
+    let own_pid = model.target.pid;
     for (_, subject) in model.call_subjects() {
         match subject {
-            CallSubject::Child(child) => *child = named(child.pid),
+            CallSubject::Child(child) if knows_children => *child = named(child.pid),
+            CallSubject::Child(_) => {}
             CallSubject::File {
                 descriptor, name, ..
             } => {
@@ -32,6 +36,8 @@ pub(super) fn name(model: &mut Model, process: &LocalProcess) {
         } = subject
         {
             *other_end = at_other_end(&users, name, writes(call));
+            // The only thread of a process cannot end its own wait.
+            other_end.retain(|other| !(is_alone && other.pid == own_pid));
         }
     }
 }

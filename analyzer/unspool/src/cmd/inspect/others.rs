@@ -2,33 +2,38 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::calls;
-use crate::collect::{Asleep, LocalProcess, process_of_thread};
+use crate::collect::{Asleep, LocalProcess, SharedPlace, process_of_thread};
 use crate::model::{Model, Note, WaitTrace};
 
 /// Maximum number of other processes.
 const MAX_PROCESSES: usize = 8;
+/// Maximum time until all threads are back in their waits after an inspection.
+const MAX_RESUME: Duration = Duration::from_millis(200);
 
 /// A process that was inspected, and its waits whose holders are known.
-struct Seen {
+struct Inspected {
     process: LocalProcess,
     waits: Vec<(u64, Arc<WaitTrace>)>,
 }
 
-impl Seen {
-    fn of(model: &mut Model, process: LocalProcess) -> Seen {
-        model.name_shared(|address| process.shared_place(address));
-        Seen {
-            waits: model.held_waits(),
-            process,
-        }
+impl Inspected {
+    /// Also returns the threads of other processes that hold what these wait for, with its place.
+    fn of(model: &mut Model, process: LocalProcess) -> (Inspected, Vec<(u64, SharedPlace)>) {
+        let memory = process.shared_memory();
+        let place = |address| memory.place(address);
+        let holders = model.outside_holders().into_iter();
+        let holders = holders.filter_map(|(tid, address)| Some((tid, place(address)?)));
+        let holders = holders.collect();
+        model.name_shared(|address| Some(place(address)?.to_string()));
+        let waits = model.held_waits();
+        (Inspected { process, waits }, holders)
     }
 
-    fn asleep(&self) -> impl Iterator<Item = (u64, Option<Asleep>)> {
-        self.waits
-            .iter()
-            .map(|(tid, _)| (*tid, self.process.asleep(*tid)))
+    fn asleep(&self, until: Instant) -> impl Iterator<Item = (u64, Option<Asleep>)> {
+        let waits = self.waits.iter();
+        waits.map(move |(tid, _)| (*tid, self.process.asleep(*tid, until)))
     }
 }
 
@@ -36,14 +41,16 @@ impl Seen {
 ///
 /// A thread that is asleep, and has not run between two checks, was in the same call all the time.
 /// Between the checks of all threads, the objects are read again.
-fn standing(seen: &[Seen]) -> HashSet<u64> {
-    let asleep =
-        || -> HashMap<u64, Option<Asleep>> { seen.iter().flat_map(Seen::asleep).collect() };
+fn unchanged_waits(all: &[Inspected]) -> HashSet<u64> {
+    let asleep = || -> HashMap<u64, Option<Asleep>> {
+        let until = Instant::now() + MAX_RESUME;
+        all.iter().flat_map(|one| one.asleep(until)).collect()
+    };
     let before = asleep();
-    let same = seen.iter().flat_map(|seen| {
-        let waits = seen.waits.iter();
+    let same = all.iter().flat_map(|one| {
+        let waits = one.waits.iter();
         waits.filter(|(_, trace)| {
-            let now = seen.process.memory(trace.address, trace.bytes.len());
+            let now = one.process.memory(trace.address, trace.bytes.len());
             now.as_ref() == Some(&trace.bytes)
         })
     });
@@ -61,20 +68,25 @@ fn standing(seen: &[Seen]) -> HashSet<u64> {
 pub(super) fn add(
     model: &mut Model,
     process: LocalProcess,
-    inspect: impl Fn(u32) -> anyhow::Result<Model>,
+    inspect: impl Fn(u32, &LocalProcess) -> anyhow::Result<Model>,
 ) {
     if !process.has_our_thread_ids() {
         return;
     }
     let mut pids: HashSet<u64> = HashSet::from([model.target.pid]);
-    let mut ahead = model.outside_holders();
-    let mut seen = vec![Seen::of(model, process)];
+    let (first, mut pending) = Inspected::of(model, process);
+    let mut all = vec![first];
     let mut others: Vec<Model> = Vec::new();
-    while let Some(tid) = ahead.pop_first() {
+    while let Some((tid, place)) = pending.pop() {
         let Some(pid) = process_of_thread(tid).filter(|pid| !pids.contains(&u64::from(*pid)))
         else {
             continue;
         };
+        let process = LocalProcess::new(pid);
+        // The id may be of another namespace, or of a thread that has ended.
+        if !(process.has_our_thread_ids() && process.shared_memory().has(&place)) {
+            continue;
+        }
         if others.len() == MAX_PROCESSES {
             model.notes.push(Note::info(format!(
                 "More than {MAX_PROCESSES} other processes hold what these wait for. The rest was \
@@ -83,15 +95,13 @@ pub(super) fn add(
             break;
         }
         pids.insert(pid.into());
-        let process = LocalProcess::new(pid);
-        match inspect(pid).map(|other| (other, process)) {
-            Ok((mut other, process)) if process.has_our_thread_ids() => {
-                calls::name(&mut other, &process);
-                ahead.extend(other.outside_holders());
-                seen.push(Seen::of(&mut other, process));
+        match inspect(pid, &process) {
+            Ok(mut other) => {
+                let (one, holders) = Inspected::of(&mut other, process);
+                pending.extend(holders);
+                all.push(one);
                 others.push(other);
             }
-            Ok(_) => {}
             Err(error) => model.notes.push(Note::warning(format!(
                 "Process {pid}, whose thread {tid} holds what this process waits for, was not \
                  inspected: {error:#}"
@@ -99,6 +109,6 @@ pub(super) fn add(
         }
     }
     if !others.is_empty() {
-        model.add_others(others, &standing(&seen));
+        model.add_others(others, &unchanged_waits(&all));
     }
 }

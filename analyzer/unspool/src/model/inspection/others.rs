@@ -9,12 +9,15 @@ use super::{CallSubject, Inspection, State, Wait, WaitTrace};
 use crate::model::{Model, ThreadIndex, finding, wait_graph};
 
 impl Model {
-    /// The ids of threads of other processes that hold what threads of this one wait for.
-    pub fn outside_holders(&self) -> BTreeSet<u64> {
+    /// The ids of threads of other processes that hold what threads of this one wait for, with the
+    /// object's address.
+    pub fn outside_holders(&self) -> BTreeSet<(u64, u64)> {
         let shared = self.waits().filter(|wait| wait.shared);
-        let holders = shared.flat_map(|wait| &wait.holders);
-        let outside = holders.filter(|holder| holder.thread.is_none());
-        outside.map(|holder| holder.tid).collect()
+        let holders = shared.flat_map(|wait| {
+            let outside = wait.holders.iter().filter(|holder| holder.thread.is_none());
+            outside.map(|holder| (holder.tid, wait.object.address))
+        });
+        holders.collect()
     }
 
     /// The waits whose holders are known, with the ids of their threads.
@@ -37,6 +40,15 @@ impl Model {
             }
         }
         self.inspection.states.iter_mut().filter_map(of)
+    }
+
+    /// Takes over what system calls work on from an earlier model of the same inspection.
+    pub fn take_call_subjects(&mut self, earlier: &mut Model) {
+        let named = earlier.call_subjects().map(|(_, subject)| subject.clone());
+        let named: Vec<CallSubject> = named.collect();
+        for ((_, subject), named) in self.call_subjects().zip(named) {
+            *subject = named;
+        }
     }
 
     fn waits(&self) -> impl Iterator<Item = &Wait> {

@@ -26,9 +26,10 @@ type Held = BTreeMap<ThreadIndex, Vec<(Awaited, Option<crate::model::calls::Path
 impl WaitGraph {
     /// Returns all findings that follow from the graph.
     pub(super) fn findings(&self, model: &Model) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = self
-            .circles()
+        let circles = self.circles();
+        let mut findings: Vec<Finding> = circles
             .iter()
+            .filter(|circle| self.is_possible(circle))
             .map(|circle| self.circle(model, circle))
             .collect();
         findings.extend(self.abandoned(model));
@@ -78,9 +79,7 @@ impl WaitGraph {
             })
         };
         let kept = all.iter().filter(|circle| !is_part(circle));
-        let mut circles: Vec<_> = kept.filter_map(with_edges).collect();
-        circles.retain(|circle| self.is_possible(circle));
-        circles
+        kept.filter_map(with_edges).collect()
     }
 
     /// True if the circle is consistent. A mutex has one holder, so each thread must wait for
@@ -91,7 +90,7 @@ impl WaitGraph {
             .iter()
             .filter_map(|(thread, _)| self.waiting(*thread));
         let mut mutexes = waits.filter(|waiting| waiting.object.kind == Kind::Mutex);
-        mutexes.all(|waiting| seen.insert((waiting.object.address, &waiting.object.name)))
+        mutexes.all(|waiting| seen.insert(waiting.object.address))
     }
 
     pub(super) fn circle(&self, model: &Model, circle: &[(ThreadIndex, &Edge)]) -> Finding {
