@@ -133,6 +133,11 @@ impl OtherProcesses {
         }
     }
 
+    /// True if a process has threads.
+    pub(super) fn is_alive(&self, pid: u64) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
     /// The process of a thread.
     pub(super) fn process_of(&self, tid: u64) -> Option<u64> {
         self.threads.get(&tid).copied()

@@ -255,8 +255,14 @@ fn of_processes(
         others.on_event(record.tid, &record.event);
         match record.event {
             ScheduleEvent::ProcessCreated { .. } => calls.forget_descriptors(record.tid),
-            ScheduleEvent::Executed(_) | ScheduleEvent::Ended => {
-                before
+            ScheduleEvent::Executed(_) => {
+                let pid = others.process_of(record.tid);
+                pid.into_iter()
+                    .for_each(|pid| calls.forget_descriptors(pid));
+            }
+            ScheduleEvent::Ended => {
+                let ended = before.filter(|pid| !others.is_alive(*pid));
+                ended
                     .into_iter()
                     .for_each(|pid| calls.forget_descriptors(pid));
             }
