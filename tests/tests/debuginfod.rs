@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         ("served", served as fn() -> Result<()>),
         ("shared-cache", shared_cache),
+        ("no-cache", no_cache),
         ("executable", executable),
         ("off-unless-set", off_unless_set),
         ("misses-are-kept", misses_are_kept),
@@ -239,12 +240,32 @@ fn shared_cache() -> Result<()> {
         "{cached}"
     );
 
-    // A damaged file in the cache is not used.
+    // A damaged file in the cache is not used. It belongs to all programs, so it stays.
     fs::remove_file(program.cached())?;
     fs::write(program.cached(), "no ELF file")?;
     let server = program.start(Answer::Files)?;
     let again = run(&mut program.addr2line(&server.url())?)?.success()?;
     ensure!(is_named(&again.text()), "{again}");
+    let sentence = "/debuginfo is not used: it is not a usable ELF file";
+    ensure!(again.stderr.contains(sentence), "{again}");
+    ensure!(fs::read(program.cached())? == b"no ELF file", "it is gone");
+
+    // A file of another build is replaced.
+    let other = report::unspool()?.get_program().to_owned();
+    fs::copy(other, program.cached())?;
+    let again = run(&mut program.addr2line(&server.url())?)?.success()?;
+    ensure!(is_named(&again.text()), "{again}");
+    ensure!(fs::read(program.cached())? == served, "another file");
+    Ok(())
+}
+
+/// A downloaded file is used even if the cache does not take it.
+fn no_cache() -> Result<()> {
+    let program = Program::build()?;
+    fs::write(program.cache(), "no directory")?;
+    let server = program.start(Answer::Files)?;
+    let own = run(&mut program.addr2line(&server.url())?)?.success()?;
+    ensure!(is_named(&own.text()) && own.stderr.is_empty(), "{own}");
     Ok(())
 }
 

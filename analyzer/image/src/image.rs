@@ -89,23 +89,31 @@ pub enum ImageKind {
 impl Image {
     /// Opens a file and parses its headers.
     pub fn open(path: &Path) -> Result<Image, Error> {
-        let read = |source| Error::Read {
+        let file = std::fs::File::open(path).map_err(|source| Error::Read {
             path: path.to_owned(),
             source,
+        })?;
+        Image::of_file(file, &path.display().to_string())
+    }
+
+    /// Parses the headers of an open file; `name` is for messages.
+    pub fn of_file(file: std::fs::File, name: &str) -> Result<Image, Error> {
+        let read = |source| Error::Read {
+            path: name.into(),
+            source,
         };
-        let metadata = std::fs::metadata(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
         if metadata.is_dir() {
             return Err(read(ErrorKind::IsADirectory.into()));
         }
         if metadata.len() > SIZE_LIMIT {
             return Err(Error::TooLarge {
-                name: path.display().to_string(),
+                name: name.to_owned(),
                 size: metadata.len(),
                 limit: SIZE_LIMIT,
             });
         }
-        let contents = Contents::open(path).map_err(read)?;
-        Image::of(&path.display().to_string(), contents)
+        Image::of(name, Contents::open(file).map_err(read)?)
     }
 
     /// Parses bytes; `name` is for messages.

@@ -5,14 +5,13 @@
 //! gdb, elfutils and Unspool share what each of them has downloaded.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use unspool_image::{Image, Request, Servers};
+use unspool_image::{Image, Open, Request, Servers, Unusable};
 
 mod cache;
 mod download;
@@ -103,11 +102,7 @@ impl Client {
     }
 
     /// Asks all servers, and takes the first usable file.
-    fn download(
-        &self,
-        request: &Request<'_>,
-        open: &dyn Fn(&Path) -> Result<Image, String>,
-    ) -> Option<Image> {
+    fn download(&self, request: &Request<'_>, open: &Open<'_>) -> Option<Image> {
         let mut asked = self.servers.clone();
         asked.retain(|server| server.is_usable());
         let mut is_missing = asked.len() == self.servers.len();
@@ -163,33 +158,49 @@ impl Client {
     fn accept(
         &self,
         request: &Request<'_>,
-        mut file: File,
-        open: &dyn Fn(&Path) -> Result<Image, String>,
-    ) -> Result<Image, String> {
-        file.seek(SeekFrom::Start(0))
-            .map_err(|error| reason(&error))?;
-        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let image = open(Path::new(&own))?;
-        match self.cache.keep(request, file) {
-            Ok(path) => open(&path),
-            // The file is right, but the next run has to download it again.
-            Err(_) => Ok(image),
-        }
+        file: File,
+        open: &Open<'_>,
+    ) -> Result<Image, Unusable> {
+        let own = file.try_clone().map_err(|_| Unusable::NoImage)?;
+        let image = open(own, request.name)?;
+        // If the cache does not take the file, the next run has to download it again. The image
+        // then has no path on this machine.
+        let kept = self.cache.keep(request, file).ok();
+        Ok(kept.and_then(|path| opened(&path, open)).unwrap_or(image))
+    }
+
+    /// Opens a cached file. The cache is shared, so only a file of another build is removed: gdb
+    /// and elfutils could not use it either.
+    fn cached(&self, path: &Path, request: &Request<'_>, open: &Open<'_>) -> Option<Image> {
+        let why = match File::open(path) {
+            Ok(file) => match open(file, &path.display().to_string()) {
+                Ok(image) => return Some(image),
+                Err(why @ Unusable::OtherBuild { .. }) if !request.cached_only => {
+                    self.cache.forget(request);
+                    why.to_string()
+                }
+                Err(why) => why.to_string(),
+            },
+            Err(error) => reason(&error),
+        };
+        self.add_problem(format!("{} is not used: {why}", path.display()));
+        None
     }
 }
 
+/// A file of the cache that was accepted before.
+fn opened(path: &Path, open: &Open<'_>) -> Option<Image> {
+    open(File::open(path).ok()?, &path.display().to_string()).ok()
+}
+
 impl Servers for Client {
-    fn file(
-        &self,
-        request: &Request<'_>,
-        open: &dyn Fn(&Path) -> Result<Image, String>,
-    ) -> Option<Image> {
+    fn file(&self, request: &Request<'_>, open: &Open<'_>) -> Option<Image> {
         match self.cache.look(request) {
-            Cached::File(path) => match open(&path) {
-                Ok(image) => return Some(image),
-                // Download it again.
-                Err(_) => self.cache.forget(request),
-            },
+            Cached::File(path) => {
+                if let Some(image) = self.cached(&path, request, open) {
+                    return Some(image);
+                }
+            }
             Cached::Missing => return None,
             Cached::Unknown => {}
         }

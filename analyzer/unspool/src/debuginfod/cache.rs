@@ -3,8 +3,8 @@
 //! Apart from the client because its layout is elfutils': a directory per build-id, in it one file
 //! per artifact. An empty file says that no server had it when it was last asked.
 
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::io;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
@@ -81,22 +81,24 @@ impl Cache {
         file.or_else(|_| tempfile::tempfile())
     }
 
-    /// Puts a file into the cache, at once and as a whole.
+    /// Puts a file into the cache, at once and as a whole. Replaces no other file.
     pub(super) fn keep(&self, request: &Request<'_>, mut file: File) -> io::Result<PathBuf> {
         let path = self.path(request);
         file.set_permissions(Permissions::from_mode(0o400))?;
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // Only an expired entry, or a file that another process has just downloaded.
-        self.forget(request);
+        if fs::metadata(&path).is_ok_and(|expired| expired.len() == 0) {
+            self.forget(request);
+        }
         let follow = AtFlags::AT_SYMLINK_FOLLOW;
         if nix::unistd::linkat(AT_FDCWD, own.as_str(), AT_FDCWD, &path, follow).is_err() {
             // The file system has no unnamed files, or the file is on another one.
+            file.rewind()?;
             let named = tempfile::NamedTempFile::new_in(self.make_directory(request)?)?;
             io::copy(&mut file, &mut named.as_file())?;
             named
                 .as_file()
                 .set_permissions(Permissions::from_mode(0o400))?;
-            named.persist(&path)?;
+            named.persist_noclobber(&path)?;
         }
         Ok(path)
     }
@@ -105,8 +107,16 @@ impl Cache {
     pub(super) fn keep_missing(&self, request: &Request<'_>) {
         let _ = self
             .make_directory(request)
-            .and_then(|_| File::create(self.path(request)))
-            .and_then(|file| file.set_modified(std::time::SystemTime::now()));
+            .and_then(|_| {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(false);
+                options.open(self.path(request))
+            })
+            .and_then(|file| match file.metadata()?.len() {
+                0 => file.set_modified(std::time::SystemTime::now()),
+                // Another process has the file.
+                _ => Ok(()),
+            });
     }
 
     fn path(&self, request: &Request<'_>) -> PathBuf {
