@@ -32,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("served", served as fn() -> Result<()>),
         ("shared-cache", shared_cache),
         ("no-cache", no_cache),
+        ("no-room", no_room),
         ("executable", executable),
         ("off-unless-set", off_unless_set),
         ("misses-are-kept", misses_are_kept),
@@ -266,6 +267,33 @@ fn no_cache() -> Result<()> {
     let server = program.start(Answer::Files)?;
     let own = run(&mut program.addr2line(&server.url())?)?.success()?;
     ensure!(is_named(&own.text()) && own.stderr.is_empty(), "{own}");
+
+    // Outside the cache there is room only for smaller files.
+    let server = program.start(Answer::Endless)?;
+    let mut endless = program.addr2line(&server.url())?;
+    let endless = run(endless.env("DEBUGINFOD_MAXSIZE", "1000000000"))?.success()?;
+    let sentence = "sent a file of more than 67108864 bytes, for which the cache has no room";
+    ensure!(endless.stderr.contains(sentence), "{endless}");
+    Ok(())
+}
+
+/// A file system that is nearly full takes no downloads.
+fn no_room() -> Result<()> {
+    let program = Program::build()?;
+    let server = program.start(Answer::Files)?;
+    fs::create_dir(program.cache())?;
+    let addr2line = program.addr2line(&server.url())?;
+    let mut command = Command::new("unshare");
+    program.set(&mut command, &server.url());
+    let mount = "mount -t tmpfs -o size=60m none \"$DEBUGINFOD_CACHE_PATH\" && exec \"$@\"";
+    command.args(["--map-root-user", "--mount", "sh", "-c", mount, "sh"]);
+    command
+        .arg(addr2line.get_program())
+        .args(addr2line.get_args());
+    let run = run(&mut command)?.success()?;
+    let sentence = "sent a file of more than 0 bytes, for which the cache has no room";
+    ensure!(run.stderr.contains(sentence), "{run}");
+    ensure!(!is_named(&run.text()), "{run}");
     Ok(())
 }
 

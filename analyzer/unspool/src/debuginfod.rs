@@ -24,9 +24,11 @@ use server::Server;
 /// Default of DEBUGINFOD_TIMEOUT in seconds.
 const DEFAULT_TIMEOUT: u64 = 90;
 
-/// Upper limit of a file's size in bytes if DEBUGINFOD_MAXSIZE sets none: a server may send without
-/// end.
-const DEFAULT_MAX_SIZE: u64 = 16 << 30;
+/// Default of DEBUGINFOD_MAXTIME in seconds.
+const DEFAULT_MAX_TIME: u64 = 600;
+
+/// Default of DEBUGINFOD_MAXSIZE in bytes: a server may send without end.
+const DEFAULT_MAX_SIZE: u64 = 2 << 30;
 
 /// The servers that DEBUGINFOD_URLS names, and the cache.
 #[derive(Debug)]
@@ -108,8 +110,8 @@ impl Client {
         let mut is_missing = asked.len() == self.servers.len();
         while !asked.is_empty() && !self.cancelled.load(Ordering::Relaxed) {
             let path = format!("buildid/{}/{}", request.build_id, request.artifact.name());
-            let file = match self.cache.unnamed_file(request) {
-                Ok(file) => file,
+            let (file, room) = match self.cache.unnamed_file(request) {
+                Ok(new) => new,
                 Err(error) => {
                     let reason = error.kind();
                     self.add_problem(format!("debug files cannot be downloaded: {reason}"));
@@ -119,6 +121,7 @@ impl Client {
             let download = Download {
                 path: &path,
                 limits: self.limits,
+                room,
                 cancelled: &self.cancelled,
                 announced: &self.announced,
             };
@@ -221,11 +224,11 @@ impl Limits {
         let number = |name: &str| variable(name)?.trim().parse::<i64>().ok();
         let seconds = |number: i64| u64::try_from(number).ok().filter(|&seconds| seconds > 0);
         let timeout = number("DEBUGINFOD_TIMEOUT").unwrap_or(DEFAULT_TIMEOUT as i64);
-        let max_time = number("DEBUGINFOD_MAXTIME").and_then(seconds);
+        let max_time = number("DEBUGINFOD_MAXTIME").unwrap_or(DEFAULT_MAX_TIME as i64);
         let max_size = number("DEBUGINFOD_MAXSIZE").and_then(seconds);
         Limits {
             timeout: seconds(timeout).map(Duration::from_secs),
-            max_time: max_time.map(Duration::from_secs),
+            max_time: seconds(max_time).map(Duration::from_secs),
             max_size: max_size.unwrap_or(DEFAULT_MAX_SIZE),
         }
     }
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_those_of_elfutils() {
+    fn limits_are_set_as_for_elfutils() {
         let limits = |variables: &[(&str, &str)]| {
             let urls = [("DEBUGINFOD_URLS", "http://one")];
             client(&[&urls, variables].concat())
@@ -275,7 +278,8 @@ mod tests {
         };
         let usual = limits(&[]);
         assert_eq!(usual.timeout, Some(Duration::from_secs(90)));
-        assert_eq!((usual.max_time, usual.max_size), (None, DEFAULT_MAX_SIZE));
+        assert_eq!(usual.max_time, Some(Duration::from_secs(600)));
+        assert_eq!(usual.max_size, 2 << 30);
         let set = limits(&[
             ("DEBUGINFOD_TIMEOUT", "-1"),
             ("DEBUGINFOD_MAXTIME", "7"),
@@ -284,7 +288,12 @@ mod tests {
         assert_eq!(set.timeout, None);
         assert_eq!(set.max_time, Some(Duration::from_secs(7)));
         assert_eq!(set.max_size, 8);
-        let zero = limits(&[("DEBUGINFOD_TIMEOUT", "0"), ("DEBUGINFOD_MAXSIZE", "0")]);
-        assert_eq!((zero.timeout, zero.max_size), (None, DEFAULT_MAX_SIZE));
+        let zero = limits(&[
+            ("DEBUGINFOD_TIMEOUT", "0"),
+            ("DEBUGINFOD_MAXTIME", "0"),
+            ("DEBUGINFOD_MAXSIZE", "0"),
+        ]);
+        assert_eq!((zero.timeout, zero.max_time), (None, None));
+        assert_eq!(zero.max_size, DEFAULT_MAX_SIZE);
     }
 }

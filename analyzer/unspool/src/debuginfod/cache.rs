@@ -17,6 +17,13 @@ use unspool_image::Request;
 /// otherwise.
 const DEFAULT_MISS_SECONDS: u64 = 600;
 
+/// Bytes of the cache's file system that stay free.
+const MIN_FREE: u64 = 64 << 20;
+
+/// Largest file in bytes that is stored outside the cache. The directory for temporary files is
+/// often in memory.
+const MAX_TEMPORARY: u64 = 64 << 20;
+
 /// A directory of downloaded files.
 #[derive(Debug)]
 pub(super) struct Cache {
@@ -74,11 +81,19 @@ impl Cache {
         let _ = fs::remove_file(self.path(request));
     }
 
-    /// A new file that vanishes if this process ends before [`keep`](Cache::keep).
-    pub(super) fn unnamed_file(&self, request: &Request<'_>) -> io::Result<File> {
+    /// A new file that vanishes if this process ends before [`keep`](Cache::keep), and the number
+    /// of bytes that it has room for.
+    pub(super) fn unnamed_file(&self, request: &Request<'_>) -> io::Result<(File, u64)> {
         let inside = self.make_directory(request);
-        let file = inside.and_then(tempfile::tempfile_in);
-        file.or_else(|_| tempfile::tempfile())
+        let (file, limit) = match inside.and_then(tempfile::tempfile_in) {
+            Ok(file) => (file, u64::MAX),
+            Err(_) => (tempfile::tempfile()?, MAX_TEMPORARY),
+        };
+        let system = nix::sys::statvfs::fstatvfs(&file)?;
+        let free = system
+            .blocks_available()
+            .saturating_mul(system.fragment_size());
+        Ok((file, free.saturating_sub(MIN_FREE).min(limit)))
     }
 
     /// Puts a file into the cache, at once and as a whole. Replaces no other file.
