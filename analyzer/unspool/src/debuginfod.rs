@@ -4,14 +4,15 @@
 //! set. The variables and the cache are those of elfutils (debuginfod-client-config(7)), so that
 //! gdb, elfutils and Unspool share what each of them has downloaded.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use unspool_image::{Image, Open, Request, Servers, Unusable};
+use unspool_image::{Artifact, BuildId, Image, Open, Request, Servers, Unusable};
 
 mod cache;
 mod download;
@@ -36,9 +37,19 @@ struct Client {
     servers: Vec<Arc<Server>>,
     limits: Limits,
     cache: Cache,
+    requests: Mutex<Requests>,
     problems: Mutex<Vec<String>>,
     cancelled: Arc<AtomicBool>,
     announced: AtomicBool,
+}
+
+/// The files that were requested in this run and are not at hand.
+#[derive(Debug, Default)]
+struct Requests {
+    /// The servers sent no usable file.
+    missing: HashSet<(BuildId, Artifact)>,
+    /// True if a file was requested from the cache only that is not in `missing`.
+    unasked: bool,
 }
 
 /// Limits of a download.
@@ -90,10 +101,15 @@ impl Client {
             servers,
             limits,
             cache: Cache::new(variable),
+            requests: Mutex::default(),
             problems: Mutex::default(),
             cancelled: Arc::default(),
             announced: AtomicBool::new(false),
         })
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add_problem(&self, problem: String) {
@@ -207,10 +223,23 @@ impl Servers for Client {
             Cached::Missing => return None,
             Cached::Unknown => {}
         }
-        match request.cached_only {
-            true => None,
-            false => self.download(request, open),
+        let file = (request.build_id.clone(), request.artifact);
+        if self.requests().missing.contains(&file) {
+            return None;
         }
+        if request.cached_only {
+            self.requests().unasked = true;
+            return None;
+        }
+        let image = self.download(request, open);
+        if image.is_none() {
+            self.requests().missing.insert(file);
+        }
+        image
+    }
+
+    fn take_unasked(&self) -> bool {
+        std::mem::take(&mut self.requests().unasked)
     }
 
     fn problems(&self) -> Vec<String> {
@@ -266,6 +295,40 @@ mod tests {
     fn without_urls_there_is_no_client() {
         assert!(client(&[]).is_none());
         assert!(client(&[("DEBUGINFOD_URLS", " \t")]).is_none());
+    }
+
+    #[test]
+    fn a_missing_file_is_asked_for_once_even_without_a_cache() {
+        let served = tempfile::tempdir().expect("a directory");
+        let url = format!("file://{}", served.path().display());
+        let variables = [
+            ("DEBUGINFOD_URLS", url.as_str()),
+            ("DEBUGINFOD_CACHE_PATH", "/proc/none"),
+        ];
+        let client = client(&variables).expect("a client");
+        let build_id = BuildId::new(&[0xab; 20]).expect("a build-id");
+        let file = |cached_only| {
+            let request = Request {
+                build_id: &build_id,
+                artifact: Artifact::DebugInfo,
+                name: "program",
+                cached_only,
+            };
+            let open = |file, name: &str| Image::of_file(file, name).map_err(|_| Unusable::NoImage);
+            client.file(&request, &open)
+        };
+        assert!(!client.take_unasked());
+        assert!(file(true).is_none());
+        assert!(client.take_unasked() && !client.take_unasked());
+        assert!(file(false).is_none());
+
+        // The server has it now.
+        let folder = served.path().join(format!("buildid/{build_id}"));
+        std::fs::create_dir_all(&folder).expect("a directory");
+        let own = std::env::current_exe().expect("a path");
+        std::fs::copy(own, folder.join("debuginfo")).expect("a copy");
+        assert!(file(false).is_none() && file(true).is_none());
+        assert!(!client.take_unasked());
     }
 
     #[test]

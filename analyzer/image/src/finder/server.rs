@@ -14,6 +14,10 @@ pub trait Servers: fmt::Debug + Send + Sync {
     /// nor cached.
     fn file(&self, request: &Request<'_>, open: &Open<'_>) -> Option<Image>;
 
+    /// True if `cached_only` requests since the last call may succeed now: no server was asked for
+    /// their files yet.
+    fn take_unasked(&self) -> bool;
+
     /// Problems with servers and their files so far, a sentence without a period each.
     fn problems(&self) -> Vec<String>;
 }
@@ -66,7 +70,7 @@ pub struct Request<'a> {
 }
 
 /// The files that a server has of one build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Artifact {
     /// A file with the debug information.
     DebugInfo,

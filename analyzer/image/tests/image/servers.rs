@@ -30,6 +30,10 @@ impl Servers for Folder {
         opened.ok()
     }
 
+    fn take_unasked(&self) -> bool {
+        false
+    }
+
     fn problems(&self) -> Vec<String> {
         self.refused.lock().expect("no panic").clone()
     }
