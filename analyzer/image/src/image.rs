@@ -33,6 +33,7 @@ pub struct Image {
     debug: Option<Box<Image>>,
     supplementary: Option<Box<Image>>,
     symbols: Arc<OnceLock<Symbols>>,
+    from_server: bool,
 }
 
 pub(crate) struct File {
@@ -162,6 +163,7 @@ impl Image {
             debug: None,
             supplementary: None,
             symbols: Arc::default(),
+            from_server: false,
         })
     }
 
@@ -351,6 +353,19 @@ impl Image {
     /// The attached supplementary file.
     pub fn supplementary_image(&self) -> Option<&Image> {
         self.supplementary.as_deref()
+    }
+
+    /// Marks the file as sent by a server, now or before.
+    pub(crate) fn from_server(mut self) -> Image {
+        self.from_server = true;
+        self
+    }
+
+    /// Whether a server sent the file, its debug file or its supplementary file. The build-id does
+    /// not prove the contents: the server may have chosen both.
+    pub fn is_downloaded(&self) -> bool {
+        let parts = [self.debug_image(), self.supplementary_image()];
+        self.from_server || parts.into_iter().flatten().any(Image::is_downloaded)
     }
 
     /// Whether the code at an address is Thumb: from mapping symbols, else from bit 0 of the

@@ -120,6 +120,7 @@ impl Finder {
             name,
             cached_only: self.cached_only,
         };
-        self.servers.as_ref()?.file(&request, &open)
+        let image = self.servers.as_ref()?.file(&request, &open)?;
+        Some(image.from_server())
     }
 }

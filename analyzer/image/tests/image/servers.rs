@@ -113,13 +113,14 @@ fn debug_file_and_its_supplementary_file() {
     let found = folder.finder().find(&local(&stripped), None).expect("it");
     assert_eq!(found.notes, Vec::<String>::new());
     assert!(found.image.debug_image().is_some() && found.image.supplementary_image().is_some());
+    assert!(found.image.is_downloaded());
     let asked = [own, common].map(|id| format!("{id}.debuginfo"));
     assert_eq!(folder.requests(), asked);
 
     let mut finder = folder.finder();
     finder.cached_only = true;
     let found = finder.find(&local(&stripped), None).expect("it");
-    assert!(found.image.debug_image().is_none());
+    assert!(found.image.debug_image().is_none() && !found.image.is_downloaded());
     // What is at hand is not asked for.
     folder.requests();
     let found = folder.finder().find(&local(&two), None).expect("it");
@@ -142,6 +143,7 @@ fn a_program_that_is_not_at_hand() {
     assert!(folder.requests().is_empty());
     wanted.build_id = Some(&id);
     let found = folder.finder().find(&wanted, None).expect("served");
+    assert!(found.image.is_downloaded());
     assert_eq!(found.origin, Origin::Server(wanted.path.to_owned()));
     assert_eq!(folder.requests(), [format!("{id}.executable")]);
 }
