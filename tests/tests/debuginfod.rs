@@ -309,6 +309,10 @@ fn executable() -> Result<()> {
     command.arg("report").arg(&capture);
     let report = run(&mut command)?.success()?;
     ensure!(report.text().contains("pool.c:"), "{report}");
+    let source = run(command.args(["--view", "source", "pool.c"]))?.success()?;
+    let sentence = "Only a debug file from a server names this file";
+    ensure!(source.text().contains(sentence), "{source}");
+    ensure!(!source.text().contains("pthread_create("), "{source}");
     ensure!(
         server
             .paths()

@@ -24,6 +24,7 @@ impl Symbolizer {
     pub fn resolution(&self) -> Vec<Resolution> {
         let mut answers = self.answers.clone();
         answers.notes = self.notes_of_files();
+        answers.downloaded.extend(self.files.downloaded());
         stored_answers::write(&answers)
     }
 
@@ -84,6 +85,14 @@ impl Symbolizer {
             )));
         }
         notes
+    }
+
+    /// True if a server sent the module's file or debug file, now or when the recording ended.
+    pub(in crate::model) fn is_downloaded(&self, module: &str) -> bool {
+        let stored = [Some(&self.answers), self.kept.as_ref()];
+        let mut stored = stored.into_iter().flatten();
+        stored.any(|answers| answers.downloaded.contains(module))
+            || self.files.downloaded().any(|path| &*path == module)
     }
 
     fn question(&self, record: usize, of: u64) -> answers::Question {
