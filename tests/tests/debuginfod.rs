@@ -31,6 +31,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         ("served", served as fn() -> Result<()>),
         ("shared-cache", shared_cache),
+        ("no-cache", no_cache),
+        ("no-room", no_room),
         ("executable", executable),
         ("off-unless-set", off_unless_set),
         ("misses-are-kept", misses_are_kept),
@@ -239,12 +241,59 @@ fn shared_cache() -> Result<()> {
         "{cached}"
     );
 
-    // A damaged file in the cache is not used.
+    // A damaged file in the cache is not used. It belongs to all programs, so it stays.
     fs::remove_file(program.cached())?;
     fs::write(program.cached(), "no ELF file")?;
     let server = program.start(Answer::Files)?;
     let again = run(&mut program.addr2line(&server.url())?)?.success()?;
     ensure!(is_named(&again.text()), "{again}");
+    let sentence = "/debuginfo is not used: it is not a usable ELF file";
+    ensure!(again.stderr.contains(sentence), "{again}");
+    ensure!(fs::read(program.cached())? == b"no ELF file", "it is gone");
+
+    // A file of another build is replaced.
+    let other = report::unspool()?.get_program().to_owned();
+    fs::copy(other, program.cached())?;
+    let again = run(&mut program.addr2line(&server.url())?)?.success()?;
+    ensure!(is_named(&again.text()), "{again}");
+    ensure!(fs::read(program.cached())? == served, "another file");
+    Ok(())
+}
+
+/// A downloaded file is used even if the cache does not take it.
+fn no_cache() -> Result<()> {
+    let program = Program::build()?;
+    fs::write(program.cache(), "no directory")?;
+    let server = program.start(Answer::Files)?;
+    let own = run(&mut program.addr2line(&server.url())?)?.success()?;
+    ensure!(is_named(&own.text()) && own.stderr.is_empty(), "{own}");
+
+    // Outside the cache there is room only for smaller files.
+    let server = program.start(Answer::Endless)?;
+    let mut endless = program.addr2line(&server.url())?;
+    let endless = run(endless.env("DEBUGINFOD_MAXSIZE", "1000000000"))?.success()?;
+    let sentence = "sent a file of more than 67108864 bytes, for which the cache has no room";
+    ensure!(endless.stderr.contains(sentence), "{endless}");
+    Ok(())
+}
+
+/// A file system that is nearly full takes no downloads.
+fn no_room() -> Result<()> {
+    let program = Program::build()?;
+    let server = program.start(Answer::Files)?;
+    fs::create_dir(program.cache())?;
+    let addr2line = program.addr2line(&server.url())?;
+    let mut command = Command::new("unshare");
+    program.set(&mut command, &server.url());
+    let mount = "mount -t tmpfs -o size=60m none \"$DEBUGINFOD_CACHE_PATH\" && exec \"$@\"";
+    command.args(["--map-root-user", "--mount", "sh", "-c", mount, "sh"]);
+    command
+        .arg(addr2line.get_program())
+        .args(addr2line.get_args());
+    let run = run(&mut command)?.success()?;
+    let sentence = "sent a file of more than 0 bytes, for which the cache has no room";
+    ensure!(run.stderr.contains(sentence), "{run}");
+    ensure!(!is_named(&run.text()), "{run}");
     Ok(())
 }
 
@@ -260,6 +309,10 @@ fn executable() -> Result<()> {
     command.arg("report").arg(&capture);
     let report = run(&mut command)?.success()?;
     ensure!(report.text().contains("pool.c:"), "{report}");
+    let source = run(command.args(["--view", "source", "pool.c"]))?.success()?;
+    let sentence = "Only a debug file from a server names this file";
+    ensure!(source.text().contains(sentence), "{source}");
+    ensure!(!source.text().contains("pthread_create("), "{source}");
     ensure!(
         server
             .paths()

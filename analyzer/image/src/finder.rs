@@ -13,7 +13,7 @@ mod debug_file;
 mod server;
 mod sysroot;
 
-pub use server::{Artifact, Request, Servers};
+pub use server::{Artifact, Open, Request, Servers, Unusable};
 
 /// The places to search.
 #[derive(Clone, Debug)]
@@ -61,6 +61,8 @@ pub enum Origin {
     File(PathBuf),
     /// Fetched from the target; its path there.
     Target(String),
+    /// Downloaded from a server now or before; its path on the target.
+    Server(String),
 }
 
 impl fmt::Display for Origin {
@@ -68,6 +70,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::File(path) => path.display().fmt(f),
             Origin::Target(path) => write!(f, "target:{path}"),
+            Origin::Server(path) => write!(f, "the server's file of {path}"),
         }
     }
 }
@@ -183,7 +186,7 @@ impl Finder {
         };
         let host_path = match &origin {
             Origin::File(path) => Some(path.as_path()),
-            Origin::Target(_) => None,
+            Origin::Target(_) | Origin::Server(_) => None,
         };
         let image = self.attach_debug_file(image, host_path, wanted.path, &mut notes);
         Ok(Found {
@@ -263,8 +266,7 @@ impl Finder {
             }
             let arch = self.arch;
             if let Some(image) = self.ask_servers(build_id, Artifact::Executable, path, arch) {
-                let file = PathBuf::from(image.name());
-                return from(image, file);
+                return Some((image, Origin::Server(path.to_owned()), Vec::new()));
             }
         } else if !wanted.local {
             let file = PathBuf::from(path);

@@ -33,6 +33,7 @@ pub struct Image {
     debug: Option<Box<Image>>,
     supplementary: Option<Box<Image>>,
     symbols: Arc<OnceLock<Symbols>>,
+    from_server: bool,
 }
 
 pub(crate) struct File {
@@ -89,23 +90,31 @@ pub enum ImageKind {
 impl Image {
     /// Opens a file and parses its headers.
     pub fn open(path: &Path) -> Result<Image, Error> {
-        let read = |source| Error::Read {
+        let file = std::fs::File::open(path).map_err(|source| Error::Read {
             path: path.to_owned(),
             source,
+        })?;
+        Image::of_file(file, &path.display().to_string())
+    }
+
+    /// Parses the headers of an open file; `name` is for messages.
+    pub fn of_file(file: std::fs::File, name: &str) -> Result<Image, Error> {
+        let read = |source| Error::Read {
+            path: name.into(),
+            source,
         };
-        let metadata = std::fs::metadata(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
         if metadata.is_dir() {
             return Err(read(ErrorKind::IsADirectory.into()));
         }
         if metadata.len() > SIZE_LIMIT {
             return Err(Error::TooLarge {
-                name: path.display().to_string(),
+                name: name.to_owned(),
                 size: metadata.len(),
                 limit: SIZE_LIMIT,
             });
         }
-        let contents = Contents::open(path).map_err(read)?;
-        Image::of(&path.display().to_string(), contents)
+        Image::of(name, Contents::open(file).map_err(read)?)
     }
 
     /// Parses bytes; `name` is for messages.
@@ -154,6 +163,7 @@ impl Image {
             debug: None,
             supplementary: None,
             symbols: Arc::default(),
+            from_server: false,
         })
     }
 
@@ -351,6 +361,19 @@ impl Image {
     /// The attached supplementary file.
     pub fn supplementary_image(&self) -> Option<&Image> {
         self.supplementary.as_deref()
+    }
+
+    /// Marks the file as sent by a server, now or before.
+    pub(crate) fn from_server(mut self) -> Image {
+        self.from_server = true;
+        self
+    }
+
+    /// Whether a server sent the file, its debug file or its supplementary file. The build-id does
+    /// not prove the contents: the server may have chosen both.
+    pub fn is_downloaded(&self) -> bool {
+        let parts = [self.debug_image(), self.supplementary_image()];
+        self.from_server || parts.into_iter().flatten().any(Image::is_downloaded)
     }
 
     /// Whether the code at an address is Thumb: from mapping symbols, else from bit 0 of the

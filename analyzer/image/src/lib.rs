@@ -53,7 +53,9 @@ pub use dynamic::Dynamic;
 #[cfg(feature = "std")]
 pub use error::Error;
 #[cfg(feature = "std")]
-pub use finder::{Artifact, Fetch, FindError, Finder, Found, Origin, Request, Servers, Wanted};
+pub use finder::{
+    Artifact, Fetch, FindError, Finder, Found, Open, Origin, Request, Servers, Unusable, Wanted,
+};
 #[cfg(feature = "std")]
 pub use ifuncs::Ifunc;
 #[cfg(feature = "std")]

@@ -298,6 +298,9 @@ impl Model {
         } else {
             model.add_hangs(inspection::at_end(capture, &model, symbolizer).as_ref());
         }
+        for module in &mut model.modules {
+            module.downloaded = symbolizer.is_downloaded(&module.path);
+        }
         model.notes.extend(symbolizer.take_notes());
         note::arrange(&mut model.notes);
         symbolizer.keep();

@@ -79,6 +79,12 @@ impl Store {
         self.finder.servers.is_some() && !self.finder.cached_only
     }
 
+    /// True if files were missing since the last call that no server was asked for yet.
+    pub fn take_unasked(&self) -> bool {
+        let servers = self.finder.servers.as_ref().filter(|_| self.downloads());
+        servers.is_some_and(|servers| servers.take_unasked())
+    }
+
     /// Problems with the servers so far.
     pub fn server_problems(&self) -> Vec<String> {
         let servers = self.finder.servers.as_ref();

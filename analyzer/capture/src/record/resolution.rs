@@ -37,6 +37,9 @@ pub struct Resolution {
     /// Number of facts left out because the resolution would have become too large.
     #[prost(uint64, tag = "9")]
     pub left_out: u64,
+    /// Modules whose file or debug file a server sent: indices into `strings`.
+    #[prost(uint32, repeated, tag = "10")]
+    pub downloaded: Vec<u32>,
 }
 
 /// A place in code or data. Strings are indices into [`Resolution::strings`].

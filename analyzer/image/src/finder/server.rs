@@ -3,25 +3,57 @@
 //! Apart from the client of the servers, because this crate has no network code.
 
 use std::fmt;
-use std::path::Path;
+use std::fs::File;
 
 use super::Finder;
 use crate::{Arch, BuildId, Image};
 
 /// Servers that send files by build-id, with the cache of what they sent.
 pub trait Servers: fmt::Debug + Send + Sync {
-    /// Returns a file, from the cache or from a server.
-    ///
-    /// `open` opens a received file. Its error is a clause that says why the file is not the
-    /// requested one; such a file is neither used nor cached.
-    fn file(
-        &self,
-        request: &Request<'_>,
-        open: &dyn Fn(&Path) -> Result<Image, String>,
-    ) -> Option<Image>;
+    /// Returns a file, from the cache or from a server. A file that `open` refuses is neither used
+    /// nor cached.
+    fn file(&self, request: &Request<'_>, open: &Open<'_>) -> Option<Image>;
+
+    /// True if `cached_only` requests since the last call may succeed now: no server was asked for
+    /// their files yet.
+    fn take_unasked(&self) -> bool;
 
     /// Problems with servers and their files so far, a sentence without a period each.
     fn problems(&self) -> Vec<String>;
+}
+
+/// Opens a file as an image with this name, if it is the requested one.
+pub type Open<'a> = dyn Fn(File, &str) -> Result<Image, Unusable> + 'a;
+
+/// The reason why a file is not the requested one, as a clause.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// The file cannot be read, or is no ELF file.
+    #[error("it is not a usable ELF file")]
+    NoImage,
+    /// The file is of another build.
+    #[error(
+        "expected build-id {expected}, found {}",
+        seen.as_ref().map_or("none".to_owned(), ToString::to_string)
+    )]
+    OtherBuild {
+        /// The requested build-id.
+        expected: BuildId,
+        /// The build-id of the file.
+        seen: Option<BuildId>,
+    },
+    /// The file is for another architecture.
+    #[error("it is for {seen}, not for {expected}")]
+    OtherArch {
+        /// The requested architecture.
+        expected: Arch,
+        /// The architecture of the file.
+        seen: Arch,
+    },
+    /// Parts of the file are missing or invalid.
+    #[error("it is cut off or damaged")]
+    Damaged,
 }
 
 /// A file to ask servers for.
@@ -38,7 +70,7 @@ pub struct Request<'a> {
 }
 
 /// The files that a server has of one build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Artifact {
     /// A file with the debug information.
     DebugInfo,
@@ -65,19 +97,21 @@ impl Finder {
         name: &str,
         arch: Option<Arch>,
     ) -> Option<Image> {
-        let open = |path: &Path| {
-            let image = Image::open(path).map_err(|_| "it is not a usable ELF file".to_owned())?;
-            let (seen, own) = (image.build_id(), image.arch());
-            if seen != Some(build_id) {
-                let seen = seen.map_or("none".to_owned(), ToString::to_string);
-                return Err(format!("expected build-id {build_id}, found {seen}"));
+        let open = |file: File, name: &str| {
+            let image = Image::of_file(file, name).map_err(|_| Unusable::NoImage)?;
+            if image.build_id() != Some(build_id) {
+                return Err(Unusable::OtherBuild {
+                    expected: build_id.clone(),
+                    seen: image.build_id().cloned(),
+                });
             }
-            if let Some(arch) = arch.filter(|arch| *arch != own) {
-                return Err(format!("it is for {own}, not for {arch}"));
+            let seen = image.arch();
+            if let Some(expected) = arch.filter(|arch| *arch != seen) {
+                return Err(Unusable::OtherArch { expected, seen });
             }
             match image.notes().is_empty() {
                 true => Ok(image),
-                false => Err("it is cut off or damaged".to_owned()),
+                false => Err(Unusable::Damaged),
             }
         };
         let request = Request {
@@ -86,6 +120,7 @@ impl Finder {
             name,
             cached_only: self.cached_only,
         };
-        self.servers.as_ref()?.file(&request, &open)
+        let image = self.servers.as_ref()?.file(&request, &open)?;
+        Some(image.from_server())
     }
 }

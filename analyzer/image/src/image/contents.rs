@@ -11,7 +11,6 @@ use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -151,9 +150,8 @@ impl From<Arc<[u8]>> for Contents {
 }
 
 impl Contents {
-    /// Opens a file. If it is not a regular file, it is read to its end.
-    pub(crate) fn open(path: &Path) -> io::Result<Contents> {
-        let mut file = File::open(path)?;
+    /// Takes an open file. If it is not a regular file, it is read to its end.
+    pub(crate) fn open(mut file: File) -> io::Result<Contents> {
         let metadata = file.metadata()?;
         let len = metadata.len();
         let many = OPEN_FILES.load(Ordering::Relaxed) >= MAX_OPEN_FILES;
@@ -405,6 +403,8 @@ fn read(file: &File, offset: u64, size: u64) -> io::Result<Arc<[u8]>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// A file of `len` bytes, each of which depends on its offset.
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn a_large_file_gives_the_bytes_that_it_has_and_reads_no_others() {
         let (path, bytes) = file(1_000_003);
-        let contents = Contents::open(path.path()).expect("opens");
+        let contents = Contents::open(File::open(path.path()).expect("a file")).expect("opens");
         assert_eq!(contents.len(), 1_000_003);
         assert_eq!(contents.pages_read(), Some(0));
         for (offset, size) in [(0, 4), (65_530, 12), (131_071, 4096), (999_999, 4), (7, 0)] {
@@ -455,7 +455,7 @@ mod tests {
     fn bytes_beyond_the_file_are_absent() {
         for len in [10, 300_000] {
             let (path, _) = file(len);
-            let contents = Contents::open(path.path()).expect("opens");
+            let contents = Contents::open(File::open(path.path()).expect("a file")).expect("opens");
             assert_eq!(contents.get(len as u64, 1), None);
             assert_eq!(contents.get(len as u64 - 1, 2), None);
             assert_eq!(contents.get(u64::MAX, 2), None);
@@ -470,7 +470,11 @@ mod tests {
     fn recently_changed_files_are_identified_by_content() {
         let (one, bytes) = file(300_000);
         let (other, _) = file(300_000);
-        let identity = |path: &Path| Contents::open(path).expect("opens").identity();
+        let identity = |path: &Path| {
+            Contents::open(File::open(path).expect("a file"))
+                .expect("opens")
+                .identity()
+        };
         assert_eq!(identity(one.path()), identity(other.path()));
         let mut changed = bytes.clone();
         changed[123_456] ^= 1;
@@ -493,7 +497,7 @@ mod tests {
     #[test]
     fn a_file_that_shrinks_gives_less_and_no_signal() {
         let (path, bytes) = file(400_000);
-        let contents = Contents::open(path.path()).expect("opens");
+        let contents = Contents::open(File::open(path.path()).expect("a file")).expect("opens");
         assert_eq!(contents.get(0, 8), Some(&bytes[..8]));
         std::fs::write(path.path(), &bytes[..1000]).expect("written");
         assert_eq!(contents.get(0, 8), Some(&bytes[..8]), "it was read before");

@@ -1,10 +1,10 @@
 //! Tests which files the finder asks servers for, and which it accepts.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use unspool_image::{BuildId, Finder, Image, Origin, Request, Servers, Wanted};
+use unspool_image::{BuildId, Finder, Image, Open, Origin, Request, Servers, Wanted};
 
 use crate::tools::{compile, directory, run};
 
@@ -17,21 +17,21 @@ struct Folder {
 }
 
 impl Servers for Folder {
-    fn file(
-        &self,
-        request: &Request<'_>,
-        open: &dyn Fn(&Path) -> Result<Image, String>,
-    ) -> Option<Image> {
+    fn file(&self, request: &Request<'_>, open: &Open<'_>) -> Option<Image> {
         let name = format!("{}.{}", request.build_id, request.artifact.name());
         let path = self.path.join(&name);
         self.requests.lock().expect("no panic").push(name);
         if request.cached_only || !path.exists() {
             return None;
         }
-        let opened = open(&path);
-        let refused = opened.as_ref().err().cloned();
+        let opened = open(File::open(path).expect("a file"), request.name);
+        let refused = opened.as_ref().err().map(ToString::to_string);
         self.refused.lock().expect("no panic").extend(refused);
         opened.ok()
+    }
+
+    fn take_unasked(&self) -> bool {
+        false
     }
 
     fn problems(&self) -> Vec<String> {
@@ -113,13 +113,14 @@ fn debug_file_and_its_supplementary_file() {
     let found = folder.finder().find(&local(&stripped), None).expect("it");
     assert_eq!(found.notes, Vec::<String>::new());
     assert!(found.image.debug_image().is_some() && found.image.supplementary_image().is_some());
+    assert!(found.image.is_downloaded());
     let asked = [own, common].map(|id| format!("{id}.debuginfo"));
     assert_eq!(folder.requests(), asked);
 
     let mut finder = folder.finder();
     finder.cached_only = true;
     let found = finder.find(&local(&stripped), None).expect("it");
-    assert!(found.image.debug_image().is_none());
+    assert!(found.image.debug_image().is_none() && !found.image.is_downloaded());
     // What is at hand is not asked for.
     folder.requests();
     let found = folder.finder().find(&local(&two), None).expect("it");
@@ -142,7 +143,8 @@ fn a_program_that_is_not_at_hand() {
     assert!(folder.requests().is_empty());
     wanted.build_id = Some(&id);
     let found = folder.finder().find(&wanted, None).expect("served");
-    assert!(matches!(found.origin, Origin::File(path) if path.starts_with(&folder.path)));
+    assert!(found.image.is_downloaded());
+    assert_eq!(found.origin, Origin::Server(wanted.path.to_owned()));
     assert_eq!(folder.requests(), [format!("{id}.executable")]);
 }
 

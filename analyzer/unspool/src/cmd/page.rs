@@ -71,6 +71,10 @@ pub(super) fn sources(model: &Model) -> Vec<SourceFile> {
 pub(super) const CHANGED: &str = "The file was changed after the recording began, so its lines may \
                                   differ from those that ran.";
 
+/// What to tell about a source file that [`html::source_paths`] leaves out.
+pub(super) const FROM_SERVER: &str = "Only a debug file from a server names this file, so its \
+                                      text is not shown.";
+
 /// True if a file was changed after the recording began.
 pub(super) fn is_younger(path: &Path, model: &Model) -> bool {
     let changed = fs::metadata(path).and_then(|metadata| metadata.modified());

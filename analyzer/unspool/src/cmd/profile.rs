@@ -1,6 +1,7 @@
 //! The source and the instructions of functions in a CPU profile: finds the files that
 //! `views::text::profile` shows.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -13,6 +14,7 @@ use crate::model::profile::{Breakdown, FunctionIndex};
 use crate::model::{Model, Module, disassembly};
 use crate::store::Store;
 use crate::views::Style;
+use crate::views::html;
 use crate::views::text::profile::annotated;
 
 /// Maximum size of a source file, in bytes.
@@ -44,17 +46,23 @@ pub(super) fn source(
         !files.is_empty(),
         "{wanted} has no source lines, because no debug information was found; try --disasm"
     );
+    let own: BTreeSet<String> = html::source_paths(model).into_iter().collect();
     terminal::to_output(output, |out: &mut dyn Write| {
         for (file, lines) in &files {
             let path = Path::new(&**file);
             // Debug information may name any file, also one that never ends.
-            let is_usual = fs::metadata(path)
-                .is_ok_and(|facts| facts.is_file() && facts.len() <= MAX_SOURCE_BYTES);
+            let is_own = own.contains(&**file);
+            let is_usual = is_own
+                && fs::metadata(path)
+                    .is_ok_and(|facts| facts.is_file() && facts.len() <= MAX_SOURCE_BYTES);
             let text = is_usual.then(|| fs::read(path).ok()).flatten();
             let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let (text, profile) = (text.as_deref(), &model.profile);
             let is_changed = text.is_some() && page::is_younger(path, model);
-            let doubt = is_changed.then_some(page::CHANGED);
+            let doubt = match is_own {
+                true => is_changed.then_some(page::CHANGED),
+                false => Some(page::FROM_SERVER),
+            };
             annotated::source(profile, file, lines, text, doubt, out, style)?;
         }
         Ok(())

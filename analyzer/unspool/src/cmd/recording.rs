@@ -55,7 +55,9 @@ impl Recording {
         let symbols = reading.symbols.clone().or_of(&capture.header);
         let ways = reading.prefer.ways();
         let store = symbols.store()?;
-        let asks_files = reading.symbols.is_given() || store.downloads() || !ways.is_empty();
+        let asks_files = reading.symbols.is_given()
+            || !ways.is_empty()
+            || store.downloads() && Symbolizer::lacks_files(&capture, &store);
         let mut symbolizer = Symbolizer::new(store)
             .preferring(ways)
             .asking_files(asks_files);

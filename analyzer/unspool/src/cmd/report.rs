@@ -346,12 +346,16 @@ fn source(model: &Model, place: &str, output: Option<&Path>, style: &Style) -> a
         }
     };
     // Try the path from the debug information first, then the path on the command line.
-    let here = [Path::new(&listing.file), Path::new(wanted)];
-    let found = here.iter().find_map(|path| {
+    let mut here = views::html::source_paths(model);
+    here.retain(|path| *path == listing.file);
+    let is_own = !here.is_empty();
+    here.push(wanted.to_owned());
+    let found = here.iter().map(Path::new).find_map(|path| {
         let bytes = std::fs::read(path).ok()?;
         Some((path, String::from_utf8_lossy(&bytes).into_owned()))
     });
     let doubt = match &found {
+        None if !is_own => Some(page::FROM_SERVER.to_owned()),
         None => Some("The file was not found, so only line numbers are shown.".to_owned()),
         Some((path, _)) if page::is_younger(path, model) => Some(page::CHANGED.to_owned()),
         Some(_) => None,

@@ -3,8 +3,8 @@
 //! Apart from the client because its layout is elfutils': a directory per build-id, in it one file
 //! per artifact. An empty file says that no server had it when it was last asked.
 
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::io;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
@@ -16,6 +16,13 @@ use unspool_image::Request;
 /// Seconds for which a missing file is not asked for again, unless `cache_miss_s` in the cache says
 /// otherwise.
 const DEFAULT_MISS_SECONDS: u64 = 600;
+
+/// Bytes of the cache's file system that stay free.
+const MIN_FREE: u64 = 64 << 20;
+
+/// Largest file in bytes that is stored outside the cache. The directory for temporary files is
+/// often in memory.
+const MAX_TEMPORARY: u64 = 64 << 20;
 
 /// A directory of downloaded files.
 #[derive(Debug)]
@@ -74,29 +81,39 @@ impl Cache {
         let _ = fs::remove_file(self.path(request));
     }
 
-    /// A new file that vanishes if this process ends before [`keep`](Cache::keep).
-    pub(super) fn unnamed_file(&self, request: &Request<'_>) -> io::Result<File> {
+    /// A new file that vanishes if this process ends before [`keep`](Cache::keep), and the number
+    /// of bytes that it has room for.
+    pub(super) fn unnamed_file(&self, request: &Request<'_>) -> io::Result<(File, u64)> {
         let inside = self.make_directory(request);
-        let file = inside.and_then(tempfile::tempfile_in);
-        file.or_else(|_| tempfile::tempfile())
+        let (file, limit) = match inside.and_then(tempfile::tempfile_in) {
+            Ok(file) => (file, u64::MAX),
+            Err(_) => (tempfile::tempfile()?, MAX_TEMPORARY),
+        };
+        let system = nix::sys::statvfs::fstatvfs(&file)?;
+        let free = system
+            .blocks_available()
+            .saturating_mul(system.fragment_size());
+        Ok((file, free.saturating_sub(MIN_FREE).min(limit)))
     }
 
-    /// Puts a file into the cache, at once and as a whole.
+    /// Puts a file into the cache, at once and as a whole. Replaces no other file.
     pub(super) fn keep(&self, request: &Request<'_>, mut file: File) -> io::Result<PathBuf> {
         let path = self.path(request);
         file.set_permissions(Permissions::from_mode(0o400))?;
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // Only an expired entry, or a file that another process has just downloaded.
-        self.forget(request);
+        if fs::metadata(&path).is_ok_and(|expired| expired.len() == 0) {
+            self.forget(request);
+        }
         let follow = AtFlags::AT_SYMLINK_FOLLOW;
         if nix::unistd::linkat(AT_FDCWD, own.as_str(), AT_FDCWD, &path, follow).is_err() {
             // The file system has no unnamed files, or the file is on another one.
+            file.rewind()?;
             let named = tempfile::NamedTempFile::new_in(self.make_directory(request)?)?;
             io::copy(&mut file, &mut named.as_file())?;
             named
                 .as_file()
                 .set_permissions(Permissions::from_mode(0o400))?;
-            named.persist(&path)?;
+            named.persist_noclobber(&path)?;
         }
         Ok(path)
     }
@@ -105,8 +122,16 @@ impl Cache {
     pub(super) fn keep_missing(&self, request: &Request<'_>) {
         let _ = self
             .make_directory(request)
-            .and_then(|_| File::create(self.path(request)))
-            .and_then(|file| file.set_modified(std::time::SystemTime::now()));
+            .and_then(|_| {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(false);
+                options.open(self.path(request))
+            })
+            .and_then(|file| match file.metadata()?.len() {
+                0 => file.set_modified(std::time::SystemTime::now()),
+                // Another process has the file.
+                _ => Ok(()),
+            });
     }
 
     fn path(&self, request: &Request<'_>) -> PathBuf {

@@ -29,6 +29,8 @@ const ANNOUNCE_AFTER: Duration = Duration::from_secs(2);
 pub(super) struct Download<'a> {
     pub(super) path: &'a str,
     pub(super) limits: Limits,
+    /// Bytes that may be stored.
+    pub(super) room: u64,
     pub(super) cancelled: &'a AtomicBool,
     /// The user knows of downloads.
     pub(super) announced: &'a AtomicBool,
@@ -48,6 +50,7 @@ pub(super) enum Outcome {
 struct Progress<'a> {
     servers: &'a [Arc<Server>],
     limits: Limits,
+    room: u64,
     file: File,
     size: u64,
     begun: Instant,
@@ -82,6 +85,7 @@ impl Download<'_> {
         let mut progress = Progress {
             servers,
             limits: self.limits,
+            room: self.room,
             file,
             size: 0,
             begun,
@@ -162,16 +166,13 @@ impl Progress<'_> {
         match part {
             Part::Begin(size) => {
                 self.sender = Some(server);
-                if size.is_some_and(|size| size > self.limits.max_size) {
-                    return self.too_large(server);
-                }
-                Step::More
+                self.unless_too_large(server, size.unwrap_or(0))
             }
             Part::Bytes(bytes) => {
                 self.size += bytes.len() as u64;
                 self.in_period += bytes.len() as u64;
-                if self.size > self.limits.max_size {
-                    return self.too_large(server);
+                if let end @ Step::End(_) = self.unless_too_large(server, self.size) {
+                    return end;
                 }
                 match self.file.write_all(&bytes) {
                     Ok(()) => Step::More,
@@ -205,11 +206,21 @@ impl Progress<'_> {
         }
     }
 
-    fn too_large(&mut self, server: usize) -> Step {
-        let clause = format!(
-            "sent a file of more than {} bytes, which is the limit (DEBUGINFOD_MAXSIZE)",
-            self.limits.max_size
-        );
+    /// Ends the download if this part of the file is already too large.
+    fn unless_too_large(&mut self, server: usize, size: u64) -> Step {
+        let limit = self.limits.max_size;
+        let clause = if size > limit {
+            format!(
+                "sent a file of more than {limit} bytes, which is the limit (DEBUGINFOD_MAXSIZE)"
+            )
+        } else if size > self.room {
+            format!(
+                "sent a file of more than {} bytes, for which the cache has no room",
+                self.room
+            )
+        } else {
+            return Step::More;
+        };
         self.broken(server, clause)
     }
 

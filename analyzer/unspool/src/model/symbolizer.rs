@@ -43,6 +43,8 @@ pub struct Module {
     pub start: u64,
     /// avma = svma + bias, wrapping.
     pub bias: u64,
+    /// A server sent its file or debug file, which may name any file as a source.
+    pub downloaded: bool,
 }
 
 impl Module {
@@ -180,6 +182,7 @@ impl Symbolizer {
                     build_id: id.as_ref().map(ToString::to_string),
                     start: module.start,
                     bias: module.bias,
+                    downloaded: false,
                 });
                 let link = Some(&module.started_as).filter(|_| module.started_by_link);
                 let name = base_name(link.unwrap_or(&module.path));

@@ -230,7 +230,7 @@ impl Watcher {
         let download = move || {
             Model::build(&capture, &mut symbolizer(store));
         };
-        // If there is no thread, a later inspection tries it again.
+        // If there is no thread, the files stay missing.
         Builder::new()
             .name("download".to_owned())
             .spawn(download)
@@ -251,7 +251,8 @@ impl Watcher {
         };
         let mut symbolizer = (self.symbolizer)(self.store.at_hand());
         let model = model_of(&mut inspection, &mut symbolizer);
-        if self.store.downloads() && self.download.as_ref().is_none_or(JoinHandle::is_finished) {
+        let is_idle = self.download.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_idle && self.store.take_unasked() {
             self.download = self.download(inspection.capture());
         }
         let stopped = inspection.stopped();

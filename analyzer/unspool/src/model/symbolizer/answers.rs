@@ -3,7 +3,7 @@
 //! Separate from the symbolizer, because answers outlive their files. A recording stores them
 //! (`stored_answers`), so that its report stays the same without the files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -38,6 +38,8 @@ pub(super) struct Answers {
     pub(super) library: Option<Result<Library, String>>,
     /// Notes on missing or doubtful files.
     pub(super) notes: Vec<Note>,
+    /// Paths of modules whose file or debug file a server sent.
+    pub(super) downloaded: BTreeSet<Arc<str>>,
     /// Number of answers that did not fit into the recording.
     pub(super) left_out: u64,
 }

@@ -111,6 +111,16 @@ impl Files {
         self.files[file].needed = true;
     }
 
+    /// The paths of open files that a server sent, or their debug files.
+    pub(super) fn downloaded(&self) -> impl Iterator<Item = Arc<str>> + '_ {
+        let downloaded = |file: &&File| match &file.state {
+            State::Open(opened) => opened.found.image.is_downloaded(),
+            _ => false,
+        };
+        let files = self.files.iter().filter(downloaded);
+        files.map(|file| file.path.as_str().into())
+    }
+
     /// The file itself.
     pub(super) fn image(&mut self, file: usize) -> Option<&Image> {
         self.open(file).map(|opened| &opened.found.image)

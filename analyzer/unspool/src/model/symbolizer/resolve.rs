@@ -4,10 +4,11 @@
 //! disappeared. Files are read first only where the user names some, and then they only add to the
 //! stored answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use unspool_capture::{Capture, Record, Resolution, Snapshot};
+use unspool_image::{BuildId, Wanted};
 
 use super::answers::{self, Answers, fuller_place, fuller_stack};
 use super::program::LAST;
@@ -16,13 +17,43 @@ use crate::model::Note;
 use crate::model::backtrace::{Backtrace, Frames, Place};
 use crate::model::inspection::{Family, Library, Onward, Program};
 use crate::platform::layouts::{self, Layout};
+use crate::store::Store;
 
 impl Symbolizer {
     /// All answers, for storage in the recording.
     pub fn resolution(&self) -> Vec<Resolution> {
         let mut answers = self.answers.clone();
         answers.notes = self.notes_of_files();
+        answers.downloaded.extend(self.files.downloaded());
         stored_answers::write(&answers)
+    }
+
+    /// True if downloaded files could add functions or lines to a capture's stored answers.
+    pub fn lacks_files(capture: &Capture, store: &Store) -> bool {
+        let stored = stored_answers::read(&capture.resolution);
+        let frames = stored.stacks.values().flat_map(|stack| &stack.frames);
+        let places = frames.map(|frame| &frame.place).chain(stored.code.values());
+        let bare = places.filter(|place| place.function.is_none() || place.line.is_none());
+        let bare: HashSet<&str> = bare.filter_map(|place| place.module.as_deref()).collect();
+        let store = store.at_hand();
+        capture.records.iter().any(|record| match record {
+            Record::ModuleLoaded(module) if bare.contains(module.path.as_str()) => {
+                let build_id = BuildId::new(&module.build_id);
+                let wanted = Wanted {
+                    path: &module.path,
+                    build_id: build_id.as_ref(),
+                    local: capture.target.local,
+                };
+                match store.find(&wanted, None) {
+                    // A file in the servers' cache counts as well.
+                    Ok(found) => {
+                        !found.image.has_section(".debug_info") || found.image.is_downloaded()
+                    }
+                    Err(_) => build_id.is_some(),
+                }
+            }
+            _ => false,
+        })
     }
 
     /// Loads the answers that a capture stores.
@@ -54,6 +85,14 @@ impl Symbolizer {
             )));
         }
         notes
+    }
+
+    /// True if a server sent the module's file or debug file, now or when the recording ended.
+    pub(in crate::model) fn is_downloaded(&self, module: &str) -> bool {
+        let stored = [Some(&self.answers), self.kept.as_ref()];
+        let mut stored = stored.into_iter().flatten();
+        stored.any(|answers| answers.downloaded.contains(module))
+            || self.files.downloaded().any(|path| &*path == module)
     }
 
     fn question(&self, record: usize, of: u64) -> answers::Question {

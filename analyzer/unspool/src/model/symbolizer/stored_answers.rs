@@ -49,6 +49,10 @@ fn write_within(answers: &Answers, limit: usize) -> Vec<Resolution> {
     for note in &answers.notes {
         writing.add(|part| &mut part.notes, kept_note(note));
     }
+    for module in &answers.downloaded {
+        let module = writing.string(module);
+        writing.part().downloaded.push(module);
+    }
     if let Some(library) = &answers.library {
         writing.part().c_library = Some(kept_library(library));
     }
@@ -369,6 +373,10 @@ pub(super) fn read(parts: &[Resolution]) -> Answers {
     for part in parts {
         answers.notes.extend(part.notes.iter().map(note));
         answers.left_out += part.left_out;
+        let downloaded = part.downloaded.iter();
+        answers
+            .downloaded
+            .extend(downloaded.filter_map(|&module| string(Some(module))));
         if let Some(kept) = &part.c_library {
             answers.library = Some(library(kept));
         }
@@ -444,6 +452,7 @@ mod tests {
             path: "/lib/libc.so.6".into(),
             inside: false,
         }));
+        answers.downloaded.insert("/bin/x".into());
         answers
             .notes
             .push(Note::info("No lines.").about(Topic::Stacks));
@@ -463,6 +472,7 @@ mod tests {
         assert_eq!(read.symbols, answers.symbols);
         assert_eq!(read.library, answers.library);
         assert_eq!(read.notes, answers.notes);
+        assert_eq!(read.downloaded, answers.downloaded);
         assert_eq!(read.left_out, 0);
         assert_eq!(parts[0].places.len(), 5, "each place once");
     }

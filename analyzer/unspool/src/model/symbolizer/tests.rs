@@ -10,6 +10,7 @@ use super::{Symbolizer, epoch};
 use crate::model::backtrace::Frames;
 use crate::model::{Model, Note};
 use crate::platform::Architecture;
+use crate::store::Store;
 
 const BIAS: u64 = 0x1234_5600_0000;
 
@@ -120,6 +121,37 @@ fn an_address_gets_its_function_module_and_line() {
     assert_eq!(stack.physical().count(), 1, "{stack:?}");
     assert_eq!(stack.frames[0].place.svma, Some(svma));
     assert!(stack.truncated.is_some(), "there is no stack to go on with");
+}
+
+#[test]
+fn only_answers_without_a_line_need_downloaded_files() {
+    let resolved = |mut capture: Capture, svma: u64| {
+        let mut symbolizer = open(&capture);
+        symbolizer.place(2, svma + BIAS);
+        capture.resolution = symbolizer.resolution();
+        capture
+    };
+    let lacks_files = |capture: &Capture| Symbolizer::lacks_files(capture, &Store::default());
+    let mut complete = resolved(capture(&own_path(), Vec::new()), landmark());
+    assert!(!lacks_files(&complete));
+    // The file is gone, but its answers are not.
+    if let Record::ModuleLoaded(module) = &mut complete.records[1] {
+        module.build_id = vec![0xab; 20];
+    }
+    assert!(!lacks_files(&complete));
+    assert!(!lacks_files(&resolved(
+        capture("/no/such/lib.so", Vec::new()),
+        0x1234
+    )));
+    assert!(lacks_files(&resolved(
+        capture("/no/such/lib.so", vec![0xab; 20]),
+        0x1234
+    )));
+    // This machine has the debug information, which no server improves.
+    assert!(!lacks_files(&resolved(
+        capture(&own_path(), Vec::new()),
+        0x10
+    )));
 }
 
 #[test]
