@@ -20,7 +20,7 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
         schema_version: super::SCHEMA_VERSION,
         target: Target::of(model),
         threads: inspected(model, 0..model.threads.len()),
-        processes: (model.processes.all.iter())
+        processes: (model.processes.all.iter().filter(|it| it.is_recorded()))
             .map(|process| {
                 let first = model.threads.len() + process.first_thread;
                 InspectedProcess {

@@ -49,7 +49,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
 /// Writes the threads of other processes that hold what threads of this one wait for.
 fn others(page: &mut Page<'_>, model: &Model, sources: &Sources) -> io::Result<()> {
     let holders = model.inspection.holders_elsewhere(model.threads.len());
-    for process in &model.processes.all {
+    let inspected = model.processes.all.iter().filter(|it| it.is_recorded());
+    for process in inspected {
         let first = model.threads.len() + process.first_thread;
         let threads = (first..first + process.threads).map(ThreadIndex);
         let (shown, left): (Vec<_>, Vec<_>) = threads.partition(|one| holders.contains(one));
