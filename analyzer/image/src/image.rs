@@ -364,7 +364,7 @@ impl Image {
     }
 
     /// Marks the file as sent by a server, now or before.
-    pub(crate) fn from_server(mut self) -> Image {
+    pub(crate) fn downloaded(mut self) -> Image {
         self.from_server = true;
         self
     }

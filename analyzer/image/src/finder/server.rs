@@ -121,6 +121,6 @@ impl Finder {
             cached_only: self.cached_only,
         };
         let image = self.servers.as_ref()?.file(&request, &open)?;
-        Some(image.from_server())
+        Some(image.downloaded())
     }
 }
