@@ -107,16 +107,7 @@ impl OtherProcesses {
                     self.threads.insert(tid, pid);
                 }
             }
-            ScheduleEvent::Executed(_) => {
-                // Only one thread remains. It takes the id of the first one, which may have ended.
-                if self.threads.contains_key(&tid) || self.processes.contains_key(&tid) {
-                    let pid = self.threads.get(&tid).copied().unwrap_or(tid);
-                    self.threads.retain(|_, owner| *owner != pid);
-                    self.threads.insert(tid, pid);
-                    let (threads, code) = (1, Code::empty(false));
-                    self.processes.insert(pid, Process { threads, code });
-                }
-            }
+            ScheduleEvent::Executed(_) => self.execute(tid),
             ScheduleEvent::Mapped(mapping) => self.map(tid, mapping),
             ScheduleEvent::Ended => self.end(tid),
             _ => {}
@@ -211,6 +202,19 @@ impl OtherProcesses {
                 file,
             });
         }
+    }
+
+    /// Only one thread remains. It takes the id of the first one, which may have ended.
+    fn execute(&mut self, tid: u64) {
+        let owner = self.threads.get(&tid).copied();
+        let first = || Some(tid).filter(|tid| self.processes.contains_key(tid));
+        let Some(pid) = owner.or_else(first) else {
+            return;
+        };
+        self.threads.retain(|_, owner| *owner != pid);
+        self.threads.insert(tid, pid);
+        let (threads, code) = (1, Code::empty(false));
+        self.processes.insert(pid, Process { threads, code });
     }
 
     fn end(&mut self, tid: u64) {
