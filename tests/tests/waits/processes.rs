@@ -18,14 +18,16 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Number of inspections of a program that only seems to be stuck.
 const INSPECTIONS: usize = 40;
 
+type Check = fn() -> Result<()>;
+
 pub(super) fn trials() -> Vec<Trial> {
-    let cases: &[(&str, fn() -> Result<()>)] = &[
+    let cases: &[(&str, Check)] = &[
         ("holder", holder),
         ("deadlock", deadlock),
         ("no-deadlock", no_deadlock),
         ("pipes", pipes),
     ];
-    let trial = |(name, check): &(&str, fn() -> Result<()>)| {
+    let trial = |(name, check): &(&str, Check)| {
         let check = *check;
         crate::trial(format!("waits::processes::{name}"), check)
     };
