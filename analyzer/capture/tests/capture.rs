@@ -195,7 +195,7 @@ fn a_full_disk_keeps_what_was_written() {
         assert!(
             error
                 .to_string()
-                .starts_with("no space left for the capture"),
+                .starts_with("no space left for the recording"),
             "{error}"
         );
         let capture = Capture::read_from(&sink.0[..]).unwrap();

@@ -105,7 +105,7 @@ fn other_versions_and_other_files_are_rejected() {
     assert!(
         error
             .to_string()
-            .starts_with("cannot open the capture /no/such/file: "),
+            .starts_with("cannot open the recording /no/such/file: "),
         "{error}"
     );
 }

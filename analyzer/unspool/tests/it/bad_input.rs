@@ -130,7 +130,7 @@ fn files_that_are_no_captures() {
     fs::write(&file, "").unwrap();
     show().fails_with(1, &["empty"]);
     fs::write(&file, "hello, world, this is text").unwrap();
-    show().fails_with(1, &["not an Unspool capture", file.to_str().unwrap()]);
+    show().fails_with(1, &["not an Unspool recording", file.to_str().unwrap()]);
     Run::of(unspool().args(["report", "--sysroot", "/nonexistent"]))
         .fails_with(1, &["--sysroot", "no such directory"]);
 }
