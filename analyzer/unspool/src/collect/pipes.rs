@@ -14,8 +14,8 @@ pub struct PipeUser {
     pub writes: bool,
 }
 
-/// The users of pipes, by the names that `/proc` gives to them (`pipe:[1234]`). Leaves out processes
-/// that the recorder may not examine.
+/// The users of pipes, by the names that `/proc` gives to them (`pipe:[1234]`). Leaves out
+/// processes that the recorder may not examine.
 pub fn pipe_users(pipes: &BTreeSet<String>) -> BTreeMap<String, Vec<PipeUser>> {
     let mut users: BTreeMap<String, Vec<PipeUser>> = BTreeMap::new();
     for pid in numbers("/proc").filter(|_| !pipes.is_empty()) {
