@@ -404,7 +404,8 @@ fn announced() -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C ends a command that waits for a server, and leaves no file.
+/// A signal ends a command that waits for a server, and no file is left. Not SIGINT, which shells make
+/// their background commands ignore.
 fn interrupted() -> Result<()> {
     let program = Program::build()?;
     let server = program.start(Answer::Stall)?;
@@ -415,7 +416,7 @@ fn interrupted() -> Result<()> {
     let mut child = process::start(&mut command)?;
     process::wait_until("a request", LIMIT, || !server.paths().is_empty())?;
     let begun = Instant::now();
-    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT)?;
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
     let status = child.wait()?;
     ensure!(begun.elapsed() < LONGEST && !status.success(), "{status}");
     let left = program
