@@ -404,8 +404,8 @@ fn announced() -> Result<()> {
     Ok(())
 }
 
-/// A signal ends a command that waits for a server, and no file is left. Not SIGINT, which shells make
-/// their background commands ignore.
+/// A signal ends a command that waits for a server, and no file is left. Not SIGINT, which shells
+/// make their background commands ignore.
 fn interrupted() -> Result<()> {
     let program = Program::build()?;
     let server = program.start(Answer::Stall)?;
