@@ -338,7 +338,7 @@ fn off_unless_set() -> Result<()> {
     Ok(())
 }
 
-/// A missing file is asked for once in ten minutes, by elfutils and by Unspool.
+/// Elfutils and Unspool request a missing file once in ten minutes.
 fn misses_are_kept() -> Result<()> {
     let program = Program::build()?;
     let server = program.start(Answer::Status(404))?;

@@ -45,7 +45,7 @@ pub struct Opened {
     pub places: Arc<Places>,
     /// Problems with the file, one clause each.
     pub notes: Vec<String>,
-    /// The servers were asked for what is missing.
+    /// Requests for its missing parts were sent to the servers.
     asked: bool,
 }
 
@@ -74,12 +74,12 @@ impl Store {
         store
     }
 
-    /// True if servers are asked for missing files.
+    /// True if missing files are downloaded.
     pub fn downloads(&self) -> bool {
         self.finder.servers.is_some() && !self.finder.cached_only
     }
 
-    /// True if files were missing since the last call that no server was asked for yet.
+    /// True if a file was missing since the last call, and no request was sent for it.
     pub fn take_unasked(&self) -> bool {
         let servers = self.finder.servers.as_ref().filter(|_| self.downloads());
         servers.is_some_and(|servers| servers.take_unasked())

@@ -14,8 +14,8 @@ pub trait Servers: fmt::Debug + Send + Sync {
     /// nor cached.
     fn file(&self, request: &Request<'_>, open: &Open<'_>) -> Option<Image>;
 
-    /// True if `cached_only` requests since the last call may succeed now: no server was asked for
-    /// their files yet.
+    /// True if a `cached_only` request since the last call found no file, and no request was sent
+    /// to a server for that file.
     fn take_unasked(&self) -> bool;
 
     /// Problems with servers and their files so far, a sentence without a period each.

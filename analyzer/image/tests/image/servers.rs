@@ -121,7 +121,7 @@ fn debug_file_and_its_supplementary_file() {
     finder.cached_only = true;
     let found = finder.find(&local(&stripped), None).expect("it");
     assert!(found.image.debug_image().is_none() && !found.image.is_downloaded());
-    // What is at hand is not asked for.
+    // A local file needs no request.
     folder.requests();
     let found = folder.finder().find(&local(&two), None).expect("it");
     assert!(found.image.supplementary_image().is_some());

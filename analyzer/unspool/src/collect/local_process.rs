@@ -14,9 +14,10 @@ use unspool_capture::CpuTimes;
 use super::cpu_times;
 use super::kernel_state::file_of;
 use super::options::Ended;
+use super::pipes::numbers;
 use super::session;
 use super::shared_memory::SharedMemory;
-use super::thread_reader::Asleep;
+use super::thread_reader::{Asleep, field};
 
 /// Interval at which a thread is checked until it is asleep.
 const SLEEP_CHECK: Duration = Duration::from_millis(5);
@@ -24,9 +25,7 @@ const SLEEP_CHECK: Duration = Duration::from_millis(5);
 /// The process of a thread of this machine.
 pub fn process_of_thread(tid: u64) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let mut lines = status.lines();
-    let id = lines.find_map(|line| line.strip_prefix("Tgid:"))?;
-    id.trim().parse().ok()
+    field(&status, "Tgid:")?.trim().parse().ok()
 }
 
 /// A process that is sampled.
@@ -59,8 +58,8 @@ impl LocalProcess {
         };
         let time_ns = monotonic_ns();
         let pid = u64::from(self.pid);
-        let tids = self.tids();
-        let times = tids.iter().filter_map(|tid| cpu_times::local(pid, *tid));
+        let tids = numbers(&format!("/proc/{pid}/task"));
+        let times = tids.filter_map(|tid| cpu_times::local(pid, tid));
         let threads: Vec<_> = times.collect();
         // The first thread of a process may end before the others. The kernel keeps it as a zombie.
         if stat.state == 'X' || stat.state == 'Z' && threads.len() <= 1 {
@@ -118,13 +117,6 @@ impl LocalProcess {
     /// The name of a thread.
     pub fn thread_name(&self, tid: u64) -> Option<String> {
         session::thread_name(self.pid.into(), tid)
-    }
-
-    fn tids(&self) -> Vec<u64> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid));
-        let tasks = tasks.into_iter().flatten().flatten();
-        let tid = |task: fs::DirEntry| task.file_name().to_str()?.parse().ok();
-        tasks.filter_map(tid).collect()
     }
 }
 

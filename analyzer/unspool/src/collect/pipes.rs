@@ -44,7 +44,7 @@ pub fn pipe_users(pipes: &BTreeSet<String>) -> BTreeMap<String, Vec<PipeUser>> {
 }
 
 /// The names of a folder's entries, as far as they are numbers.
-fn numbers(folder: &str) -> impl Iterator<Item = u64> + use<> {
+pub(super) fn numbers(folder: &str) -> impl Iterator<Item = u64> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

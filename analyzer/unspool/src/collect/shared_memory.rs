@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::ops::Range;
 
 use crate::maps;
 
@@ -23,40 +24,54 @@ impl fmt::Display for SharedPlace {
 /// The memory of a process that other processes may share.
 #[derive(Debug)]
 pub struct SharedMemory {
-    /// `/proc/PID/maps`
-    maps: String,
+    mappings: Vec<Mapping>,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    range: Range<u64>,
+    /// The place at its start.
+    start: SharedPlace,
 }
 
 impl SharedMemory {
     /// The shared memory of a process; empty if it cannot be read.
     pub fn of(pid: u32) -> SharedMemory {
-        SharedMemory {
-            maps: fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default(),
-        }
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+        SharedMemory::parse(&maps.unwrap_or_default())
     }
 
-    fn files(&self) -> impl Iterator<Item = maps::FileMapping<'_>> {
-        maps::files(&self.maps).filter(|file| file.shared)
+    fn parse(maps: &str) -> SharedMemory {
+        let shared = maps::files(maps).filter(|file| file.shared);
+        let mappings = shared.map(|file| Mapping {
+            range: file.range,
+            start: SharedPlace {
+                file: (file.device.to_owned(), file.inode),
+                path: (file.path.strip_suffix(" (deleted)").unwrap_or(file.path)).to_owned(),
+                offset: file.offset,
+            },
+        });
+        SharedMemory {
+            mappings: mappings.collect(),
+        }
     }
 
     /// The place at an address.
     pub fn place(&self, address: u64) -> Option<SharedPlace> {
-        let file = self.files().find(|file| file.range.contains(&address))?;
-        let path = file.path.strip_suffix(" (deleted)").unwrap_or(file.path);
+        let mut mappings = self.mappings.iter();
+        let mapping = mappings.find(|mapping| mapping.range.contains(&address))?;
+        let start = &mapping.start;
         Some(SharedPlace {
-            file: (file.device.to_owned(), file.inode),
-            path: path.to_owned(),
-            offset: file.offset.checked_add(address - file.range.start)?,
+            offset: start.offset.checked_add(address - mapping.range.start)?,
+            ..start.clone()
         })
     }
 
     /// True if the process has a place, too.
     pub fn has(&self, place: &SharedPlace) -> bool {
-        self.files().any(|file| {
-            let within = place.offset.checked_sub(file.offset);
-            let length = file.range.end - file.range.start;
-            (file.device, file.inode) == (place.file.0.as_str(), place.file.1)
-                && within.is_some_and(|within| within < length)
+        self.mappings.iter().any(|Mapping { range, start }| {
+            let within = place.offset.checked_sub(start.offset);
+            start.file == place.file && within.is_some_and(|at| at < range.end - range.start)
         })
     }
 }
@@ -67,17 +82,16 @@ mod tests {
 
     #[test]
     fn places_in_shared_files() {
-        let of = |maps: &str| SharedMemory {
-            maps: maps.to_owned(),
-        };
-        let one = of("\
+        let one = SharedMemory::parse(
+            "\
             1000-3000 rw-s 00001000 00:01 77   /memfd:locks (deleted)\n\
-            5000-6000 rw-p 00000000 08:01 78   /lib/c\n");
+            5000-6000 rw-p 00000000 08:01 78   /lib/c\n",
+        );
         let place = one.place(0x2040).unwrap();
         assert_eq!(place.to_string(), "/memfd:locks+0x2040");
         assert_eq!((one.place(0x3000), one.place(0x5000)), (None, None));
         assert!(one.has(&place));
-        let maps = |line: &str| of(line).has(&place);
+        let maps = |line: &str| SharedMemory::parse(line).has(&place);
         assert!(maps(
             "9000-b000 rw-s 00002000 00:01 77   /memfd:locks (deleted)"
         ));

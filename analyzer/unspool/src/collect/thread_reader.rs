@@ -509,7 +509,7 @@ impl<'a> ThreadReader<'a> {
 }
 
 /// Returns the rest of a line of `/proc/PID/status`.
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Cache {
 /// The cache's answer.
 pub(super) enum Cached {
     File(PathBuf),
-    /// The servers were asked recently and had no such file.
+    /// A recent request has shown that no server has the file.
     Missing,
     Unknown,
 }

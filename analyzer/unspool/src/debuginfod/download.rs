@@ -224,7 +224,7 @@ impl Progress<'_> {
         self.broken(server, clause)
     }
 
-    /// Ends the download. The server may still be asked for other files.
+    /// Ends the download. Later downloads may still use the server.
     fn broken(&mut self, server: usize, clause: String) -> Step {
         self.sender = None;
         let lasts = false;
