@@ -20,6 +20,7 @@ use nix::errno::Errno;
 
 use crate::arch;
 use crate::sys::perf::{self, Ring, Tracepoints};
+use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
 use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
@@ -395,10 +396,7 @@ fn waking_tracepoint() -> Option<(u64, WakingFormat)> {
 
 /// The current state of a thread, as a record.
 fn state(process: Tid, tid: Tid) -> Option<Record> {
-    let stat = fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
-    // `TID (NAME) S ...`; the name may contain anything.
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let letter = *stat.get(end + 2)?;
+    let letter = Stat::of_thread(process, tid)?.state()?;
     Some(Record {
         time_ns: monotonic_ns(),
         tid: u32::try_from(tid.0).ok()?,

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use crate::arch::watch::Watch;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
+use crate::sys::stat::Stat;
 use crate::sys::wait::Status;
 use crate::sys::{Tid, proc_file};
 
@@ -152,7 +153,7 @@ impl Process {
 
     /// The processor on which the thread ran last.
     pub(crate) fn thread_core(&self, tid: Tid) -> Option<u32> {
-        last_processor(self.pid, tid)
+        Stat::of_thread(self.pid, tid)?.processor()
     }
 
     /// Path of the program's file.
@@ -347,13 +348,4 @@ impl Process {
             _ => false,
         }
     }
-}
-
-/// The processor on which a thread ran last: field 39 of its `stat` (proc(5)).
-pub(crate) fn last_processor(process: Tid, tid: Tid) -> Option<u32> {
-    let stat = std::fs::read(format!("/proc/{process}/task/{tid}/stat")).ok()?;
-    // The name in field 2 may contain anything, even a parenthesis.
-    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
-    let field = stat.get(after..)?.split(|byte| *byte == b' ').nth(39 - 3)?;
-    std::str::from_utf8(field).ok()?.parse().ok()
 }

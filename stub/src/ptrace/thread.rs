@@ -138,6 +138,15 @@ impl Stopped {
         Ok(())
     }
 
+    /// The first eight bytes of a register, by its number in the layout.
+    pub(crate) fn word(&mut self, number: usize) -> Option<u64> {
+        let register = arch::layout().register(number)?;
+        let mut value = [0; 16];
+        let into = value.get_mut(..register.size)?;
+        self.register(register, into).ok()?;
+        value.first_chunk().map(|word| u64::from_le_bytes(*word))
+    }
+
     /// Writes one register.
     pub(crate) fn set_register(&mut self, register: &Register, value: &[u8]) -> Result<(), Errno> {
         self.change(register, value)?;

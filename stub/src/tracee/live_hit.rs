@@ -4,10 +4,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::arch;
-use crate::ptrace::process::last_processor;
 use crate::ptrace::thread::{Stopped, Thread};
 use crate::subscription::Subscriptions;
 use crate::sys::maps::{self, FIRST_STACK, Mapping};
+use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns};
 use crate::tracepoint::Stacks;
 use crate::tracepoint::experiment::HitContext;
@@ -63,11 +63,7 @@ impl HitContext for LiveHit<'_> {
     }
 
     fn register(&mut self, number: usize) -> Option<u64> {
-        let register = arch::layout().register(number)?;
-        let mut value = [0; 16];
-        let into = value.get_mut(..register.size)?;
-        self.stopped.register(register, into).ok()?;
-        value.first_chunk().map(|word| u64::from_le_bytes(*word))
+        self.stopped.word(number)
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
@@ -83,13 +79,20 @@ impl HitContext for LiveHit<'_> {
             Computed::Time => monotonic_ns().cast_signed(),
             Computed::Stop | Computed::Needed | Computed::StackKey => 0,
             Computed::Thread => self.tid.0.into(),
-            Computed::Cpu => last_processor(self.process, self.tid).map_or(-1, i64::from),
+            Computed::Cpu => self.processor(),
             Computed::StackLeft => self.stack_left().map_or(-1, u64::cast_signed),
         }
     }
 }
 
 impl LiveHit<'_> {
+    /// The processor on which the thread ran last; -1 if it is gone.
+    fn processor(&self) -> i64 {
+        let stat = Stat::of_thread(self.process, self.tid);
+        let processor = stat.and_then(|stat| stat.processor());
+        processor.map_or(-1, i64::from)
+    }
+
     /// Bytes from the stack pointer to the end of its mapping. That end does not move during the
     /// thread's life.
     fn stack_left(&mut self) -> Option<u64> {

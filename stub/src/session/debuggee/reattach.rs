@@ -7,6 +7,7 @@
 use super::Debuggee;
 use crate::ptrace::attach::Error;
 use crate::sys::Tid;
+use crate::sys::stat::Stat;
 use crate::tracee::Tracee;
 
 /// A process to attach to when the next client connects.
@@ -21,7 +22,7 @@ pub(super) struct Untraced {
 impl Untraced {
     fn has_ended(&self) -> bool {
         let now = Stat::of(self.pid);
-        now.is_none_or(|now| now.has_ended || Some(now.started) != self.started)
+        now.is_none_or(|now| now.has_ended() || now.started() != self.started)
     }
 }
 
@@ -47,7 +48,7 @@ impl Debuggee {
             .map(|(pid, attached)| Untraced {
                 pid,
                 attached,
-                started: Stat::of(pid).map(|stat| stat.started),
+                started: Stat::of(pid).and_then(|stat| stat.started()),
             });
     }
 
@@ -93,48 +94,5 @@ impl Debuggee {
     /// True if the program uses the stub's terminal, because the stub started it.
     pub(crate) fn shares_terminal(&self) -> bool {
         self.pid().is_some() || self.untraced.as_ref().is_some_and(|it| !it.attached)
-    }
-}
-
-/// Fields of `/proc/PID/stat`.
-struct Stat {
-    has_ended: bool,
-    started: u64,
-}
-
-impl Stat {
-    fn of(pid: Tid) -> Option<Stat> {
-        Stat::read(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    fn read(stat: &str) -> Option<Stat> {
-        // The process's name may contain anything.
-        let (_, fields) = stat.rsplit_once(") ")?;
-        let fields: Vec<&str> = fields.split(' ').collect();
-        // A first thread that has ended looks like a zombie, but other threads may be left.
-        let threads: u32 = fields.get(17)?.parse().ok()?;
-        Some(Stat {
-            has_ended: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
-            started: fields.get(19)?.parse().ok()?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Stat;
-
-    #[test]
-    fn fields_of_stat() {
-        let stat = |state: char, threads: u32| {
-            let text = format!(
-                "7 (a) b) {state} 1 7 7 0 -1 4194304 103 0 0 0 0 0 0 0 20 0 {threads} 0 987 2621440 211"
-            );
-            Stat::read(&text).map(|stat| (stat.has_ended, stat.started))
-        };
-        assert_eq!(stat('S', 1), Some((false, 987)));
-        assert_eq!(stat('Z', 1), Some((true, 987)));
-        assert_eq!(stat('Z', 2), Some((false, 987)));
-        assert!(Stat::read("7 (a) S 1").is_none());
     }
 }

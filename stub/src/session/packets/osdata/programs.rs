@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use super::{Columns, Names, name, numbers};
+use crate::sys::Tid;
+use crate::sys::stat::Stat;
 
 pub(super) fn processes() -> Vec<Columns> {
     let users = Names::of_users();
@@ -91,8 +93,7 @@ const GROUP: usize = 5;
 const CORE: usize = 39;
 
 fn field(pid: u32, tid: u32, number: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    // Count from the end of the name, which may contain anything.
-    let after = stat.rsplit_once(") ")?.1;
-    after.split(' ').nth(number - 3).map(str::to_owned)
+    let [process, thread] = [pid, tid].map(|id| Tid(id.cast_signed()));
+    let stat = Stat::of_thread(process, thread)?;
+    stat.field(number).map(str::to_owned)
 }
