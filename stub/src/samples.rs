@@ -1,5 +1,5 @@
 //! Samples of a process's threads: registers and stacks, as the kernel's perf events record them.
-//! Sampling stops no thread.
+//! This stops no thread. Where the kernel refuses, [`TimerSamples`] take the place of [`Samples`].
 //!
 //! CPU samples are taken at a fixed interval of a thread's processor time. On request, the kernel
 //! also samples each thread that blocks, into rings of their own, so that a program that
@@ -11,6 +11,7 @@
 
 mod limit;
 mod record;
+mod timer;
 mod wire;
 
 use std::ffi::CStr;
@@ -25,6 +26,8 @@ use crate::sys::perf::{self, Ring, SampledStack, Tracepoints};
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
 use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
+
+pub(crate) use timer::TimerSamples;
 
 use limit::Limit;
 use record::{Record, parse};

@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use crate::ptrace::stop::Stop;
-use crate::samples::Samples;
+use crate::samples::{Samples, TimerSamples};
 use crate::schedule::Schedule;
 use crate::subscription::role::Role;
 use crate::sys::Tid;
@@ -95,6 +95,8 @@ pub(crate) struct Session {
     schedule: Option<Schedule>,
     /// The recording of CPU samples, if the client has requested it.
     samples: Option<Samples>,
+    /// The same, by a timer.
+    timer_samples: Option<TimerSamples>,
     /// The connection is a serial line, which does not show that the client has left.
     on_line: bool,
     /// The first packet of another client on the same line.
@@ -135,6 +137,7 @@ impl Session {
             thread_db: BTreeMap::new(),
             schedule: None,
             samples: None,
+            timer_samples: None,
             on_line,
             greeting: Vec::new(),
             outcome: None,
@@ -166,12 +169,15 @@ impl Session {
         &self.name
     }
 
-    /// The time at which the kernel's records are due, if the client has requested any.
+    /// The time at which the kernel's records or samples by a timer are due, if the client has
+    /// requested any.
     pub(crate) fn kernel_records_due(&self) -> Option<Instant> {
         let schedule = self.schedule.as_ref().map(Schedule::drains);
         let samples = self.samples.as_ref().map(Samples::drains);
-        let all = schedule.into_iter().chain(samples);
-        all.map(|drains| drains.due()).min()
+        let rings = schedule.into_iter().chain(samples);
+        let due = rings.map(|drains| drains.due());
+        due.chain(self.timer_samples.as_ref().map(TimerSamples::due))
+            .min()
     }
 
     /// Descriptors that become readable when the kernel's records should be sent immediately.
@@ -184,7 +190,7 @@ impl Session {
 
     /// Gives up the client's role, because the client is gone.
     pub(crate) fn leave(&mut self, debuggee: &mut Debuggee) {
-        (self.schedule, self.samples) = (None, None);
+        (self.schedule, self.samples, self.timer_samples) = (None, None, None);
         match self.role.take() {
             Some(Role::Control) => debuggee.controller_left(),
             Some(role) => debuggee.observer_left(role),

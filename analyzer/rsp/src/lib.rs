@@ -38,7 +38,7 @@ pub use client::batch::{Answered, Answers, Batch, Ticket};
 pub use client::execution::Action;
 pub use client::host_file::{HostFile, HostFileStatus};
 pub use client::observe::{ThreadStack, ThreadTimes};
-pub use client::samples::{OffCpuSampling, Sampling};
+pub use client::samples::{OffCpuSampling, Sampling, TimerSampling};
 pub use client::schedule::Schedule;
 pub use client::{Client, ClientOptions};
 pub use connection::{Connection, ConnectionOptions, Received};

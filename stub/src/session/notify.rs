@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use crate::ptrace::stop::Stop;
+use crate::samples::TimerSamples;
 use crate::subscription::Subscription;
 use crate::subscription::outbox::Notification;
 use crate::subscription::role::Role;
@@ -67,10 +68,11 @@ impl Session {
         };
         self.notify_control(debuggee);
         let ended = self.end_to_notify(debuggee);
-        if self.schedule.is_some() || self.samples.is_some() {
+        if self.schedule.is_some() || self.samples.is_some() || self.timer_samples.is_some() {
             let before = processor_ns();
             self.notify_schedule(all || ended.is_some());
             self.notify_samples(all || ended.is_some());
+            self.notify_timer_samples(debuggee);
             debuggee.exclude_from_budgets(processor_ns() - before);
         }
         let tracee = match role {
@@ -121,6 +123,31 @@ impl Session {
             let bodies = samples.take(all, PACKET_SIZE);
             self.notify_binary(bodies);
         }
+    }
+
+    /// Takes and sends samples if the timer's next tick is due, and ends them with the process.
+    fn notify_timer_samples(&mut self, debuggee: &mut Debuggee) {
+        let due = |timer: &&mut TimerSamples| timer.due() <= Instant::now();
+        let Some(timer) = self.timer_samples.as_mut().filter(due) else {
+            return;
+        };
+        let tracee = debuggee.observed(timer.process());
+        let Some(tracee) = tracee.filter(|tracee| tracee.process.end().is_none()) else {
+            self.end_samples();
+            return;
+        };
+        let tids: Vec<Tid> = tracee.process.tids().collect();
+        let mut read = |tid, stack: &mut [u8]| tracee.sample(tid, stack);
+        let bodies = timer.tick(&tids, &mut read, PACKET_SIZE);
+        self.notify_binary(bodies);
+    }
+
+    /// Sends the remaining samples, and ends their recording.
+    pub(super) fn end_samples(&mut self) {
+        self.notify_samples(true);
+        self.samples = None;
+        let lost = self.timer_samples.take().and_then(TimerSamples::end);
+        self.notify_binary(lost.into_iter().collect());
     }
 
     fn notify_binary(&mut self, bodies: Vec<Vec<u8>>) {

@@ -1,5 +1,6 @@
 //! Stops running threads for as long as it takes to read them. No stop is reported.
 
+use crate::arch;
 use crate::sys::Tid;
 
 use super::Tracee;
@@ -36,6 +37,24 @@ impl Tracee {
             // Other threads may have reported something meanwhile.
             self.start_all();
         }
+    }
+
+    /// Stops a thread to read the registers `arch::SAMPLED` and as much of the stack as fits.
+    /// Returns the registers and the number of bytes. Takes one thread at a time, so that none
+    /// stays stopped until another gets a processor.
+    pub(crate) fn sample(&mut self, tid: Tid, stack: &mut [u8]) -> Option<(Vec<u64>, usize)> {
+        let paused = self.pause_threads(&[tid]);
+        let registers = self.process.stopped(tid).and_then(|stopped| {
+            let numbers = arch::SAMPLED.iter().map(|(_, number)| *number);
+            let words = numbers.map(|number| stopped.word(number));
+            Some((words.collect::<Option<_>>()?, stopped.sp().ok()?))
+        });
+        let sample = registers.map(|(registers, sp)| {
+            let length = self.read_memory(sp, stack).unwrap_or(0);
+            (registers, length)
+        });
+        self.unpause_threads(paused);
+        sample
     }
 
     /// Handles the available reports of threads that the stub has interrupted. Asks for each thread

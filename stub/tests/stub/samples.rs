@@ -37,8 +37,13 @@ fn take<'a>(bytes: &mut &'a [u8], length: u64) -> &'a [u8] {
     taken
 }
 
-/// All samples received so far. None may be lost.
+/// All samples received so far. The kernel may lose none.
 fn samples(client: &Client) -> Vec<Sample> {
+    samples_of(client, false)
+}
+
+/// The same. A timer may miss some.
+fn samples_of(client: &Client, by_timer: bool) -> Vec<Sample> {
     let bodies = client.notified.iter();
     let bodies = bodies.filter_map(|body| body.strip_prefix(b"UnspoolSamples:"));
     let mut former: HashMap<u64, (u64, Vec<u8>)> = HashMap::new();
@@ -51,6 +56,10 @@ fn samples(client: &Client) -> Vec<Sample> {
             rest = after;
             if *kind == 2 {
                 former.clear();
+                continue;
+            }
+            if *kind == 1 && by_timer {
+                let _ = [(); 2].map(|()| number(&mut rest));
                 continue;
             }
             assert_eq!(*kind, 0, "no sample is lost");
@@ -93,17 +102,29 @@ fn ranges(pid: u32, rights: &str) -> Vec<std::ops::Range<u64>> {
     lines.filter_map(range).collect()
 }
 
-/// Samples a program whose second thread runs for 200 ms, and checks times and addresses.
-fn follow(mut server: Server, mut client: Client, program: &std::path::Path, modes: &str) {
-    let (pid, _) = stopped(&client.ask("?"));
+/// Begins the kernel's samples, which are of these modes.
+fn begin(client: &mut Client, modes: &str) {
     let reply = client.ask("QUnspoolSamples:3e8,2000");
     let (seen, size) = reply.split_once(';').expect(&reply);
     assert_eq!(seen, modes);
     let size = u64::from_str_radix(size, 16).unwrap();
     assert!((1..=32 << 20).contains(&size), "{size}");
+}
+
+/// Samples a program whose second thread runs for 200 ms, and checks times and addresses. The
+/// samples must have at least this part of the thread's processor time, in percent.
+fn follow(
+    mut server: Server,
+    mut client: Client,
+    program: &std::path::Path,
+    begin: impl FnOnce(&mut Client),
+    (by_timer, least): (bool, u64),
+) {
+    let (pid, _) = stopped(&client.ask("?"));
+    begin(&mut client);
     client.plant(address(program, "ready"));
     assert!(client.go().contains("swbreak:;"));
-    let all = samples(&client);
+    let all = samples_of(&client, by_timer);
     let worker = all.iter().map(|one| one.tid).find(|tid| *tid != pid.into());
     let worker = worker.expect("samples of a new thread");
     let file = format!("/proc/{pid}/task/{worker}/schedstat");
@@ -111,8 +132,6 @@ fn follow(mut server: Server, mut client: Client, program: &std::path::Path, mod
     let counted: u64 = counted.split(' ').next().unwrap().parse().unwrap();
     let theirs = all.iter().filter(|one| one.tid == worker);
     let sampled_ns = theirs.clone().count() as u64 * 1_000_000;
-    // The thread reads the clock most of the time, in the kernel.
-    let least = if modes == "kernel" { 85 } else { 1 };
     assert!(
         sampled_ns * 100 >= counted * least && sampled_ns * 100 <= counted * 115,
         "{sampled_ns} {counted}"
@@ -136,9 +155,9 @@ fn follow(mut server: Server, mut client: Client, program: &std::path::Path, mod
         assert_eq!(sample.flags & 2 != 0, sample.stack.len() == 0x2000);
     }
     assert_eq!(client.ask("QUnspoolSamples:0"), "OK");
-    let count = samples(&client).len();
+    let count = samples_of(&client, by_timer).len();
     assert!(client.go().starts_with("W00"));
-    assert_eq!(samples(&client).len(), count);
+    assert_eq!(samples_of(&client, by_timer).len(), count);
     drop(client);
     server.wait();
     assert_eq!(server.output(), "joined\n");
@@ -201,8 +220,19 @@ fn samples_of_running_threads() {
     let program = build("schedule", &["-no-pie"]);
     let server = Server::start(&["--once", ":0", program.to_str().unwrap()]);
     let client = Client::connect(server.port);
-    let modes = if is_root() { "kernel" } else { "user" };
-    follow(server, client, &program, modes);
+    // The thread reads the clock most of the time, in the kernel.
+    let (modes, least) = if is_root() {
+        ("kernel", 85)
+    } else {
+        ("user", 1)
+    };
+    follow(
+        server,
+        client,
+        &program,
+        |client| begin(client, modes),
+        (false, least),
+    );
 }
 
 #[test]
@@ -212,7 +242,26 @@ fn samples_without_privilege() {
     let arguments = ["--once", ":0", program.to_str().unwrap()];
     let server = Server::start_through(&confined, &["unprivileged"], &arguments);
     let client = Client::connect(server.port);
-    follow(server, client, &program, "user");
+    follow(
+        server,
+        client,
+        &program,
+        |client| begin(client, "user"),
+        (false, 1),
+    );
+}
+
+/// Where the kernel refuses, the stub samples the thread by a timer.
+#[test]
+fn samples_by_a_timer() {
+    let program = build("schedule", &["-no-pie"]);
+    let confined = build("confined", &[]);
+    let arguments = ["--once", ":0", program.to_str().unwrap()];
+    let server = Server::start_through(&confined, &["refused"], &arguments);
+    let client = Client::connect(server.port);
+    let begin =
+        |client: &mut Client| assert_eq!(client.ask("QUnspoolSamples:timer;3e8,2000"), "OK");
+    follow(server, client, &program, begin, (true, 70));
 }
 
 #[test]
@@ -236,6 +285,8 @@ fn refused_samples() {
         "c7,10000",
         "c7,2000,1",
         "off-cpu;2000,1",
+        "timer;c7",
+        "timer;0,2000",
     ] {
         assert_eq!(client.ask(&format!("QUnspoolSamples:{request}")), "E16");
     }

@@ -32,7 +32,8 @@ pub struct Samples {
     /// only the bytes that unwinding read.
     #[prost(message, repeated, tag = "7")]
     pub new_stacks: Vec<Snapshot>,
-    /// Number of samples that the kernel lost for lack of buffer space, since the last record.
+    /// Number of samples that are missing since the last record: the kernel had no buffer space for
+    /// them, or a timer did not meet their threads.
     #[prost(uint64, tag = "8")]
     pub lost: u64,
     /// Whether sampling begins or ends here.
@@ -111,6 +112,9 @@ pub enum SamplesEdge {
     Begins = 2,
     /// It ends at `time_ns`, after the samples.
     Ends = 3,
+    /// It begins at `time_ns`, by a timer of the server, which cannot tell user mode from time in
+    /// the kernel.
+    BeginsByTimer = 4,
 }
 
 /// One sample of [`Samples`].

@@ -22,6 +22,16 @@ pub enum Sampling {
     Unknown,
 }
 
+/// Whether the server samples the target's threads by a timer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TimerSampling {
+    /// The server samples them.
+    Begun,
+    /// The server does not support it.
+    Unknown,
+}
+
 /// Whether the server also samples threads that block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,6 +67,17 @@ impl Client {
             kernel: modes == "kernel",
             buffer_size: hex::number(size).ok_or_else(malformed)?,
         })
+    }
+
+    /// Like [`Client::begin_samples`], but the server stops each thread to sample it. This needs no
+    /// perf events.
+    pub fn begin_timer_samples(&mut self, hz: u32, stack: u32) -> Result<TimerSampling, Error> {
+        if !self.features.has("QUnspoolSamples:timer") {
+            return Ok(TimerSampling::Unknown);
+        }
+        self.request(format!("QUnspoolSamples:timer;{hz:x},{stack:x}"))?
+            .ok()?;
+        Ok(TimerSampling::Begun)
     }
 
     /// Makes a server that sends samples also sample the threads that block, at most about

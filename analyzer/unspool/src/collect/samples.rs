@@ -8,7 +8,7 @@ use std::time::Duration;
 use unspool_capture::{
     Chunk, OffCpuSample, OffCpuSamples, Sample, Samples, SamplesEdge, Severity, Snapshot,
 };
-use unspool_rsp::{OffCpuSampling, Sampling};
+use unspool_rsp::{OffCpuSampling, Sampling, TimerSampling};
 use unspool_unwind::{MemoryGap, Provenance, Stack, StackMemory};
 
 use super::error::Error;
@@ -40,6 +40,8 @@ const MAX_OFF_CPU_RATE: u32 = 4000;
 pub(super) struct SampleRecording {
     /// The server sends samples.
     is_on: bool,
+    /// The reason why the server takes the samples by a timer.
+    by_timer: Option<String>,
     /// Maximum number of bytes of the stack in an off-CPU sample.
     off_cpu_stack: u32,
     /// The numbers of the stacks that were recorded since the last change of modules, by their
@@ -70,9 +72,19 @@ impl SampleRecording {
             Sampling::Begun { kernel: true, .. } => SamplesEdge::Begins,
             Sampling::Begun { .. } => SamplesEdge::BeginsInUserMode,
             Sampling::Refused(reason) => {
-                let text = format!("There are no CPU samples: {reason}");
-                sink.note(Severity::Warning, text);
-                return Ok(());
+                let client = &mut session.client;
+                if client.begin_timer_samples(wanted.hz, wanted.stack)? != TimerSampling::Begun {
+                    let text = format!("There are no CPU samples: {reason}");
+                    sink.note(Severity::Warning, text);
+                    return Ok(());
+                }
+                let text = format!(
+                    "A timer took the CPU samples, and stopped each thread for them, because \
+                     {reason}"
+                );
+                sink.note(Severity::Info, text);
+                self.by_timer = Some(reason);
+                SamplesEdge::BeginsByTimer
             }
             _ => {
                 let text = "There are no CPU samples: only unspool-stub takes them";
@@ -104,10 +116,13 @@ impl SampleRecording {
         }
         let stack = self.off_cpu_stack;
         let client = &mut session.client;
-        let refusal = match client.begin_off_cpu_samples(stack, MAX_OFF_CPU_RATE)? {
-            OffCpuSampling::Begun { .. } => String::new(),
-            OffCpuSampling::Refused(reason) => reason,
-            _ => "the target's unspool-stub is too old, so update it".to_owned(),
+        let refusal = match &self.by_timer {
+            Some(reason) => reason.clone(),
+            None => match client.begin_off_cpu_samples(stack, MAX_OFF_CPU_RATE)? {
+                OffCpuSampling::Begun { .. } => String::new(),
+                OffCpuSampling::Refused(reason) => reason,
+                _ => "the target's unspool-stub is too old, so update it".to_owned(),
+            },
         };
         sink.record(Samples {
             time_ns: sink.now_ns(),

@@ -28,16 +28,28 @@ pub struct Profile {
     pub period_ns: u64,
     /// Start and end of sampling, nanoseconds since the recording began.
     pub span_ns: Option<(u64, u64)>,
-    /// True if threads were also sampled while they ran in the kernel.
-    pub has_kernel: bool,
+    /// The threads that were sampled.
+    pub sampled: Sampled,
     /// The samples, in the order of their times.
     pub samples: Vec<CpuSample>,
     /// The samples' stacks.
     pub stacks: Vec<Arc<Backtrace>>,
-    /// Number of samples that the kernel lost.
+    /// Number of samples that are missing.
     pub lost: u64,
     /// Where threads were blocked, or the reason why that is not known.
     pub off_cpu: Result<OffCpu, NoOffCpu>,
+}
+
+/// The threads that are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampled {
+    /// Those that run, by the kernel.
+    Running,
+    /// Those that run in user mode, by the kernel.
+    InUserMode,
+    /// Those that run, by a timer of the server. No sample says whether its thread was in the
+    /// kernel.
+    ByTimer,
 }
 
 impl Default for Profile {
@@ -45,7 +57,7 @@ impl Default for Profile {
         Profile {
             period_ns: 0,
             span_ns: None,
-            has_kernel: false,
+            sampled: Sampled::InUserMode,
             samples: Vec::new(),
             stacks: Vec::new(),
             lost: 0,
@@ -97,12 +109,14 @@ impl Profile {
             profile
                 .stacks
                 .extend(stacks.map(|snapshot| frames.backtrace(at, snapshot)));
-            match part.edge() {
-                SamplesEdge::Begins | SamplesEdge::BeginsInUserMode => {
-                    profile.period_ns = part.period_ns;
-                    profile.has_kernel = part.edge() == SamplesEdge::Begins;
-                }
-                SamplesEdge::Ends | SamplesEdge::Unspecified => {}
+            let begins = match part.edge() {
+                SamplesEdge::Begins => Some(Sampled::Running),
+                SamplesEdge::BeginsInUserMode => Some(Sampled::InUserMode),
+                SamplesEdge::BeginsByTimer => Some(Sampled::ByTimer),
+                SamplesEdge::Ends | SamplesEdge::Unspecified => None,
+            };
+            if let Some(sampled) = begins {
+                (profile.period_ns, profile.sampled) = (part.period_ns, sampled);
             }
             let from_ns = profile.span_ns.map_or(part.time_ns, |(from, _)| from);
             let mut to_ns = profile.span_ns.map_or(part.time_ns, |(_, to)| to);
@@ -131,7 +145,7 @@ impl Profile {
         profile
     }
 
-    /// True if the kernel sampled the threads.
+    /// True if threads were sampled.
     pub fn is_known(&self) -> bool {
         self.span_ns.is_some() && self.period_ns > 0
     }
@@ -201,13 +215,18 @@ impl Profile {
         }
         let total = self.samples.len() as u64;
         if self.lost > 0 {
-            let text = format!(
-                "The kernel lost {} of {} CPU samples, because its buffers were full. Take fewer \
-                 (`--cpu={}`), or copy less of each stack (`--cpu-stack`).",
-                self.lost,
-                total.saturating_add(self.lost),
-                (self.hz() / 2).max(1),
-            );
+            let (lost, all) = (self.lost, total.saturating_add(self.lost));
+            let text = match self.sampled {
+                Sampled::ByTimer => format!(
+                    "{lost} of {all} CPU samples are missing, because their threads ran too \
+                     briefly for the stub's timer to find them running."
+                ),
+                Sampled::Running | Sampled::InUserMode => format!(
+                    "The kernel lost {lost} of {all} CPU samples, because its buffers were full. \
+                     Take fewer (`--cpu={}`), or copy less of each stack (`--cpu-stack`).",
+                    (self.hz() / 2).max(1),
+                ),
+            };
             notes.push(Note::warning(text).about(Topic::Samples));
         }
         let cut = self.count(|sample| sample.is_cut);
@@ -218,7 +237,7 @@ impl Profile {
             );
             notes.push(Note::warning(text).about(Topic::Samples));
         }
-        if !self.has_kernel {
+        if self.sampled == Sampled::InUserMode {
             let text = "The CPU profile leaves out the time that threads spend in the kernel. To \
                  include it, run the stub as root, give it CAP_PERFMON, or set the target's \
                  kernel.perf_event_paranoid to 1 or less.";

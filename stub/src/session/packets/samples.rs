@@ -3,30 +3,38 @@
 use nix::errno::Errno;
 
 use super::Answer;
-use crate::samples::{OffCpuRate, Rate, Samples};
+use crate::samples::{OffCpuRate, Rate, Samples, TimerSamples};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
 
 /// `HZ,STACK` begins the recording of CPU samples; the reply names the sampled modes and the size
 /// of the rings. `off-cpu;STACK,RATE` then adds samples of threads that block; the reply is
-/// the size of their rings. `0` sends the remaining samples and ends the recording.
+/// the size of their rings. `timer;HZ,STACK` begins the recording of CPU samples by a timer. `0`
+/// sends the remaining samples and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     if rest == b"0" {
-        session.notify_samples(true);
-        session.samples = None;
+        session.end_samples();
         return Answer::ok();
     }
     if let Some(wanted) = rest.strip_prefix(b"off-cpu;") {
         return off_cpu(session, wanted);
     }
-    let Some(rate) = pair(rest).and_then(|(hz, stack)| Rate::new(hz, stack)) else {
+    let (by_timer, rate) = match rest.strip_prefix(b"timer;") {
+        Some(rate) => (true, rate),
+        None => (false, rest),
+    };
+    let Some(rate) = pair(rate).and_then(|(hz, stack)| Rate::new(hz, stack)) else {
         return Answer::error(Errno::EINVAL);
     };
     let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    session.samples = None;
+    (session.samples, session.timer_samples) = (None, None);
+    if by_timer {
+        session.timer_samples = Some(TimerSamples::new(tracee.process.pid(), rate));
+        return Answer::ok();
+    }
     match Samples::open(tracee.process.pid(), rate) {
         Ok(samples) => {
             let modes = match samples.has_kernel() {

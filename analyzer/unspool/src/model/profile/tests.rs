@@ -8,7 +8,7 @@ fn profile(samples: &[(usize, &[&str])]) -> Profile {
     let mut profile = Profile {
         period_ns: 10_000_000,
         span_ns: Some((0, 100)),
-        has_kernel: true,
+        sampled: Sampled::Running,
         ..Profile::default()
     };
     for (at, (thread, functions)) in samples.iter().enumerate() {
@@ -107,7 +107,7 @@ fn callers_and_callees() {
 fn missing_samples_are_noted() {
     let mut profile = example();
     profile.lost = 3;
-    profile.has_kernel = false;
+    profile.sampled = Sampled::InUserMode;
     let notes = profile.notes();
     assert_eq!(notes.len(), 3, "{notes:?}");
     assert!(notes[0].text.contains("3 of 7"), "{notes:?}");

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Frame;
 use crate::model::Model;
-use crate::model::profile::{self, BlockedSum, Breakdown, CpuSample};
+use crate::model::profile::{self, BlockedSum, Breakdown, CpuSample, Sampled};
 use crate::model::schedule::Waker;
 use crate::views::call_waits::WokenBy;
 use crate::views::off_cpu;
@@ -19,6 +19,7 @@ pub(super) struct Profile<'a> {
     from_ns: u64,
     to_ns: u64,
     kernel: bool,
+    by_timer: bool,
     lost: u64,
     functions: Vec<Function>,
     stacks: Vec<Stack<'a>>,
@@ -209,7 +210,8 @@ impl<'a> Profile<'a> {
             period_ns: profile.period_ns,
             from_ns,
             to_ns,
-            kernel: profile.has_kernel,
+            kernel: profile.sampled != Sampled::InUserMode,
+            by_timer: profile.sampled == Sampled::ByTimer,
             lost: profile.lost,
             functions: functions.collect(),
             stacks: stacks.collect(),

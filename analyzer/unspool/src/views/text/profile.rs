@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use super::line::{Ink, Line, Page, clean};
 use super::{notes, tree};
-use crate::model::profile::{Breakdown, FunctionIndex, Hits, StackTime};
+use crate::model::profile::{Breakdown, FunctionIndex, Hits, Sampled, StackTime};
 use crate::model::{Model, ThreadIndex, Topic};
 use crate::views::groups::Forest;
 use crate::views::{Style, names, wording};
@@ -127,18 +127,18 @@ fn summary(model: &Model) -> String {
     let (from_ns, to_ns) = profile.span_ns.unwrap_or_default();
     if total == 0 {
         return format!(
-            "{about}the kernel took no sample, because the threads used too little processor time.",
+            "{about}no CPU sample was taken, because the threads used too little processor time.",
         );
     }
     let kernel = profile.count(|sample| sample.in_kernel);
-    let in_kernel = match profile.has_kernel {
-        true => format!(", {} of it in the kernel", percent(kernel, total)),
-        false => String::new(),
+    let in_kernel = match profile.sampled {
+        Sampled::Running => format!(", {} of it in the kernel", percent(kernel, total)),
+        Sampled::InUserMode | Sampled::ByTimer => String::new(),
     };
     let complete = profile.count(|one| profile.stack(one).truncated.is_none());
     let lost = match profile.lost {
-        0 => "No sample was lost".to_owned(),
-        lost => format!("{} lost", wording::count(lost as usize, "sample")),
+        0 => "No sample is missing".to_owned(),
+        lost => format!("{} missing", wording::count(lost as usize, "sample")),
     };
     format!(
         "{about}{} at {} Hz in {}: {} of processor time{in_kernel}. {lost}; {} of the stacks reach \
