@@ -154,7 +154,10 @@ impl TimerSamples {
                 stack: &self.stack[..length],
                 is_cut: length == self.stack.len(),
             };
-            self.encoder.sample(&sample, false, &mut bodies.body);
+            match earlier + 1 == count {
+                true => self.encoder.sample(&sample, false, &mut bodies.body),
+                false => self.encoder.again(&sample, &mut bodies.body),
+            }
             bodies.send_full(&mut self.encoder);
         }
     }

@@ -68,45 +68,15 @@ impl Encoder {
 
     /// A sample: of a thread that blocks if `is_off_cpu` is set.
     pub(super) fn sample(&mut self, sample: &Sample<'_>, is_off_cpu: bool, body: &mut Vec<u8>) {
-        let in_kernel = if sample.in_kernel { IN_KERNEL } else { 0 };
-        let cut = if sample.is_cut { CUT } else { 0 };
-        // A thread always stops in the kernel.
-        let flags = cut | if is_off_cpu { OFF_CPU } else { in_kernel };
-        let registers = packet(&sample.registers);
-        let sp = arch::SAMPLED
-            .iter()
-            .zip(&sample.registers)
-            .find_map(|((_, number), value)| (*number == arch::SP).then_some(*value));
-        let former = self.stacks.remove(&sample.tid);
+        let mut former = self.stacks.remove(&sample.tid);
         self.kept -= former.as_ref().map_or(0, |stack| stack.bytes.len() + ENTRY);
         if self.kept + sample.stack.len() + ENTRY > MAX_KEPT {
             self.stacks.clear();
             self.kept = 0;
             body.push(FORGET);
-            // The former stack is forgotten, too.
-            return self.append(sample, flags, &registers, sp.unwrap_or(0), None, body);
+            former = None;
         }
-        self.append(sample, flags, &registers, sp.unwrap_or(0), former, body);
-    }
-
-    fn append(
-        &mut self,
-        sample: &Sample<'_>,
-        flags: u64,
-        registers: &[u8],
-        sp: u64,
-        former: Option<Stack>,
-        body: &mut Vec<u8>,
-    ) {
-        body.push(SAMPLE);
-        change(sample.time_ns, &mut self.last_ns, body);
-        number(sample.tid.into(), body);
-        number(sample.cpu.into(), body);
-        number(flags, body);
-        number(registers.len() as u64, body);
-        body.extend_from_slice(registers);
-        number(sp, body);
-        number(sample.stack.len() as u64, body);
+        let sp = self.head(sample, is_off_cpu, body);
         changes(sp, sample.stack, former.as_ref(), body);
         self.kept += sample.stack.len() + ENTRY;
         let mut bytes = former.map(|stack| stack.bytes).unwrap_or_default();
@@ -114,6 +84,37 @@ impl Encoder {
         bytes.extend_from_slice(sample.stack);
         let stack = Stack { address: sp, bytes };
         self.stacks.insert(sample.tid, stack);
+    }
+
+    /// A sample with the same stack as the thread's previous one, which is not compared again.
+    pub(super) fn again(&mut self, sample: &Sample<'_>, body: &mut Vec<u8>) {
+        self.head(sample, false, body);
+        if !sample.stack.is_empty() {
+            number(sample.stack.len() as u64, body);
+            number(0, body);
+        }
+    }
+
+    /// Appends a sample without the changes of its stack. Returns the stack pointer.
+    fn head(&mut self, sample: &Sample<'_>, is_off_cpu: bool, body: &mut Vec<u8>) -> u64 {
+        let in_kernel = if sample.in_kernel { IN_KERNEL } else { 0 };
+        let cut = if sample.is_cut { CUT } else { 0 };
+        // A thread always stops in the kernel.
+        let flags = cut | if is_off_cpu { OFF_CPU } else { in_kernel };
+        let registers = packet(&sample.registers);
+        let mut values = arch::SAMPLED.iter().zip(&sample.registers);
+        let sp = values.find_map(|((_, number), value)| (*number == arch::SP).then_some(*value));
+        let sp = sp.unwrap_or(0);
+        body.push(SAMPLE);
+        change(sample.time_ns, &mut self.last_ns, body);
+        number(sample.tid.into(), body);
+        number(sample.cpu.into(), body);
+        number(flags, body);
+        number(registers.len() as u64, body);
+        body.extend_from_slice(&registers);
+        number(sp, body);
+        number(sample.stack.len() as u64, body);
+        sp
     }
 }
 
@@ -218,6 +219,12 @@ mod tests {
         assert_eq!(rest[..2], [72, 24]);
         assert_eq!(rest[2..12], [8, 8, 99, 17, 18, 19, 20, 21, 22, 23]);
         assert_eq!(rest[12..], [8, 0]);
+        // A repeated sample is as one that was compared.
+        let mut bodies = [encoder.begin(0x1f), encoder.begin(0x1f)];
+        encoder.again(&sample(300, 72, &stack[8..]), &mut bodies[0]);
+        encoder.last_ns = 0;
+        encoder.sample(&sample(300, 72, &stack[8..]), false, &mut bodies[1]);
+        assert_eq!(bodies[0], bodies[1]);
     }
 
     #[test]

@@ -127,8 +127,7 @@ impl Session {
 
     /// Takes and sends samples if the timer's next tick is due, and ends them with the process.
     fn notify_timer_samples(&mut self, debuggee: &mut Debuggee) {
-        let due = |timer: &&mut TimerSamples| timer.due() <= Instant::now();
-        let Some(timer) = self.timer_samples.as_mut().filter(due) else {
+        let Some(timer) = &mut self.timer_samples else {
             return;
         };
         let tracee = debuggee.observed(timer.process());
@@ -136,6 +135,9 @@ impl Session {
             self.end_samples();
             return;
         };
+        if Instant::now() < timer.due() {
+            return;
+        }
         let tids: Vec<Tid> = tracee.process.tids().collect();
         let mut read = |tid, stack: &mut [u8]| tracee.sample(tid, stack);
         let bodies = timer.tick(&tids, &mut read, PACKET_SIZE);
