@@ -58,7 +58,9 @@ impl Schedule {
     /// The call in which an entry's thread is blocked.
     pub(super) fn call_of(&self, entry: ScheduleEntry) -> Option<CallIndex> {
         match entry.kind {
-            ScheduleKind::Blocks => *self.call_of_id.get(&entry.detail)?,
+            ScheduleKind::Blocks | ScheduleKind::CallKnown => {
+                *self.call_of_id.get(&entry.detail)?
+            }
             _ => None,
         }
     }
