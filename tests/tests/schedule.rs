@@ -371,9 +371,10 @@ fn wakers() -> Result<()> {
                 ensure!(by["key"] == thread(waker)?["key"], "{line}\n{calls:#}");
                 let (part, all) = (ns(&by["blocked_ns"])?, ns(&longest["blocked_ns"])?);
                 ensure!(part * 10 >= all * 9, "{line}\n{calls:#}");
-                // A thread does not block if its wake-up comes early.
+                // A thread does not block if its wake-up comes early. The file is not known of the
+                // first waits.
                 let count = by["count"].as_u64().context("count")?;
-                ensure!((60..=90).contains(&count), "{line}\n{calls:#}");
+                ensure!((40..=90).contains(&count), "{line}\n{calls:#}");
             }
         }
         compared += 1;

@@ -282,7 +282,7 @@ fn blocked_threads_have_their_system_calls() {
     // read, poll
     part.calls = vec![
         call(1, 0, "pipe:[7]"),
-        call(2, 7, ""),
+        call(2, 7, "anon_inode:[eventfd]"),
         call(3, 0, "pipe:[7]"),
         call(4, 9, ""),
         call(6, 0, ""),
