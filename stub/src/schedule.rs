@@ -35,6 +35,9 @@ const RINGS: RingLimits = RingLimits {
 };
 /// Maximum time between two batches of records.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// The same for records of system calls. A client can name the files of waits only if it looks at
+/// them while they are open.
+const INTERVAL_OF_PLACES: Duration = Duration::from_millis(25);
 /// Maximum delay between a record's timestamp and its arrival in the ring.
 const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
@@ -115,7 +118,11 @@ impl Schedule {
             perf::open_schedule(tid, cpu, threads_only, watermark, mappings)
         };
         let mut opened = ThreadEvents::open(process, RINGS, heirs, &schedule)?;
-        let drains = Drains::new(opened.watermarks()?, INTERVAL);
+        let interval = match wanted.places {
+            Places::None => INTERVAL,
+            Places::Registers | Places::Words => INTERVAL_OF_PLACES,
+        };
+        let drains = Drains::new(opened.watermarks()?, interval);
         // An event of one thread would miss wake-ups, because these happen to the thread while it
         // sleeps.
         let waking = waking_tracepoint().and_then(|(id, format)| {

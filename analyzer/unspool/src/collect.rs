@@ -15,6 +15,7 @@ mod collected_stack;
 mod cpu_times;
 mod creation_args;
 mod creations;
+mod descriptors;
 mod emulator;
 mod end_inspection;
 mod ending;

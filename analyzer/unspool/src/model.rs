@@ -314,7 +314,8 @@ impl Model {
         model.schedule = Schedule::of(capture, &mut model);
         model.processes = Processes::of(capture, &model);
         model.profile = Profile::of(&capture.records, &model, frames);
-        model.notes.extend(model.profile.notes());
+        let processes = model.processes.all.len();
+        model.notes.extend(model.profile.notes(processes));
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);

@@ -114,12 +114,12 @@ impl Cmd {
             (Some(old), Some(new)) => (std::slice::from_ref(old), std::slice::from_ref(new)),
             _ => (&self.before[..], &self.after[..]),
         };
-        if self.format == DiffFormat::Html && self.output.is_none() {
+        let output = terminal::output_file(self.output.as_deref());
+        if self.format == DiffFormat::Html && output.is_none() {
             terminal::ensure_page_is_wanted("name a file with -o")?;
         }
         let before = self.runs(before)?;
         let diff = Diff::of(before, self.runs(after)?);
-        let output = self.output.as_deref();
         let mut style = terminal::style_for_stdout();
         style.color &= output.is_none();
         terminal::to_output(output, |out| match self.format {

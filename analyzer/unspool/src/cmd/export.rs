@@ -138,13 +138,14 @@ impl Cmd {
             graph == Graph::Calls || (self.identity.is_none() && self.min_share.is_none()),
             "--identity and --min-share need --graph calls"
         );
+        let output = terminal::output_file(self.output.as_deref());
         ensure!(
-            self.output.is_some() || !format.is_directory(),
+            output.is_some() || !format.is_directory(),
             "--format {} writes a directory; name it with -o",
             format.name()
         );
         ensure!(
-            self.output.is_some() || !format.is_binary() || !io::stdout().is_terminal(),
+            output.is_some() || !format.is_binary() || !io::stdout().is_terminal(),
             "--format {} is not for a terminal; name a file with -o",
             format.name()
         );
@@ -156,7 +157,6 @@ impl Cmd {
             },
             stacks: self.stacks.unwrap_or_default(),
         };
-        let output = self.output.as_deref();
         if self.from.is_some() {
             ensure!(
                 graph == Graph::Calls,

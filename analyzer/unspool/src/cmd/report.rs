@@ -176,7 +176,8 @@ impl Cmd {
             self.view == View::Profile || !self.divides_profile(),
             "--focus, --by, --off-cpu, --source and --disasm are options of --view profile"
         );
-        if self.format == ReportFormat::Html && self.output.is_none() {
+        let output = terminal::output_file(self.output.as_deref());
+        if self.format == ReportFormat::Html && output.is_none() {
             terminal::ensure_page_is_wanted("name a file with -o, or use `unspool view`")?;
         }
         let detail = Detail {
@@ -191,10 +192,9 @@ impl Cmd {
             style.width = usize::from(width);
         }
         style.all_rows = self.each;
-        if self.output.is_some() {
+        if output.is_some() {
             style.color = false;
         }
-        let output = self.output.as_deref();
         match (self.format, self.view) {
             _ if self.notes => {
                 terminal::to_output(output, |out| views::text::notes::write(model, out, &style))?;

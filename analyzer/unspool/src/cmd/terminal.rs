@@ -57,6 +57,11 @@ pub(super) fn to_stdout(
     }
 }
 
+/// The file that `-o` names; `None` for standard output, which `-` means.
+pub(super) fn output_file(output: Option<&Path>) -> Option<&Path> {
+    output.filter(|path| *path != Path::new("-"))
+}
+
 /// Writes to a file, or to standard output.
 pub(super) fn to_output(
     output: Option<&Path>,
@@ -114,5 +119,17 @@ fn style(terminal: bool, size: Option<(Width, Height)>) -> Style {
             usize::from(columns).clamp(40, 160)
         }),
         ..Style::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dash_is_standard_output() {
+        let file = |name| output_file(Some(Path::new(name)));
+        assert_eq!((file("-"), file("./-")), (None, Some(Path::new("./-"))));
+        assert_eq!(output_file(None), None);
     }
 }

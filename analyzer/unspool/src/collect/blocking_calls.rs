@@ -11,7 +11,7 @@ use unspool_image::{Arch, Image};
 use unspool_rsp::BlockPlace;
 use unspool_unwind::Table;
 
-use super::kernel_state::file_of;
+use super::descriptors::{Descriptor, Descriptors};
 use super::modules::Modules;
 use super::other_processes::{Located, OtherProcesses};
 use super::session::Session;
@@ -29,12 +29,6 @@ const MAX_ANSWERS: usize = 1 << 14;
 /// Maximum number of functions that pass the number on.
 const MAX_CALLERS: usize = 4;
 
-/// Calls that work on sockets only.
-const ON_SOCKETS: &[&str] = &[
-    "accept", "accept4", "connect", "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendto",
-    "sendmsg", "sendmmsg",
-];
-
 /// The calls that the recording has so far.
 #[derive(Debug, Default)]
 pub(super) struct BlockingCalls {
@@ -45,9 +39,21 @@ pub(super) struct BlockingCalls {
     /// The work for these answers.
     work: Work,
     ids: HashMap<CallKey, u64>,
-    /// The last known file of each descriptor of a process, for when it is closed or the process
-    /// has ended.
-    files: HashMap<Descriptor, String>,
+    descriptors: Descriptors,
+    /// By thread id, waits that have not ended and whose file is not known.
+    unnamed: HashMap<u64, Unnamed>,
+}
+
+/// A wait for a file that is not known yet.
+#[derive(Debug)]
+struct Unnamed {
+    call: Call,
+    name: &'static str,
+    descriptor: Descriptor,
+    /// A look during the wait, if it lasts until then: its time, and the file.
+    looked: Option<(u64, String)>,
+    /// The thread is not one of the program.
+    is_other: bool,
 }
 
 /// A place in code.
@@ -66,9 +72,6 @@ type Return = (Spot, Passed, Spot);
 /// The key of a call: its number, its first two arguments and its file.
 type CallKey = (Option<u64>, [u64; 2], String);
 
-/// A process of this machine, 0 for others, and one of its descriptors.
-type Descriptor = (u64, i32);
-
 /// A process that is not the program, by its id.
 type Other<'a> = (&'a OtherProcesses, u64);
 
@@ -76,7 +79,6 @@ type Other<'a> = (&'a OtherProcesses, u64);
 pub(super) struct Batch<'a> {
     calls: &'a mut BlockingCalls,
     program: Option<Program<'a>>,
-    files: HashMap<Descriptor, String>,
 }
 
 struct Program<'a> {
@@ -90,6 +92,7 @@ impl BlockingCalls {
     /// Returns a batch for the records of one notification.
     pub(super) fn batch<'a>(&'a mut self, session: &Session, modules: &'a Modules) -> Batch<'a> {
         let pid = session.pid.filter(|_| session.local);
+        self.descriptors.expire();
         Batch {
             calls: self,
             program: Some(Program {
@@ -97,7 +100,6 @@ impl BlockingCalls {
                 modules,
                 local: pid.map(|pid| (pid, None)),
             }),
-            files: HashMap::new(),
         }
     }
 
@@ -107,23 +109,98 @@ impl BlockingCalls {
         Batch {
             calls: self,
             program: None,
-            files: HashMap::new(),
         }
+    }
+
+    /// The ids of the calls in which threads are blocked when the schedule ends, by thread, as far
+    /// as a look has shown their files. Those of other processes if `other` is set.
+    pub(super) fn at_end(&mut self, other: bool, new: &mut Vec<BlockingCall>) -> Vec<(u64, u64)> {
+        let unnamed = self.unnamed.extract_if(|_, wait| wait.is_other == other);
+        let mut unnamed: Vec<(u64, Unnamed)> = unnamed.collect();
+        unnamed.sort_by_key(|(tid, _)| *tid);
+        let named = unnamed.into_iter().filter_map(|(tid, wait)| {
+            let (_, file) = wait.looked.clone()?;
+            Some((tid, self.id(wait.key(file), wait.call.args[0], new)?))
+        });
+        named.collect()
+    }
+
+    /// The id of a call whose first argument is `first`. Appends the call to `new` if the recording
+    /// does not have it.
+    fn id(&mut self, key: CallKey, first: u64, new: &mut Vec<BlockingCall>) -> Option<u64> {
+        if let Some(id) = self.ids.get(&key) {
+            return Some(*id);
+        }
+        if self.ids.len() >= MAX_CALLS {
+            return None;
+        }
+        let id = self.ids.len() as u64 + 1;
+        let (number, [_, second], file) = key.clone();
+        new.push(BlockingCall {
+            id,
+            number,
+            args: vec![first, second],
+            file,
+        });
+        self.ids.insert(key, id);
+        Some(id)
+    }
+}
+
+impl Unnamed {
+    fn key(&self, file: String) -> CallKey {
+        (Some(self.call.number), [self.call.args[0], 0], file)
     }
 }
 
 impl Batch<'_> {
-    /// Forgets the descriptors of another process, because it has executed a program or ended.
+    /// Forgets the descriptors of another process, because it has ended or is a new one.
     pub(super) fn forget_descriptors(&mut self, pid: u64) {
-        self.calls.files.retain(|(owner, _), _| *owner != pid);
-        self.files.retain(|(owner, _), _| *owner != pid);
+        self.calls.descriptors.forget(pid);
     }
 
-    /// The id of the call in which a thread is blocked; 0 if it is in none, or if its code is not
-    /// known. Appends the call to `new` if the recording does not have it. `other` is the process
-    /// if it is not the program.
+    /// Ends the wait of a thread, with a record of that time. Returns the id of its call if a look
+    /// during the wait has shown the file, and the call's entry does not have it.
+    pub(super) fn end_wait(
+        &mut self,
+        tid: u64,
+        ns: u64,
+        new: &mut Vec<BlockingCall>,
+    ) -> Option<u64> {
+        let wait = self.calls.unnamed.remove(&tid)?;
+        let (look_ns, file) = wait.looked.as_ref()?;
+        if *look_ns > ns {
+            return None;
+        }
+        let key = wait.key(file.clone());
+        self.calls.id(key, wait.call.args[0], new)
+    }
+
+    /// Forgets the waits that lost records may have ended.
+    pub(super) fn forget_waits(&mut self) {
+        self.calls.unnamed.clear();
+    }
+
+    /// Looks at the files of the waits that have not ended, after the last record.
+    pub(super) fn look(&mut self) {
+        let BlockingCalls {
+            descriptors,
+            unnamed,
+            ..
+        } = &mut *self.calls;
+        for wait in unnamed.values_mut().filter(|wait| wait.looked.is_none()) {
+            let seen = descriptors.look(wait.descriptor);
+            let file = seen.and_then(|seen| seen.file_for(wait.name).zip(Some(seen.last_ns())));
+            wait.looked = file.map(|(file, look_ns)| (look_ns, file.to_owned()));
+        }
+    }
+
+    /// The id of the call in which a thread is blocked from `begin_ns` on; 0 if it is in none, or
+    /// if its code is not known. Appends the call to `new` if the recording does not have it.
+    /// `other` is the process if it is not the program.
     pub(super) fn id_of(
         &mut self,
+        (tid, begin_ns): (u64, u64),
         place: &BlockPlace,
         other: Option<Other<'_>>,
         new: &mut Vec<BlockingCall>,
@@ -175,47 +252,33 @@ impl Batch<'_> {
         let is_futex = call.is_some_and(|call| call.futex(program.arch).is_some());
         // Programs have too many futexes to keep them apart.
         let [first, second] = place.args;
-        let (args, key_args) = match (descriptor, is_futex) {
-            (Some(_), _) => ([first, 0], [first, 0]),
-            (None, true) => ([first, second], [0, second]),
-            (None, false) => ([0, 0], [0, 0]),
+        let (first, key_args) = match (descriptor, is_futex) {
+            (Some(_), _) => (first, [first, 0]),
+            (None, true) => (first, [0, second]),
+            (None, false) => (0, [0, 0]),
         };
-        let last_files = &mut self.calls.files;
-        let pid = program.pid(other);
-        let file = descriptor.map(|descriptor| {
-            let key = (pid, descriptor);
-            let file = self.files.entry(key);
-            let read = || match file_of(pid, descriptor) {
-                Some(file) => match last_files.insert(key, file.clone()) {
-                    // The thread may have waited for either file.
-                    Some(before) if before != file => String::new(),
-                    _ => file,
-                },
-                None => last_files.get(&key).cloned().unwrap_or_default(),
-            };
-            file.or_insert_with(read).clone()
-        });
-        // A socket call whose descriptor names another file: the program has reused the descriptor.
-        let fits = |file: &String| {
-            !name.is_some_and(|name| ON_SOCKETS.contains(&name)) || file.starts_with("socket:")
-        };
-        let key = (number, key_args, file.filter(fits).unwrap_or_default());
-        let ids = &mut self.calls.ids;
-        if let Some(id) = ids.get(&key) {
-            return *id;
+        let mut file = String::new();
+        let pid = program.pid(other).filter(|_| descriptor.is_some());
+        if let Some(((call, name), (descriptor, pid))) = call.zip(name).zip(descriptor.zip(pid)) {
+            let descriptor = (pid, descriptor);
+            let seen = self.calls.descriptors.look(descriptor);
+            let seen = seen.filter(|seen| seen.covers(begin_ns));
+            match seen.and_then(|seen| seen.file_for(name)) {
+                Some(known) => file = known.to_owned(),
+                None => {
+                    let wait = Unnamed {
+                        call,
+                        name,
+                        descriptor,
+                        looked: None,
+                        is_other: other.is_some(),
+                    };
+                    self.calls.unnamed.insert(tid, wait);
+                }
+            }
         }
-        if ids.len() >= MAX_CALLS {
-            return 0;
-        }
-        let id = ids.len() as u64 + 1;
-        new.push(BlockingCall {
-            id,
-            number,
-            args: args.to_vec(),
-            file: key.2.clone(),
-        });
-        ids.insert(key, id);
-        id
+        let id = self.calls.id((number, key_args, file), first, new);
+        id.unwrap_or(0)
     }
 }
 
@@ -310,9 +373,9 @@ impl Program<'_> {
         Some(code)
     }
 
-    /// The id of a local process; 0 for processes of other machines.
-    fn pid(&self, other: Option<Other<'_>>) -> u64 {
-        let local = self.local.as_ref();
-        local.map_or(0, |(program, _)| other.map_or(*program, |(_, pid)| pid))
+    /// The id of a process of this machine.
+    fn pid(&self, other: Option<Other<'_>>) -> Option<u64> {
+        let (program, _) = self.local.as_ref()?;
+        Some(other.map_or(*program, |(_, pid)| pid))
     }
 }

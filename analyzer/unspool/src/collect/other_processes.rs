@@ -71,16 +71,11 @@ pub(super) enum Located {
 }
 
 impl OtherProcesses {
-    /// Follows the program's own threads.
+    /// Follows the program's own threads. They stay known after their end, because the records of
+    /// the processes that they have created come later.
     pub(super) fn on_own_event(&mut self, tid: u64, event: &ScheduleEvent) {
-        match event {
-            ScheduleEvent::Found { .. } | ScheduleEvent::Created { .. } => {
-                self.own.insert(tid);
-            }
-            ScheduleEvent::Ended => {
-                self.own.remove(&tid);
-            }
-            _ => {}
+        if let ScheduleEvent::Found { .. } | ScheduleEvent::Created { .. } = event {
+            self.own.insert(tid);
         }
     }
 
@@ -311,6 +306,15 @@ mod tests {
         others.on_event(12, &ScheduleEvent::Ended);
         assert_eq!(at(&others, 11, 0x500), None);
         assert_eq!(others.files.len(), 3);
+    }
+
+    /// The server sends the records of the program's threads before those of other processes.
+    #[test]
+    fn creator_that_has_ended() {
+        let mut others = others();
+        others.on_own_event(OWN, &ScheduleEvent::Ended);
+        others.on_event(10, &ScheduleEvent::ProcessCreated { creator: OWN });
+        assert_eq!(at(&others, 10, 0x500), Some("program".into()));
     }
 
     #[test]

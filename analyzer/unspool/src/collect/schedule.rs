@@ -85,12 +85,27 @@ impl ScheduleRecording {
             return;
         }
         let time_ns = sink.now_ns().max(self.last_ns);
+        let of_others = self.known_at_end(true, time_ns.max(self.last_process_ns));
+        if !of_others.kinds.is_empty() {
+            sink.record(Record::Processes(of_others));
+        }
         sink.record(Schedule {
-            time_ns,
             edge: ScheduleEdge::Ends.into(),
             stolen_ns: session.stolen_ns(),
-            ..Schedule::default()
+            ..self.known_at_end(false, time_ns)
         });
+    }
+
+    /// The calls in which threads are blocked at the end, as far as looks have shown their files.
+    fn known_at_end(&mut self, other: bool, time_ns: u64) -> Schedule {
+        let mut schedule = Schedule {
+            time_ns,
+            ..Schedule::default()
+        };
+        for (tid, call) in self.calls.at_end(other, &mut schedule.calls) {
+            schedule.push(time_ns, call_known(time_ns, tid, call));
+        }
+        schedule
     }
 
     /// Records the entries that the server has sent, of the program or of other processes.
@@ -184,9 +199,11 @@ fn translated(
     let mut names: Vec<Record> = Vec::new();
     for record in records {
         let time_ns = clock.sent(Some(record.server_ns), since);
+        *last_ns = end_wait(&mut calls, &record, time_ns, &mut schedule, *last_ns);
         let (kind, detail) = match record.event {
             ScheduleEvent::Blocks { place: Some(place) } => {
-                let call = calls.id_of(&place, None, &mut schedule.calls);
+                let at = (record.tid, record.server_ns);
+                let call = calls.id_of(at, &place, None, &mut schedule.calls);
                 (ScheduleKind::Blocks, call)
             }
             ScheduleEvent::Found { state } => (ScheduleKind::Found, state.into()),
@@ -199,6 +216,7 @@ fn translated(
                 continue;
             }
             ScheduleEvent::Lost { count, since_ns } => {
+                calls.forget_waits();
                 schedule.losses.push(ScheduleLoss {
                     from_ns: clock.sent(Some(since_ns), since),
                     to_ns: time_ns,
@@ -221,8 +239,37 @@ fn translated(
         };
         *last_ns = schedule.push(*last_ns, entry);
     }
+    calls.look();
     names.push(schedule.into());
     names
+}
+
+/// Adds the call of a wait that a record ends, if its file has become known during the wait.
+/// Returns the time of the last entry.
+fn end_wait(
+    calls: &mut Batch<'_>,
+    record: &ScheduleRecord,
+    time_ns: u64,
+    schedule: &mut Schedule,
+    last_ns: u64,
+) -> u64 {
+    let ends = kind_of(&record.event).is_some_and(|(kind, _)| kind != ScheduleKind::Created);
+    let call = ends
+        .then(|| calls.end_wait(record.tid, record.server_ns, &mut schedule.calls))
+        .flatten();
+    call.map_or(last_ns, |call| {
+        schedule.push(last_ns, call_known(time_ns, record.tid, call))
+    })
+}
+
+fn call_known(time_ns: u64, tid: u64, call: u64) -> ScheduleEntry {
+    ScheduleEntry {
+        time_ns,
+        kind: ScheduleKind::CallKnown,
+        tid,
+        cpu: 0,
+        detail: call,
+    }
 }
 
 /// The kind and the detail of an event that needs no more than these.
@@ -255,11 +302,6 @@ fn of_processes(
         others.on_event(record.tid, &record.event);
         match record.event {
             ScheduleEvent::ProcessCreated { .. } => calls.forget_descriptors(record.tid),
-            ScheduleEvent::Executed(_) => {
-                let pid = others.process_of(record.tid);
-                pid.into_iter()
-                    .for_each(|pid| calls.forget_descriptors(pid));
-            }
             ScheduleEvent::Ended => {
                 let ended = before.filter(|pid| !others.is_alive(*pid));
                 ended
@@ -268,6 +310,8 @@ fn of_processes(
             }
             _ => {}
         }
+        let time_ns = clock.sent(Some(record.server_ns), since);
+        *last_ns = end_wait(&mut calls, &record, time_ns, &mut schedule, *last_ns);
         let mut name = |name: String| {
             schedule.names.push(name);
             schedule.names.len() as u64 - 1
@@ -279,7 +323,8 @@ fn of_processes(
             ScheduleEvent::Blocks { place: Some(place) } => {
                 let process = others.process_of(record.tid);
                 let call = process.map_or(0, |pid| {
-                    calls.id_of(&place, Some((others, pid)), &mut schedule.calls)
+                    let at = (record.tid, record.server_ns);
+                    calls.id_of(at, &place, Some((others, pid)), &mut schedule.calls)
                 });
                 (ScheduleKind::Blocks, call)
             }
@@ -289,7 +334,7 @@ fn of_processes(
             },
         };
         let entry = ScheduleEntry {
-            time_ns: clock.sent(Some(record.server_ns), since),
+            time_ns,
             kind,
             tid: record.tid,
             cpu: record.cpu,
@@ -297,6 +342,7 @@ fn of_processes(
         };
         *last_ns = schedule.push(*last_ns, entry);
     }
+    calls.look();
     schedule
 }
 

@@ -207,11 +207,16 @@ impl Profile {
         self.samples.iter().filter(|one| is_counted(one)).count() as u64
     }
 
-    /// Notes on samples that are missing or incomplete.
-    pub(super) fn notes(&self) -> Vec<Note> {
+    /// Notes on samples that are missing or incomplete. The program has started `processes`.
+    pub(super) fn notes(&self, processes: usize) -> Vec<Note> {
         let mut notes = Vec::new();
         if !self.is_known() {
             return notes;
+        }
+        if processes > 0 {
+            let text = "The CPU profile has the program's own threads only, and no processes that it \
+                 started.";
+            notes.push(Note::info(text).about(Topic::Samples));
         }
         let total = self.samples.len() as u64;
         if self.lost > 0 {

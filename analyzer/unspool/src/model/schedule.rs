@@ -406,6 +406,7 @@ impl Life {
                 }
                 _ => self.early_wake = Some((entry.time_ns, waker)),
             },
+            ScheduleKind::CallKnown if self.call.is_some() => self.call = call,
             ScheduleKind::Ended => {
                 let before = RunState::Running { cpu: entry.cpu };
                 self.change(entry.time_ns, before, None);

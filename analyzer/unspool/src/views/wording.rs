@@ -208,8 +208,7 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
 /// A system call in which threads were blocked: `read() of pipe:[41234]`.
 pub(super) fn blocking_call(call: &BlockedCall) -> String {
     let BlockedCall { name, file, .. } = call;
-    // Such files have no name that says more than the call.
-    match file.is_empty() || file.starts_with("anon_inode:") {
+    match file.is_empty() {
         true => format!("{name}()"),
         false => format!("{name}() of {}", clean(file)),
     }

@@ -108,10 +108,16 @@ fn missing_samples_are_noted() {
     let mut profile = example();
     profile.lost = 3;
     profile.sampled = Sampled::InUserMode;
-    let notes = profile.notes();
+    let notes = profile.notes(0);
     assert_eq!(notes.len(), 3, "{notes:?}");
     assert!(notes[0].text.contains("3 of 7"), "{notes:?}");
-    assert_eq!(Profile::default().notes(), []);
+    assert_eq!(Profile::default().notes(1), []);
+    let notes = profile.notes(1);
+    assert_eq!(notes.len(), 4, "{notes:?}");
+    assert!(
+        notes[0].text.contains("processes that it started"),
+        "{notes:?}"
+    );
 }
 
 #[test]

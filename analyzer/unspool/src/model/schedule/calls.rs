@@ -58,7 +58,9 @@ impl Schedule {
     /// The call in which an entry's thread is blocked.
     pub(super) fn call_of(&self, entry: ScheduleEntry) -> Option<CallIndex> {
         match entry.kind {
-            ScheduleKind::Blocks => *self.call_of_id.get(&entry.detail)?,
+            ScheduleKind::Blocks | ScheduleKind::CallKnown => {
+                *self.call_of_id.get(&entry.detail)?
+            }
             _ => None,
         }
     }
@@ -77,9 +79,11 @@ impl Schedule {
         }
         let (number, arch) = call.number.zip(arch)?;
         let asked = Call { number, args };
+        // `anon_inode:[eventpoll]` says no more than `epoll_wait`.
+        let file = Some(&call.file).filter(|file| !file.starts_with("anon_inode:"));
         let blocked = BlockedCall {
             name: asked.name(arch)?,
-            file: call.file.clone(),
+            file: file.cloned().unwrap_or_default(),
             is_futex: asked.futex(arch).is_some(),
         };
         // The end of a thread is not a wait in a call.

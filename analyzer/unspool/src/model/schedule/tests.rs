@@ -258,8 +258,10 @@ fn blocked_threads_have_their_system_calls() {
             (5000, ScheduleKind::Runs, PID, 0, 0),
             (6000, ScheduleKind::Blocks, PID, 0, 2),
             (9000, ScheduleKind::Runs, PID, 0, 0),
-            // Another id for a call that reports show in the same words.
-            (10_000, ScheduleKind::Blocks, PID, 0, 3),
+            // The file becomes known during the wait. Another id for a call that reports show in the
+            // same words.
+            (10_000, ScheduleKind::Blocks, PID, 0, 6),
+            (13_000, ScheduleKind::CallKnown, PID, 0, 3),
             (14_000, ScheduleKind::Runs, PID, 0, 0),
             (14_500, ScheduleKind::Blocks, PID, 0, 4),
             (14_800, ScheduleKind::Runs, PID, 0, 0),
@@ -280,9 +282,10 @@ fn blocked_threads_have_their_system_calls() {
     // read, poll
     part.calls = vec![
         call(1, 0, "pipe:[7]"),
-        call(2, 7, ""),
+        call(2, 7, "anon_inode:[eventfd]"),
         call(3, 0, "pipe:[7]"),
         call(4, 9, ""),
+        call(6, 0, ""),
     ];
     // The recorder halts the program.
     let halted = Stood {

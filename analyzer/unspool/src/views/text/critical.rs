@@ -194,13 +194,8 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
     match impact.item {
         Item::Threads(identity) if let Some((program, count)) = model.program(identity) => {
             let name = wording::program_of(program, 1, room);
-            match count {
-                1 => format!("if {name} was twice as fast"),
-                count => {
-                    let name = name.replacen("process", "processes", 1);
-                    format!("if the {count} {name} were twice as fast")
-                }
-            }
+            let waits = mostly_waits(path, |group| group.identity == identity);
+            program_item(&name, *count, waits)
         }
         Item::Threads(identity) => {
             let one = model
@@ -317,4 +312,41 @@ fn woken(
 /// A share with one decimal, in a column of its own.
 fn percent(part: u64, whole: u64) -> String {
     format!("{:>5.1} %", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+/// `if the 3 processes cc were twice as fast`. `name` is that of one process.
+fn program_item(name: &str, count: usize, waits: bool) -> String {
+    let (name, verb) = match count {
+        1 => (name.to_owned(), "was"),
+        count => {
+            let name = name.replacen("process", "processes", 1);
+            (format!("the {count} {name}"), "were")
+        }
+    };
+    match waits {
+        true => format!("if the waits of {name} took half the time"),
+        false => format!("if {name} {verb} twice as fast"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeping_processes_do_not_get_faster() {
+        let item = |count, waits| program_item("process sleep", count, waits);
+        assert_eq!(
+            item(1, true),
+            "if the waits of process sleep took half the time"
+        );
+        assert_eq!(
+            item(3, true),
+            "if the waits of the 3 processes sleep took half the time"
+        );
+        assert_eq!(
+            item(3, false),
+            "if the 3 processes sleep were twice as fast"
+        );
+    }
 }
