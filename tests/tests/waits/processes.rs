@@ -25,7 +25,9 @@ pub(super) fn trials() -> Vec<Trial> {
         ("holder", holder),
         ("deadlock", deadlock),
         ("no-deadlock", no_deadlock),
-        ("pipes", pipes),
+        ("pipes", || pipes(&[])),
+        // A stop ends such a write early.
+        ("large-write", || pipes(&["-DLARGE"])),
     ];
     let trial = |(name, check): &(&str, Check)| {
         let check = *check;
@@ -117,8 +119,8 @@ fn no_deadlock() -> Result<()> {
 }
 
 /// The report names the process at the other end of a pipe, and the child that is waited for.
-fn pipes() -> Result<()> {
-    let waiting = start("pipes.c", &[])?;
+fn pipes(options: &[&str]) -> Result<()> {
+    let waiting = start("pipes.c", options)?;
     let parent = waiting.pid;
     let [child] = process::descendants(parent)[..] else {
         anyhow::bail!("one child");

@@ -47,13 +47,14 @@ pub enum Sampled {
 impl LocalProcess {
     /// The process with this id.
     pub fn new(pid: u32) -> LocalProcess {
-        let start_ticks = stat(pid).and_then(|stat| stat.start_ticks);
+        let start_ticks = stat(&format!("/proc/{pid}/stat")).and_then(|stat| stat.start_ticks);
         LocalProcess { pid, start_ticks }
     }
 
     /// Reads the processor times of all threads.
     pub fn sample(&self) -> Sampled {
-        let Some(stat) = stat(self.pid).filter(|stat| stat.start_ticks == self.start_ticks) else {
+        let stat = stat(&format!("/proc/{}/stat", self.pid));
+        let Some(stat) = stat.filter(|stat| stat.start_ticks == self.start_ticks) else {
             return Sampled::Ended(None);
         };
         let time_ns = monotonic_ns();
@@ -122,8 +123,8 @@ impl LocalProcess {
 
 /// Fields of `/proc/PID/stat` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
-    state: char,
+pub(super) struct Stat {
+    pub(super) state: char,
     start_ticks: Option<u64>,
     wait_status: Option<i32>,
 }
@@ -156,8 +157,9 @@ fn monotonic_ns() -> u64 {
     })
 }
 
-fn stat(pid: u32) -> Option<Stat> {
-    Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// Reads the `stat` file of a process or thread.
+pub(super) fn stat(path: &str) -> Option<Stat> {
+    Stat::parse(&fs::read_to_string(path).ok()?)
 }
 
 #[cfg(test)]
