@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use unspool_tests::inspection::{self, Inspection};
 use unspool_tests::process;
@@ -23,7 +25,10 @@ type Check = fn() -> Result<()>;
 pub(super) fn trials() -> Vec<Trial> {
     let cases: &[(&str, Check)] = &[
         ("holder", holder),
-        ("deadlock", deadlock),
+        ("ended-holder", ended_holder),
+        ("namespaces", namespaces),
+        ("deadlock", || deadlock(false)),
+        ("stopped-deadlock", || deadlock(true)),
         ("no-deadlock", no_deadlock),
         ("pipes", || pipes(&[])),
         // A stop ends such a write early.
@@ -77,15 +82,65 @@ fn holder() -> Result<()> {
     Ok(())
 }
 
-/// Either process shows the deadlock of both, with the place of each mutex in their memory.
-fn deadlock() -> Result<()> {
+/// No process has the thread whose id the mutex stores.
+fn ended_holder() -> Result<()> {
+    let waiting = start("shared.c", &["-DENDS"])?;
+    waiting.wait_until_blocked(HERE)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let [found] = &seen.findings[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(
+        found.kind == "abandoned-lock" && !found.proved && seen.processes.is_empty(),
+        "{run}"
+    );
+    let holder = waiting.waits.values().find_map(|wait| wait.holder);
+    let holder = holder.unwrap_or_default();
+    let expected = format!("has stored the thread id {holder}");
+    ensure!(found.text.contains(&expected), "{expected}: {run}");
+    Ok(())
+}
+
+/// Two processes with the same id in different PID namespaces do not wait for themselves.
+fn namespaces() -> Result<()> {
+    let waiting = start("shared.c", &["-DNAMESPACES"])?;
+    process::wait_until("a process waits", LIMIT, || {
+        let mut calls = process::calls(waiting.pid).into_values();
+        calls.all(|call| call.starts_with("202 "))
+    })?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let waits = seen.threads.iter().filter_map(|it| it.wait.as_ref());
+    let waits: Vec<_> = waits.collect();
+    let [wait] = waits[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(
+        seen.findings.is_empty() && wait.shared && wait.holders.is_empty(),
+        "{run}"
+    );
+    let unknown = wait.unknown.as_deref().unwrap_or_default();
+    ensure!(unknown.contains("PID namespaces"), "{run}");
+    Ok(())
+}
+
+/// Either process shows the deadlock of both, with the place of each mutex in their memory, also
+/// while a signal has stopped both.
+fn deadlock(is_stopped: bool) -> Result<()> {
     let waiting = start("across.c", &[])?;
     waiting.wait_until_blocked(HERE)?;
     let [expected] = &waiting.findings[..] else {
         anyhow::bail!("it states one finding");
     };
     let child = process::descendants(waiting.pid);
-    for pid in [&[waiting.pid][..], &child].concat() {
+    let pids = [&[waiting.pid][..], &child].concat();
+    for pid in pids.iter().filter(|_| is_stopped) {
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP)?;
+        process::wait_until("the process is stopped", LIMIT, || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        })?;
+    }
+    for pid in pids {
         let (seen, run) = Inspection::attach(pid)?;
         let [found] = &seen.findings[..] else {
             anyhow::bail!("{run}");
@@ -96,6 +151,7 @@ fn deadlock() -> Result<()> {
             found.kind == "deadlock" && found.proved && threads == expected.tids,
             "{run}"
         );
+        ensure!(found.text.contains("SIGSTOP") == is_stopped, "{run}");
         for place in ["/memfd:locks+0x0", "/memfd:locks+0x28"] {
             ensure!(found.text.contains(place), "{run}");
         }

@@ -17,7 +17,7 @@ use super::options::Ended;
 use super::pipes::numbers;
 use super::session;
 use super::shared_memory::SharedMemory;
-use super::thread_reader::{Asleep, field};
+use super::thread_reader::{Asleep, field, own_tid};
 
 /// Interval at which a thread is checked until it is asleep.
 const SLEEP_CHECK: Duration = Duration::from_millis(5);
@@ -67,6 +67,19 @@ impl LocalProcess {
             return Sampled::Ended(stat.wait_status.map(ended));
         }
         Sampled::Running(CpuTimes { time_ns, threads })
+    }
+
+    /// Finds the thread that its own program knows by this id, which is another one in a PID
+    /// namespace. `None` if it has ended.
+    pub fn thread_of_own_id(&self, id: u64) -> Option<u64> {
+        let folder = format!("/proc/{}/task", self.pid);
+        numbers(&folder).find(|tid| {
+            let status = fs::read_to_string(format!("{folder}/{tid}/status"));
+            let status = status.unwrap_or_default();
+            // A process keeps its first thread as a zombie.
+            let lives = field(&status, "State:\tZ").is_none();
+            lives && own_tid(&status) == Some(id)
+        })
     }
 
     /// True if programs in this process and the recorder know threads by the same ids.

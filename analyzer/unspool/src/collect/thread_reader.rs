@@ -48,9 +48,11 @@ pub(super) struct ReadThread {
     pub(super) stack: Option<Chunk>,
 }
 
-/// A thread that the kernel has put to sleep in a system call.
+/// A thread that the kernel has put to sleep in a system call, or that a signal has stopped there.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Asleep {
+    /// True if a signal such as SIGSTOP has stopped it. Then a wake-up may have ended the call.
+    pub is_stopped: bool,
     /// Number of voluntary and of involuntary context switches.
     switches: [u64; 2],
     /// The call's first argument; for a futex call, the address of the futex word.
@@ -64,7 +66,8 @@ impl Asleep {
     /// 0x7f31`. It says `running` for a running thread and for a woken thread that waits for a
     /// processor.
     pub(super) fn read(status: &str, call: &str) -> Option<Asleep> {
-        field(status, "State:\tS")?;
+        let state = field(status, "State:")?.trim_start().chars().next()?;
+        matches!(state, 'S' | 'T').then_some(())?;
         let switches = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
         let [Some(own), Some(forced)] =
             switches.map(|name| field(status, name)?.trim().parse().ok())
@@ -77,6 +80,7 @@ impl Asleep {
         };
         let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
         Some(Asleep {
+            is_stopped: state == 'T',
             switches: [own, forced],
             word: hexadecimal(word)?,
             sp: hexadecimal(sp)?,
@@ -515,7 +519,7 @@ pub(super) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 /// The id of a thread in the innermost of its PID namespaces, which its own program sees (`NSpid`
 /// in proc(5)).
-fn own_tid(status: &str) -> Option<u64> {
+pub(super) fn own_tid(status: &str) -> Option<u64> {
     field(status, "NSpid:")?
         .split_whitespace()
         .next_back()?

@@ -392,12 +392,14 @@ pub struct HangWait {
 pub enum HangReason {
     /// Each thread waits for the next.
     Circle,
-    /// No thread of the process holds the lock.
+    /// No thread of the process holds the lock, and no thread of another one.
     HolderGone {
         /// The id that the lock stores.
         tid: Option<u64>,
         /// The thread, if its end was recorded.
         holder: Option<ThreadIndex>,
+        /// True if processes share the lock, and none of them has the thread.
+        shared: bool,
     },
     /// All threads of the process wait, except for threads whose code ends no wait.
     AllWait {

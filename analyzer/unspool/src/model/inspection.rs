@@ -115,6 +115,10 @@ pub struct OtherProcess {
 pub struct Holder {
     /// Its id among the program's threads. For a thread outside this process, the id in the object.
     pub tid: u64,
+    /// The id that the object stores, which is another one in a PID namespace.
+    pub stored: u64,
+    /// True if no process that maps the object has this thread any more.
+    pub is_gone: bool,
     /// The thread, if it was inspected.
     pub thread: Option<ThreadIndex>,
 }

@@ -107,6 +107,8 @@ struct Edge {
     taken: Option<PathId>,
     /// True if the hold was seen.
     sure: bool,
+    /// True if processes share the object, and none of them has the thread any more.
+    is_gone: bool,
 }
 
 impl Waiting {

@@ -9,15 +9,12 @@ use super::{CallSubject, Inspection, State, Wait, WaitTrace};
 use crate::model::{Model, ThreadIndex, finding, wait_graph};
 
 impl Model {
-    /// The ids of threads of other processes that hold what threads of this one wait for, with the
-    /// object's address.
-    pub fn outside_holders(&self) -> BTreeSet<(u64, u64)> {
+    /// The ids of threads of other processes that hold what threads of this one wait for.
+    pub fn outside_holders(&self) -> BTreeSet<u64> {
         let shared = self.waits().filter(|wait| wait.shared);
-        let holders = shared.flat_map(|wait| {
-            let outside = wait.holders.iter().filter(|holder| holder.thread.is_none());
-            outside.map(|holder| (holder.tid, wait.object.address))
-        });
-        holders.collect()
+        let holders = shared.flat_map(|wait| &wait.holders);
+        let outside = holders.filter(|holder| holder.thread.is_none() && !holder.is_gone);
+        outside.map(|holder| holder.tid).collect()
     }
 
     /// The waits whose holders are known, with the ids of their threads.
@@ -55,13 +52,36 @@ impl Model {
         self.inspection.states.iter().filter_map(State::wait)
     }
 
-    /// Names the shared objects at which threads wait, by their addresses.
-    pub fn name_shared(&mut self, name: impl Fn(u64) -> Option<String>) {
+    /// Names the shared objects at which threads wait, by their addresses, and finds the threads
+    /// that hold them. `holder` gets the id that the object stores, and returns `None` if its
+    /// thread has ended, or the reason why the thread is not known.
+    pub fn resolve_shared(
+        &mut self,
+        name: impl Fn(u64) -> Option<String>,
+        holder: impl Fn(&WaitTrace, u64) -> Result<Option<u64>, &'static str>,
+    ) {
+        let threads = self.threads.iter().enumerate();
+        let own = threads.filter_map(|(index, thread)| Some((thread.tid?, ThreadIndex(index))));
+        let own: HashMap<u64, ThreadIndex> = own.collect();
         let waits = self.inspection.states.iter_mut();
-        let shared = waits.filter_map(State::wait_mut).filter(|wait| wait.shared);
-        for object in shared.map(|wait| &mut wait.object) {
+        for wait in waits.filter_map(State::wait_mut).filter(|wait| wait.shared) {
+            let object = &mut wait.object;
             if object.name.is_none() {
                 object.name = name(object.address).map(Into::into);
+            }
+            let Some(trace) = &wait.trace else {
+                continue;
+            };
+            for one in &mut wait.holders {
+                match holder(trace, one.stored) {
+                    Ok(Some(tid)) => (one.tid, one.thread) = (tid, own.get(&tid).copied()),
+                    Ok(None) => (one.is_gone, one.thread) = (true, None),
+                    Err(why) => wait.unknown = Some(why.into()),
+                }
+            }
+            if wait.unknown.is_some() {
+                wait.holders.clear();
+                wait.proved = false;
             }
         }
         let inspection = std::mem::take(&mut self.inspection);

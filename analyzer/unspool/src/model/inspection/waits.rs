@@ -412,6 +412,8 @@ impl<'a> Inspector<'a> {
                 let known = thread.and_then(|thread| self.model.thread(thread)?.tid);
                 Holder {
                     tid: known.unwrap_or(*tid),
+                    stored: *tid,
+                    is_gone: false,
                     thread,
                 }
             })

@@ -1,14 +1,23 @@
 //! Hangs: threads that cannot continue.
 
+use std::collections::BTreeSet;
+
 use super::{MAX_NAMED, capital, list, place, what};
-use crate::model::{Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, ThreadIndex};
+use crate::model::{
+    Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, State, ThreadIndex,
+};
 use crate::primitives::Kind;
+use crate::views::wording;
 
 /// The text of a hang, with the reasons for doubt.
 pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
     let mut text = match &hang.reason {
         HangReason::Circle => circle(model, hang),
-        HangReason::HolderGone { tid, holder } => holder_gone(model, hang, *tid, *holder),
+        HangReason::HolderGone {
+            tid,
+            holder,
+            shared,
+        } => holder_gone(model, hang, *tid, *holder, *shared),
         HangReason::AllWait {
             waiting,
             bystanders,
@@ -17,11 +26,32 @@ pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
         HangReason::Readers { readers, others } => upgraders(model, hang, *readers, *others),
         HangReason::Pool { function } => pool(hang, function),
     };
+    text.push_str(&stopped(model, finding));
     for doubt in &hang.doubts {
         text.push(' ');
         text.push_str(reservation(*doubt));
     }
     text
+}
+
+/// Names the processes that a signal has stopped. They still wait when they continue.
+fn stopped(model: &Model, finding: &Finding) -> String {
+    let is_stopped = |thread: &&ThreadIndex| {
+        let state = model.inspection.state(**thread);
+        matches!(state, State::Stopped(_))
+    };
+    let pid = |thread: &ThreadIndex| {
+        let process = model.process(*thread);
+        process.map_or(model.target.pid, |(_, process)| process.pid)
+    };
+    let stopped: BTreeSet<u64> = finding.threads.iter().filter(is_stopped).map(pid).collect();
+    let stopped: Vec<String> = stopped.iter().map(u64::to_string).collect();
+    let processes = match &stopped[..] {
+        [] => return String::new(),
+        [one] => format!("process {one}"),
+        [first @ .., last] => format!("the processes {} and {last}", first.join(", ")),
+    };
+    format!(" A signal such as SIGSTOP has stopped {processes}, which does not change this.")
 }
 
 fn circle(model: &Model, hang: &Hang) -> String {
@@ -52,7 +82,7 @@ fn circle(model: &Model, hang: &Hang) -> String {
     format!(
         "{} threads wait for {each_other}{}: {}.",
         hang.waits.len(),
-        if timed { "" } else { " and cannot continue" },
+        if timed { "" } else { " and cannot continue by themselves" },
         clauses(hang, hang.waits.len(), |wait| {
             let name = model.thread_name(wait.thread);
             let holds = match &wait.holds[..] {
@@ -96,6 +126,7 @@ fn holder_gone(
     hang: &Hang,
     tid: Option<u64>,
     holder: Option<ThreadIndex>,
+    shared: bool,
 ) -> String {
     let who = match &hang.waits[..] {
         [one] => format!("{} waits", capital(&model.thread_name(one.thread))),
@@ -107,6 +138,11 @@ fn holder_gone(
         (Some(holder), _) => format!(
             "{who} for {lock}. Its holder, {}, has ended without releasing it.",
             model.thread_name(holder)
+        ),
+        (None, Some(tid)) if shared => format!(
+            "{who} for {lock}. Its holder has stored the thread id {tid}, and no process that maps \
+             the lock's memory has this thread any more. It has ended, and no thread will release \
+             the lock."
         ),
         (None, tid) => {
             let tid = tid.map_or(String::new(), |tid| format!(" {tid}"));
@@ -138,7 +174,7 @@ fn all_wait(
     let locks = finding.kind == FindingKind::Deadlock;
     let each = clauses(hang, waiting, |wait| {
         let readers = match wait.awaited.readers {
-            Some(count) if locks => format!(" (held by {count} for reading)"),
+            Some(count) if locks => format!(" (held by {})", wording::count(count as usize, "reader")),
             _ => String::new(),
         };
         format!(

@@ -174,7 +174,9 @@ impl<'a> WaitingAt<'a> {
                 .function
                 .filter(|function| !function.internal)
                 .map(|function| function.name()),
-            holders: wait.holders.iter().map(|holder| holder.tid).collect(),
+            holders: (wait.holders.iter().filter(|holder| !holder.is_gone))
+                .map(|holder| holder.tid)
+                .collect(),
             readers: wait.readers,
             mutex: wait.mutex.as_ref().map(Object::of),
             timed: wait.timed,

@@ -10,7 +10,7 @@ use crate::model::{
 };
 use crate::platform::syscall::writes;
 use crate::primitives::Kind;
-use crate::views::finding_text;
+use crate::views::{finding_text, wording};
 
 /// Maximum number of stacks shown per finding. JSON has all.
 const MAX_STACKS: usize = 6;
@@ -154,11 +154,14 @@ pub(in crate::views) fn state(model: &Model, thread: ThreadIndex) -> Option<Stri
         let joins = wait.object.kind == Kind::Join;
         let Some(next) = holder.thread else {
             if !joins {
-                let whose = match wait.shared {
-                    true => " of another process: processes share it",
-                    false => ", which this process does not have",
-                };
-                text.push_str(&format!(", held by thread {}{whose}", holder.tid));
+                let id = holder.tid;
+                text.push_str(&match (holder.is_gone, wait.shared) {
+                    (true, _) => format!(", held by a thread that has ended (it stored the id {id})"),
+                    (_, true) => {
+                        format!(", held by thread {id} of another process: processes share it")
+                    }
+                    _ => format!(", held by thread {id}, which this process does not have"),
+                });
             }
             break;
         };
@@ -273,7 +276,8 @@ fn process(process: &OtherProcess) -> String {
 
 fn unknown(wait: &Wait) -> Option<String> {
     if let Some(count) = wait.readers {
-        return Some(format!(", held by {count} for reading"));
+        let readers = wording::count(count as usize, "reader");
+        return Some(format!(", held by {readers}"));
     }
     let why = wait.unknown.as_ref()?;
     Some(format!(" ({why})"))
