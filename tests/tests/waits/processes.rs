@@ -1,10 +1,10 @@
-//! Tests waits for objects that other processes hold.
+//! Tests waits for other processes: for objects that they hold, at pipes, and for their ends.
 
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,6 +33,9 @@ pub(super) fn trials() -> Vec<Trial> {
         ("pipes", || pipes(&[])),
         // A stop ends such a write early.
         ("large-write", || pipes(&["-DLARGE"])),
+        ("own-pipe", own_pipe),
+        ("pipes-of-others", || no_circle("-DOTHER")),
+        ("pipes-of-the-living", || no_circle("-DALIVE")),
     ];
     let trial = |(name, check): &(&str, Check)| {
         let check = *check;
@@ -104,10 +107,7 @@ fn ended_holder() -> Result<()> {
 /// Two processes with the same id in different PID namespaces do not wait for themselves.
 fn namespaces() -> Result<()> {
     let waiting = start("shared.c", &["-DNAMESPACES"])?;
-    process::wait_until("a process waits", LIMIT, || {
-        let mut calls = process::calls(waiting.pid).into_values();
-        calls.all(|call| call.starts_with("202 "))
-    })?;
+    wait_for_calls(&[waiting.pid], &["202 "])?;
     let (seen, run) = Inspection::attach(waiting.pid)?;
     let waits = seen.threads.iter().filter_map(|it| it.wait.as_ref());
     let waits: Vec<_> = waits.collect();
@@ -174,22 +174,15 @@ fn no_deadlock() -> Result<()> {
     Ok(())
 }
 
-/// The report names the process at the other end of a pipe, and the child that is waited for.
+/// The report names the process at the other end of a pipe, and the child that is waited for. Each
+/// process shows that all of them wait for each other.
 fn pipes(options: &[&str]) -> Result<()> {
     let waiting = start("pipes.c", options)?;
     let parent = waiting.pid;
     let [child] = process::descendants(parent)[..] else {
         anyhow::bail!("one child");
     };
-    process::wait_until("both processes wait", LIMIT, || {
-        let calls = |pid| process::calls(pid).into_values();
-        let mut calls = calls(parent).chain(calls(child));
-        calls.all(|call| {
-            ["61 ", "0 ", "1 "]
-                .iter()
-                .any(|number| call.starts_with(number))
-        })
-    })?;
+    wait_for_calls(&[parent, child], &["61 ", "0 ", "1 "])?;
     let pipe = |descriptor: i32| -> Result<String> {
         let link = fs::read_link(format!("/proc/{parent}/fd/{descriptor}"))?;
         Ok(link.to_string_lossy().into_owned())
@@ -212,6 +205,17 @@ fn pipes(options: &[&str]) -> Result<()> {
             )],
         ),
     ] {
+        let (seen, run) = Inspection::attach(pid)?;
+        let found: Vec<_> = seen.findings.iter().map(|it| it.kind.as_str()).collect();
+        ensure!(found == ["deadlock"], "{run}");
+        let mut threads = seen.findings[0].threads.clone();
+        threads.sort_unstable();
+        let all = [parent, child].into_iter();
+        let mut all: Vec<u64> = all
+            .flat_map(|pid| process::calls(pid).into_keys())
+            .collect();
+        all.sort_unstable();
+        ensure!(threads == all, "{run}");
         let run = inspection::inspect(&["--attach", &pid.to_string()], "text")?;
         let text = run.text().replace("\n  ", " ");
         for state in states {
@@ -219,4 +223,46 @@ fn pipes(options: &[&str]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A thread reads from a pipe that only its own process can write.
+fn own_pipe() -> Result<()> {
+    let waiting = start("pipes.c", &["-DOWN"])?;
+    wait_for_calls(&[waiting.pid], &["0 "])?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let [found] = &seen.findings[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(
+        found.kind == "self-deadlock" && found.threads == [u64::from(waiting.pid)],
+        "{run}"
+    );
+    ensure!(
+        found.text.contains("which only this process can write"),
+        "{run}"
+    );
+    Ok(())
+}
+
+/// A sleeping thread, or a further process, may still read from the pipe.
+fn no_circle(option: &str) -> Result<()> {
+    let waiting = start("pipes.c", &[option])?;
+    let children = process::descendants(waiting.pid);
+    let writer = *children.last().context("a child")?;
+    wait_for_calls(&[writer], &["1 "])?;
+    for pid in [waiting.pid, writer] {
+        let (seen, run) = Inspection::attach(pid)?;
+        ensure!(seen.findings.is_empty(), "{run}");
+    }
+    Ok(())
+}
+
+/// Waits until all threads of the processes are in one of these system calls.
+fn wait_for_calls(pids: &[u32], numbers: &[&str]) -> Result<()> {
+    process::wait_until("all threads wait", LIMIT, || {
+        let mut calls = pids
+            .iter()
+            .flat_map(|pid| process::calls(*pid).into_values());
+        calls.all(|call| numbers.iter().any(|number| call.starts_with(number)))
+    })
 }

@@ -46,6 +46,16 @@ impl SystemCallState {
     }
 }
 
+/// The system call in which a thread is asleep.
+pub(super) fn blocking_call(pid: u32, tid: u64) -> Option<Call> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let state = SystemCallState::parse(&text)?;
+    Some(Call {
+        number: state.number?,
+        args: state.args.try_into().ok()?,
+    })
+}
+
 /// Records what these threads do in the kernel. `idle` has the threads and the times since which
 /// they have not run. `places` has the pc and sp of each thread's latest record. Returns the
 /// threads read.

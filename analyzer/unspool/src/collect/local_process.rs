@@ -3,6 +3,7 @@
 //! Reading `/proc` stops no thread, so this is how `unspool top` follows a program between two
 //! inspections. The process is identified by its start time, because the kernel reuses process ids.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::thread;
@@ -10,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use unspool_capture::CpuTimes;
+use unspool_image::Arch;
 
 use super::cpu_times;
-use super::kernel_state::file_of;
+use super::kernel_state::{blocking_call, file_of};
 use super::options::Ended;
 use super::pipes::numbers;
 use super::session;
@@ -33,6 +35,15 @@ pub fn process_of_thread(tid: u64) -> Option<u32> {
 pub struct LocalProcess {
     pid: u32,
     start_ticks: Option<u64>,
+}
+
+/// The children of a process.
+#[derive(Debug, Default)]
+pub struct Children {
+    /// Their ids, by the ids that their parent knows, which are other ones in a PID namespace.
+    pub by_id: BTreeMap<u64, u64>,
+    /// True if one of them has children. A process may become their parent.
+    pub have_children: bool,
 }
 
 /// The result of a sample.
@@ -82,13 +93,6 @@ impl LocalProcess {
         })
     }
 
-    /// True if programs in this process and the recorder know threads by the same ids.
-    pub fn has_our_thread_ids(&self) -> bool {
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-        let own = namespace("self");
-        own.is_some() && own == namespace(&self.pid.to_string())
-    }
-
     /// The memory that other processes may share.
     pub fn shared_memory(&self) -> SharedMemory {
         SharedMemory::of(self.pid)
@@ -107,6 +111,63 @@ impl LocalProcess {
                 return asleep;
             }
             thread::sleep(SLEEP_CHECK);
+        }
+    }
+
+    /// The threads that have not ended.
+    pub fn threads(&self) -> Vec<u64> {
+        let folder = format!("/proc/{}/task", self.pid);
+        let lives =
+            |tid: &u64| stat(&format!("{folder}/{tid}/stat")).is_some_and(|it| it.state != 'Z');
+        numbers(&folder).filter(lives).collect()
+    }
+
+    /// True if all threads are asleep in calls that may wait for other processes or for each other:
+    /// at futexes, for the ends of children, or at pipes.
+    pub fn may_wait_for_processes(&self, arch: Arch) -> bool {
+        let waits = |tid: u64| {
+            let call = blocking_call(self.pid, tid)?;
+            let file = call
+                .descriptor(arch)
+                .and_then(|descriptor| self.file(descriptor));
+            let at_pipe = file.is_some_and(|file| file.starts_with("pipe:"));
+            let waits = at_pipe || call.futex(arch).is_some() || call.children(arch).is_some();
+            Some(waits)
+        };
+        self.threads()
+            .into_iter()
+            .all(|tid| waits(tid) == Some(true))
+    }
+
+    /// The children.
+    pub fn children(&self) -> Children {
+        let status = |pid: u64| fs::read_to_string(format!("/proc/{pid}/status")).ok();
+        let ids = |status: &str| -> Vec<u64> {
+            let ids = field(status, "NSpid:").unwrap_or_default();
+            ids.split_whitespace()
+                .filter_map(|id| id.parse().ok())
+                .collect()
+        };
+        let own = status(self.pid.into()).unwrap_or_default();
+        let Some(level) = ids(&own).len().checked_sub(1) else {
+            return Children::default();
+        };
+        let mut parents = HashMap::new();
+        let mut by_id = BTreeMap::new();
+        for pid in numbers("/proc") {
+            let status = status(pid).unwrap_or_default();
+            let parent = field(&status, "PPid:").and_then(|id| id.trim().parse().ok());
+            parents.insert(pid, parent);
+            if parent == Some(u64::from(self.pid))
+                && let Some(id) = ids(&status).get(level)
+            {
+                by_id.insert(*id, pid);
+            }
+        }
+        let has_children = |pid: &u64| parents.values().any(|parent| *parent == Some(*pid));
+        Children {
+            have_children: by_id.values().any(has_children),
+            by_id,
         }
     }
 

@@ -33,20 +33,22 @@ impl SharedPlace {
     /// Returns the reason why the thread is not known.
     pub fn thread_of(&self, id: u64) -> Result<Option<u64>, &'static str> {
         let mut found = Vec::new();
+        let mut is_hidden = false;
         for pid in numbers("/proc").filter_map(|pid| u32::try_from(pid).ok()) {
             let thread = || LocalProcess::new(pid).thread_of_own_id(id);
             match fs::read_to_string(format!("/proc/{pid}/maps")) {
                 Ok(maps) if SharedMemory::parse(&maps).has(self) => found.extend(thread()),
-                Err(error) if error.kind() == ErrorKind::PermissionDenied && thread().is_some() => {
-                    return Err("its owner may be in a process that Unspool may not examine");
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    is_hidden |= thread().is_some();
                 }
                 _ => {}
             }
         }
         match found[..] {
+            [_, _, ..] => Err("its owner's id means different threads in different PID namespaces"),
+            _ if is_hidden => Err("its owner may be in a process that Unspool may not examine"),
             [thread] => Ok(Some(thread)),
             [] => Ok(None),
-            _ => Err("its owner's id means different threads in different PID namespaces"),
         }
     }
 }

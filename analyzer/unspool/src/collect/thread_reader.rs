@@ -55,8 +55,10 @@ pub struct Asleep {
     pub is_stopped: bool,
     /// Number of voluntary and of involuntary context switches.
     switches: [u64; 2],
-    /// The call's first argument; for a futex call, the address of the futex word.
-    pub word: u64,
+    /// The call's number.
+    pub number: u64,
+    /// The call's first two arguments. For a futex call, the first is the futex word's address.
+    pub args: [u64; 2],
     sp: u64,
 }
 
@@ -75,14 +77,15 @@ impl Asleep {
             return None;
         };
         let words: Vec<&str> = call.split_whitespace().collect();
-        let [_, word, .., sp, _] = words[..] else {
+        let [number, first, second, .., sp, _] = words[..] else {
             return None;
         };
         let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
         Some(Asleep {
             is_stopped: state == 'T',
             switches: [own, forced],
-            word: hexadecimal(word)?,
+            number: number.parse().ok()?,
+            args: [hexadecimal(first)?, hexadecimal(second)?],
             sp: hexadecimal(sp)?,
         })
     }
@@ -214,7 +217,8 @@ impl<'a> ThreadReader<'a> {
         let asleep = taken.iter().zip(&calls).all(|(one, call)| {
             let registers = one.registers.as_ref().map(|all| abi.looked(all));
             registers.is_some_and(|registers| {
-                (abi.waits_at(&registers), abi.sp(&registers)) == (Some(call.word), Some(call.sp))
+                (abi.waits_at(&registers), abi.sp(&registers))
+                    == (Some(call.args[0]), Some(call.sp))
             })
         });
         if asleep {

@@ -159,6 +159,8 @@ pub enum Shows {
     Creates(ThreadIndex),
     /// The thread was created here.
     Created,
+    /// What the thread did when it was inspected.
+    Activity,
     /// The thread has the longest part of the critical path.
     LongestPart,
 }
@@ -408,6 +410,8 @@ pub enum HangReason {
         /// Threads that run only code that ends no wait.
         bystanders: Vec<ThreadIndex>,
     },
+    /// Only the finding's threads can end the system calls in which they wait for processes.
+    Processes,
     /// Only these threads were seen to use the objects.
     OnlyUsers,
     /// A read-write lock has more readers than there are threads that do not wait for it.
@@ -433,6 +437,8 @@ pub enum Doubt {
     Refused,
     /// Processes share an object.
     Shared,
+    /// Processes that could not be examined may have the other end of a pipe.
+    ProcessesUnknown,
     /// Threads and objects were read one after another.
     ReadApart,
     /// Events are missing, or memory was read only once.

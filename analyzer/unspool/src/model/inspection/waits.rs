@@ -19,7 +19,7 @@ use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
 use crate::platform::Architecture;
 use crate::platform::layouts::{self, Layout, Library};
-use crate::platform::syscall::{self, AFTER, BEFORE, Call, Futex};
+use crate::platform::syscall::{self, AFTER, AwaitedChildren, BEFORE, Call, Futex};
 use crate::primitives::Kind;
 
 mod primitive;
@@ -280,21 +280,31 @@ impl<'a> Inspector<'a> {
         State::InCall {
             number: call.number,
             name: call.name(self.arch),
+            args: [call.args[0], call.args[1]],
             on: self.subject(&call),
         }
     }
 
     fn subject(&self, call: &Call) -> Option<CallSubject> {
-        if let Some(pid) = call.child(self.arch) {
-            return Some(CallSubject::Child(OtherProcess {
-                pid,
-                program: String::new(),
-            }));
+        if let Some(awaited) = call.children(self.arch) {
+            let one = match awaited {
+                AwaitedChildren::One(pid) => Some(OtherProcess {
+                    pid,
+                    program: String::new(),
+                }),
+                AwaitedChildren::Any => None,
+            };
+            return Some(CallSubject::Children {
+                awaited,
+                processes: one.into_iter().collect(),
+                is_complete: false,
+            });
         }
         Some(CallSubject::File {
             descriptor: call.descriptor(self.arch)?,
             name: None,
             other_end: Vec::new(),
+            is_complete: false,
         })
     }
 
@@ -446,6 +456,16 @@ impl<'a> Inspector<'a> {
             }
         }
         wait.unknown = said.unknown.map(Into::into);
+        if wait.trace.is_none() {
+            let word = self.memory.bytes(futex.address, 4);
+            wait.trace = word.map(|word| {
+                Arc::new(WaitTrace {
+                    futex: futex.address,
+                    address: futex.address,
+                    bytes: word.to_vec(),
+                })
+            });
+        }
         wait
     }
 

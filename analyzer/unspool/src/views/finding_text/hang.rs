@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{MAX_NAMED, capital, list, place, what};
+use super::{MAX_NAMED, capital, is_doing, list, place, what};
 use crate::model::{
     Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, State, ThreadIndex,
 };
@@ -22,6 +22,7 @@ pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
             waiting,
             bystanders,
         } => all_wait(model, finding, hang, *waiting, bystanders),
+        HangReason::Processes => processes(model, finding),
         HangReason::OnlyUsers => only_users(model, finding, hang),
         HangReason::Readers { readers, others } => upgraders(model, hang, *readers, *others),
         HangReason::Pool { function } => pool(hang, function),
@@ -82,7 +83,11 @@ fn circle(model: &Model, hang: &Hang) -> String {
     format!(
         "{} threads wait for {each_other}{}: {}.",
         hang.waits.len(),
-        if timed { "" } else { " and cannot continue by themselves" },
+        if timed {
+            ""
+        } else {
+            " and cannot continue by themselves"
+        },
         clauses(hang, hang.waits.len(), |wait| {
             let name = model.thread_name(wait.thread);
             let holds = match &wait.holds[..] {
@@ -174,7 +179,9 @@ fn all_wait(
     let locks = finding.kind == FindingKind::Deadlock;
     let each = clauses(hang, waiting, |wait| {
         let readers = match wait.awaited.readers {
-            Some(count) if locks => format!(" (held by {})", wording::count(count as usize, "reader")),
+            Some(count) if locks => {
+                format!(" (held by {})", wording::count(count as usize, "reader"))
+            }
             _ => String::new(),
         };
         format!(
@@ -204,6 +211,29 @@ fn all_wait(
         ));
     }
     text
+}
+
+fn processes(model: &Model, finding: &Finding) -> String {
+    let clause = |thread: &ThreadIndex| {
+        format!(
+            "{} {}",
+            model.thread_name(*thread),
+            is_doing(model, *thread)
+        )
+    };
+    let named = finding.threads.iter().take(MAX_NAMED);
+    let mut each: Vec<String> = named.map(clause).collect();
+    let more = finding.threads.len() - each.len();
+    if more > 0 {
+        each.push(format!("and {more} more"));
+    }
+    let each = each.join("; ");
+    match finding.threads.len() {
+        1 => format!("{}. It cannot continue by itself.", capital(&each)),
+        all => {
+            format!("{all} threads wait for each other and cannot continue by themselves: {each}.")
+        }
+    }
 }
 
 fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
@@ -263,6 +293,10 @@ fn reservation(doubt: Doubt) -> &'static str {
         Doubt::Shared => {
             "Several processes share an object here. This assumes that the holder's id means a \
              thread of this process, and not one of another PID namespace."
+        }
+        Doubt::ProcessesUnknown => {
+            "This assumes that no further process can end the calls, for instance one that Unspool may \
+             not examine."
         }
         Doubt::ReadApart => {
             "The threads and the objects were read one after another, so some may have changed \

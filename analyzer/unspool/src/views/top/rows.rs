@@ -6,9 +6,9 @@ use super::Sort;
 use crate::model::live::{Live, LiveThread, Shares};
 use crate::model::{Creation, Model, State, Thread, ThreadIndex, Wait, start_code};
 use crate::primitives::Kind;
-use crate::views::wording;
 use crate::views::text::frames;
 use crate::views::text::line::clean;
+use crate::views::wording;
 
 /// A row of a table.
 #[derive(Clone, Debug, PartialEq)]
