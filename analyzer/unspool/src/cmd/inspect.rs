@@ -23,8 +23,8 @@ mod others;
 ///
 /// Stops the program while the threads' registers and stacks are read, usually for some
 /// milliseconds. If a thread waits for another process of this machine, inspects that process, too:
-/// one that holds a lock, a child, or a process at the other end of a pipe that waits itself. Writes
-/// no file.
+/// one that holds a lock, a child, or a process at the other end of a pipe that waits itself.
+/// Writes no file.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool inspect [OPTIONS] --attach PID\n       \

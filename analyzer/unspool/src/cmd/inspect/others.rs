@@ -163,7 +163,7 @@ fn unchanged_waits(all: &[Inspected]) -> HashSet<u64> {
 }
 
 /// Finds the holders of what the process shares with others. If `follow`, adds the processes for
-/// which threads of the process wait, directly or through further processes. `inspect` inspects one.
+/// which threads of the process wait, directly or through further ones. `inspect` inspects one.
 pub(super) fn add(
     model: &mut Model,
     process: LocalProcess,
