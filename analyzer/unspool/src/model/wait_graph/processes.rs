@@ -4,7 +4,7 @@
 //! wait at the pipe. So these threads form no plain circle: a group of threads is stuck if every
 //! thread that could end one of their waits is in the group.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::circles::components;
 use crate::model::finding::{
@@ -14,7 +14,8 @@ use crate::model::inspection::{CallSubject, Inspection, State};
 use crate::model::{Model, ThreadIndex};
 use crate::platform::syscall::AwaitedChildren;
 
-/// A wait, and all threads that can end it.
+/// A wait, and all nodes that can end it.
+#[derive(Default)]
 struct Blocked {
     enders: Vec<usize>,
     /// What may end it after all.
@@ -26,19 +27,20 @@ struct Blocked {
 /// The stuck groups in which a thread waits for a process. The threads in `stood` waited all
 /// together as they were inspected.
 pub(super) fn find(model: &Model, inspection: &Inspection, stood: &HashSet<u64>) -> Vec<Finding> {
-    let mut threads: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for index in 0..model.any_threads().count() {
+    let count = model.any_threads().count();
+    // After the threads, each process is a node, which is stuck if all its threads are.
+    let mut processes: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut blocked: BTreeMap<usize, Blocked> = BTreeMap::new();
+    for index in 0..count {
         if *inspection.state(ThreadIndex(index)) != State::Absent {
-            threads
-                .entry(process_of(model, index))
-                .or_default()
-                .push(index);
+            let next = count + processes.len();
+            let node = *(processes.entry(process_of(model, index))).or_insert(next);
+            blocked.entry(node).or_default().enders.push(index);
         }
     }
-    let mut blocked: BTreeMap<usize, Blocked> = BTreeMap::new();
     for (index, thread) in model.any_threads().enumerate() {
         if thread.tid.is_some_and(|tid| stood.contains(&tid))
-            && let Some(one) = wait_of(model, inspection, &threads, index)
+            && let Some(one) = wait_of(model, inspection, &processes, index)
             && !one.enders.is_empty()
         {
             blocked.insert(index, one);
@@ -46,24 +48,27 @@ pub(super) fn find(model: &Model, inspection: &Inspection, stood: &HashSet<u64>)
     }
     loop {
         let can_end = |one: &Blocked| one.enders.iter().any(|ender| !blocked.contains_key(ender));
-        let ended = blocked.iter().find(|(_, one)| can_end(one));
-        let Some(ended) = ended.map(|(index, _)| *index) else {
+        let ended = blocked.iter().filter(|(_, one)| can_end(one));
+        let ended: Vec<usize> = ended.map(|(index, _)| *index).collect();
+        if ended.is_empty() {
             break;
-        };
-        blocked.remove(&ended);
+        }
+        blocked.retain(|index, _| ended.binary_search(index).is_err());
     }
-    let targets = blocked
-        .iter()
-        .map(|(index, one)| (*index, one.enders.clone()));
-    let groups = components(&targets.collect());
-    // Threads that wait for a group are not part of it.
-    let is_closed = |group: &&Vec<usize>| {
+    let targets = (blocked.iter()).map(|(index, one)| (*index, one.enders.clone()));
+    let groups = components(&targets.collect()).into_iter();
+    let groups = groups.map(|group| group.into_iter().collect::<BTreeSet<usize>>());
+    let mut found = Vec::new();
+    for group in groups {
         let mut enders = group.iter().flat_map(|index| &blocked[index].enders);
-        enders.all(|ender| group.contains(ender))
-    };
-    let has_call = |group: &&Vec<usize>| group.iter().any(|index| blocked[index].is_call);
-    let found = groups.iter().filter(is_closed).filter(has_call);
-    found.map(|group| finding(model, group, &blocked)).collect()
+        // Threads that wait for a group are not part of it.
+        let is_closed = enders.all(|ender| group.contains(ender));
+        if is_closed && group.iter().any(|index| blocked[index].is_call) {
+            let threads: Vec<usize> = group.range(..count).copied().collect();
+            found.push(finding(model, &threads, &blocked));
+        }
+    }
+    found
 }
 
 fn process_of(model: &Model, index: usize) -> u64 {
@@ -75,12 +80,12 @@ fn process_of(model: &Model, index: usize) -> u64 {
 fn wait_of(
     model: &Model,
     inspection: &Inspection,
-    threads: &BTreeMap<u64, Vec<usize>>,
+    processes: &BTreeMap<u64, usize>,
     index: usize,
 ) -> Option<Blocked> {
     let state = inspection.state(ThreadIndex(index));
     let own = process_of(model, index);
-    let all_of = |pid: u64| threads.get(&pid).cloned();
+    let node_of = |pid: u64| processes.get(&pid).copied();
     if let Some(wait) = state.wait() {
         if wait.timed || wait.moving {
             return None;
@@ -89,7 +94,7 @@ fn wait_of(
         let holders: Vec<usize> = holders.collect::<Option<_>>()?;
         let (enders, doubt) = match (holders.is_empty(), wait.shared) {
             (false, _) => (holders, (!wait.proved).then_some(Doubt::ReadApart)),
-            (true, false) => (all_of(own)?, Some(Doubt::SignalsUnknown)),
+            (true, false) => (vec![node_of(own)?], Some(Doubt::SignalsUnknown)),
             (true, true) => return None,
         };
         return Some(Blocked {
@@ -112,10 +117,7 @@ fn wait_of(
             *is_complete
         }
     };
-    let enders: Vec<Vec<usize>> = pids.into_iter().map(all_of).collect::<Option<_>>()?;
-    let mut enders = enders.concat();
-    enders.sort_unstable();
-    enders.dedup();
+    let enders = pids.into_iter().map(node_of).collect::<Option<_>>()?;
     Some(Blocked {
         enders,
         doubt: (!is_complete).then_some(Doubt::ProcessesUnknown),
@@ -124,8 +126,7 @@ fn wait_of(
 }
 
 fn finding(model: &Model, group: &[usize], blocked: &BTreeMap<usize, Blocked>) -> Finding {
-    let mut threads: Vec<ThreadIndex> = group.iter().copied().map(ThreadIndex).collect();
-    threads.sort_unstable();
+    let threads: Vec<ThreadIndex> = group.iter().copied().map(ThreadIndex).collect();
     let mut doubts: Vec<Doubt> = group
         .iter()
         .filter_map(|index| blocked[index].doubt)
