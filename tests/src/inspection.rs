@@ -16,7 +16,7 @@ use crate::waiting::{StatedFinding, Waiting};
 pub struct Inspection {
     /// All threads.
     pub threads: Vec<Thread>,
-    /// Other processes that hold what these wait for.
+    /// Other processes for which these wait.
     pub processes: Vec<Process>,
     /// The findings.
     pub findings: Vec<Finding>,

@@ -47,7 +47,9 @@ pub use finding::{
 };
 pub use hits::Hits;
 pub use identity::Key;
-pub use inspection::{CallSubject, Holder, Inspection, OtherProcess, State, Wait, WaitTrace};
+pub use inspection::{
+    CallSubject, Holder, Inspection, OtherProcess, ProcessWait, State, Wait, WaitTrace,
+};
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;

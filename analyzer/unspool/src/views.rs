@@ -4,6 +4,7 @@
 //! [`Table`](unspool_unwind::Table), to any writer. No view repeats another's computation, and none
 //! knows the terminal: the caller chooses the [`Style`]. [`top`] draws a program that still runs.
 
+mod activity;
 pub mod agreement;
 pub mod call_sums;
 pub mod disassembly;

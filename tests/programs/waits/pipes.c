@@ -1,29 +1,53 @@
 /* The parent waits for the end of its child, which waits until the parent reads from a full pipe.
- * A thread waits for the child to write. */
+ * A thread waits for the child to write. With -DLARGE the child writes more than the pipe holds in
+ * one call, which returns early if a debugger stops the child. With -DALIVE the thread sleeps instead,
+ * so that it may still read. With -DOTHER a second child has the reading end of the full pipe, too.
+ * With -DOWN the parent has no child, and reads from the pipe that only it can write. */
 #include "say.h"
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#ifdef LARGE
+#define SIZE (1 << 20)
+#else
+#define SIZE 4096
+#endif
+
 static int full[2], empty[2];
 
 static void *reads(void *none)
 {
+#ifdef ALIVE
+    for (;;)
+        usleep(1000);
+#endif
     char byte;
     return read(empty[0], &byte, 1) == 1 ? none : NULL;
 }
 
 int main(void)
 {
-    static const char bytes[4096];
+    static const char bytes[SIZE];
     if (pipe(full) != 0 || pipe(empty) != 0)
         return 2;
+#ifdef OWN
+    dprintf(1, "ready\n");
+    return reads(NULL) != NULL;
+#endif
+#ifdef OTHER
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+#endif
     int child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(full[0]);
         close(empty[0]);
-        while (write(full[1], bytes, sizeof bytes) == sizeof bytes)
+        while (write(full[1], bytes, sizeof bytes) > 0)
             ;
         return 1;
     }

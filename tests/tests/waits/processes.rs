@@ -1,11 +1,13 @@
-//! Tests waits for objects that other processes hold.
+//! Tests waits for other processes: for objects that they hold, at pipes, and for their ends.
 
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use unspool_tests::inspection::{self, Inspection};
 use unspool_tests::process;
@@ -23,9 +25,17 @@ type Check = fn() -> Result<()>;
 pub(super) fn trials() -> Vec<Trial> {
     let cases: &[(&str, Check)] = &[
         ("holder", holder),
-        ("deadlock", deadlock),
+        ("ended-holder", ended_holder),
+        ("namespaces", namespaces),
+        ("deadlock", || deadlock(false)),
+        ("stopped-deadlock", || deadlock(true)),
         ("no-deadlock", no_deadlock),
-        ("pipes", pipes),
+        ("pipes", || pipes(&[])),
+        // A stop ends such a write early.
+        ("large-write", || pipes(&["-DLARGE"])),
+        ("own-pipe", own_pipe),
+        ("pipes-of-others", || no_circle("-DOTHER")),
+        ("pipes-of-the-living", || no_circle("-DALIVE")),
     ];
     let trial = |(name, check): &(&str, Check)| {
         let check = *check;
@@ -75,15 +85,62 @@ fn holder() -> Result<()> {
     Ok(())
 }
 
-/// Either process shows the deadlock of both, with the place of each mutex in their memory.
-fn deadlock() -> Result<()> {
+/// No process has the thread whose id the mutex stores.
+fn ended_holder() -> Result<()> {
+    let waiting = start("shared.c", &["-DENDS"])?;
+    waiting.wait_until_blocked(HERE)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let [found] = &seen.findings[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(
+        found.kind == "abandoned-lock" && !found.proved && seen.processes.is_empty(),
+        "{run}"
+    );
+    let holder = waiting.waits.values().find_map(|wait| wait.holder);
+    let holder = holder.unwrap_or_default();
+    let expected = format!("has stored the thread id {holder}");
+    ensure!(found.text.contains(&expected), "{expected}: {run}");
+    Ok(())
+}
+
+/// Two processes with the same id in different PID namespaces do not wait for themselves.
+fn namespaces() -> Result<()> {
+    let waiting = start("shared.c", &["-DNAMESPACES"])?;
+    wait_for_calls(&[waiting.pid], &["202 "])?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let waits = seen.threads.iter().filter_map(|it| it.wait.as_ref());
+    let waits: Vec<_> = waits.collect();
+    let [wait] = waits[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(
+        seen.findings.is_empty() && wait.shared && wait.holders.is_empty(),
+        "{run}"
+    );
+    let unknown = wait.unknown.as_deref().unwrap_or_default();
+    ensure!(unknown.contains("PID namespaces"), "{run}");
+    Ok(())
+}
+
+/// Either process shows the deadlock of both, with the place of each mutex in their memory, also
+/// while a signal has stopped both.
+fn deadlock(is_stopped: bool) -> Result<()> {
     let waiting = start("across.c", &[])?;
     waiting.wait_until_blocked(HERE)?;
     let [expected] = &waiting.findings[..] else {
         anyhow::bail!("it states one finding");
     };
     let child = process::descendants(waiting.pid);
-    for pid in [&[waiting.pid][..], &child].concat() {
+    let pids = [&[waiting.pid][..], &child].concat();
+    for pid in pids.iter().filter(|_| is_stopped) {
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP)?;
+        process::wait_until("the process is stopped", LIMIT, || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        })?;
+    }
+    for pid in pids {
         let (seen, run) = Inspection::attach(pid)?;
         let [found] = &seen.findings[..] else {
             anyhow::bail!("{run}");
@@ -94,6 +151,7 @@ fn deadlock() -> Result<()> {
             found.kind == "deadlock" && found.proved && threads == expected.tids,
             "{run}"
         );
+        ensure!(found.text.contains("SIGSTOP") == is_stopped, "{run}");
         for place in ["/memfd:locks+0x0", "/memfd:locks+0x28"] {
             ensure!(found.text.contains(place), "{run}");
         }
@@ -116,22 +174,15 @@ fn no_deadlock() -> Result<()> {
     Ok(())
 }
 
-/// The report names the process at the other end of a pipe, and the child that is waited for.
-fn pipes() -> Result<()> {
-    let waiting = start("pipes.c", &[])?;
+/// The report names the process at the other end of a pipe, and the child that is waited for. Each
+/// process shows that all of them wait for each other.
+fn pipes(options: &[&str]) -> Result<()> {
+    let waiting = start("pipes.c", options)?;
     let parent = waiting.pid;
     let [child] = process::descendants(parent)[..] else {
         anyhow::bail!("one child");
     };
-    process::wait_until("both processes wait", LIMIT, || {
-        let calls = |pid| process::calls(pid).into_values();
-        let mut calls = calls(parent).chain(calls(child));
-        calls.all(|call| {
-            ["61 ", "0 ", "1 "]
-                .iter()
-                .any(|number| call.starts_with(number))
-        })
-    })?;
+    wait_for_calls(&[parent, child], &["61 ", "0 ", "1 "])?;
     let pipe = |descriptor: i32| -> Result<String> {
         let link = fs::read_link(format!("/proc/{parent}/fd/{descriptor}"))?;
         Ok(link.to_string_lossy().into_owned())
@@ -154,6 +205,17 @@ fn pipes() -> Result<()> {
             )],
         ),
     ] {
+        let (seen, run) = Inspection::attach(pid)?;
+        let found: Vec<_> = seen.findings.iter().map(|it| it.kind.as_str()).collect();
+        ensure!(found == ["deadlock"], "{run}");
+        let mut threads = seen.findings[0].threads.clone();
+        threads.sort_unstable();
+        let all = [parent, child].into_iter();
+        let mut all: Vec<u64> = all
+            .flat_map(|pid| process::calls(pid).into_keys())
+            .collect();
+        all.sort_unstable();
+        ensure!(threads == all, "{run}");
         let run = inspection::inspect(&["--attach", &pid.to_string()], "text")?;
         let text = run.text().replace("\n  ", " ");
         for state in states {
@@ -161,4 +223,46 @@ fn pipes() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A thread reads from a pipe that only its own process can write.
+fn own_pipe() -> Result<()> {
+    let waiting = start("pipes.c", &["-DOWN"])?;
+    wait_for_calls(&[waiting.pid], &["0 "])?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let [found] = &seen.findings[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(
+        found.kind == "self-deadlock" && found.threads == [u64::from(waiting.pid)],
+        "{run}"
+    );
+    ensure!(
+        found.text.contains("which only this process can write"),
+        "{run}"
+    );
+    Ok(())
+}
+
+/// A sleeping thread, or a further process, may still read from the pipe.
+fn no_circle(option: &str) -> Result<()> {
+    let waiting = start("pipes.c", &[option])?;
+    let children = process::descendants(waiting.pid);
+    let writer = *children.last().context("a child")?;
+    wait_for_calls(&[writer], &["1 "])?;
+    for pid in [waiting.pid, writer] {
+        let (seen, run) = Inspection::attach(pid)?;
+        ensure!(seen.findings.is_empty(), "{run}");
+    }
+    Ok(())
+}
+
+/// Waits until all threads of the processes are in one of these system calls.
+fn wait_for_calls(pids: &[u32], numbers: &[&str]) -> Result<()> {
+    process::wait_until("all threads wait", LIMIT, || {
+        let mut calls = pids
+            .iter()
+            .flat_map(|pid| process::calls(*pid).into_values());
+        calls.all(|call| numbers.iter().any(|number| call.starts_with(number)))
+    })
 }

@@ -22,8 +22,9 @@ mod others;
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
 ///
 /// Stops the program while the threads' registers and stacks are read, usually for some
-/// milliseconds. If a thread waits for a lock that another process of this machine holds, inspects
-/// that process, too. Writes no file.
+/// milliseconds. If a thread waits for another process of this machine, inspects that process, too:
+/// one that holds a lock, a child, or a process at the other end of a pipe that waits itself.
+/// Writes no file.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool inspect [OPTIONS] --attach PID\n       \
@@ -38,7 +39,7 @@ pub(super) struct Cmd {
     #[command(flatten)]
     target: Target,
 
-    /// Inspect this process only, not those that hold locks for which its threads wait
+    /// Inspect this process only, not those for which its threads wait
     #[arg(long)]
     no_follow: bool,
 
@@ -89,7 +90,7 @@ impl Cmd {
         let log = target.rsp_log()?;
         let options = target.inspection(source, store.at_hand(), log);
         let mut model = self.model(options, &store, local.as_ref())?;
-        if let Some(process) = local.filter(|_| !self.no_follow) {
+        if let Some(process) = local {
             let inspect = |pid, process: &LocalProcess| {
                 let source = Source::Attach { pid };
                 let options = target.inspection(source, store.at_hand(), None);
@@ -102,7 +103,7 @@ impl Cmd {
                     Some(process),
                 )
             };
-            others::add(&mut model, process, inspect);
+            others::add(&mut model, process, !self.no_follow, inspect);
         }
         if let Some(recording) = &recording {
             model.learn_from(&recording.model);
@@ -131,7 +132,7 @@ impl Cmd {
         let mut inspection = collect::Inspection::begin(options)?;
         let mut model = model_of(&mut inspection, &mut names);
         if let Some(process) = local {
-            calls::name(&mut model, process);
+            calls::name(model.call_subjects(), process);
         }
         let downloads = store.downloads().then(|| inspection.capture());
         inspection.finish()?;

@@ -13,6 +13,7 @@ use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
 use super::cpu_times;
 use super::error::Error;
+use super::kernel_state::BeforeStop;
 use super::launch;
 use super::local_process::Sampled;
 use super::modules::Modules;
@@ -57,9 +58,9 @@ impl Inspection {
             Source::Attach { pid } => {
                 // This processor would be idle while the server stops the threads.
                 options.store.read_ahead(pid);
-                state_of(pid)
+                BeforeStop::of(pid.into())
             }
-            _ => None,
+            _ => BeforeStop::default(),
         };
         let (session, _) = Session::open(&mut options, true)?;
         let header = Session::header(&options, true);
@@ -75,7 +76,7 @@ impl Inspection {
             begun,
             stopped: Duration::ZERO,
         };
-        if let Err(error) = inspection.read(before) {
+        if let Err(error) = inspection.read(&before) {
             // The program must run on.
             inspection.session.client.detach()?;
             return Err(error);
@@ -95,7 +96,11 @@ impl Inspection {
         self.sink = Sink::memory(self.header.clone());
         // The server sends notices to every observer. An inspection needs none of them.
         self.session.client.take_notices();
-        self.read(None)
+        let pid = self.session.pid.filter(|_| self.session.local);
+        let mut before = pid.map(BeforeStop::of).unwrap_or_default();
+        // The state of a traced process says nothing about signals.
+        before.state = None;
+        self.read(&before)
     }
 
     /// True if the server answers requests while the program runs.
@@ -168,7 +173,7 @@ impl Inspection {
         Ok(self.session.client.detach()?)
     }
 
-    fn read(&mut self, before: Option<char>) -> Result<(), Error> {
+    fn read(&mut self, before: &BeforeStop) -> Result<(), Error> {
         let stops_one = self.session.stops_one_thread();
         // QEMU reports "CPU#0 [running]" as a name.
         self.session.nameless |= stops_one;
@@ -203,7 +208,8 @@ impl Inspection {
             }
             None => threads.compare(sink, session, true),
         }
-        self.reader().record_kernel_state(before);
+        before.record(&mut self.sink);
+        self.reader().record_kernel_state(before.state);
         self.program
             .list_modules(&mut self.session, &mut self.sink, executable);
         match taken {
@@ -232,10 +238,4 @@ impl Inspection {
         let modules = &self.program.modules;
         ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads)
     }
-}
-
-/// The letter of a process's state (proc(5), `stat`).
-fn state_of(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use unspool_capture::{Blocked, Chunk, Snapshot};
 
+use super::local_process::stat;
+use super::pipes::numbers;
 use super::session::Session;
 use super::sink::Sink;
 use crate::platform::syscall::Call;
@@ -42,6 +44,16 @@ impl SystemCallState {
             pc,
         })
     }
+}
+
+/// The system call in which a thread is asleep.
+pub(super) fn blocking_call(pid: u32, tid: u64) -> Option<Call> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let state = SystemCallState::parse(&text)?;
+    Some(Call {
+        number: state.number?,
+        args: state.args.try_into().ok()?,
+    })
 }
 
 /// Records what these threads do in the kernel. `idle` has the threads and the times since which
@@ -93,6 +105,54 @@ pub(super) fn record_blocked(
         });
     }
     known
+}
+
+/// The state of a local program, which a stop of its threads changes.
+#[derive(Debug, Default)]
+pub(super) struct BeforeStop {
+    /// The letter of the process's state (proc(5), `stat`).
+    pub(super) state: Option<char>,
+    /// The threads that were asleep in system calls. A stop ends some calls early: a `write` of
+    /// more than a pipe holds then returns the number of bytes written so far.
+    blocked: Vec<Blocked>,
+}
+
+impl BeforeStop {
+    /// Reads the state of a process of this machine.
+    pub(super) fn of(pid: u64) -> BeforeStop {
+        let state = |file: &str| Some(stat(file)?.state);
+        let folder = format!("/proc/{pid}/task");
+        let blocked = numbers(&folder).filter_map(|tid| {
+            let call = fs::read_to_string(format!("{folder}/{tid}/syscall")).ok()?;
+            let call = SystemCallState::parse(&call)?;
+            // A stopped thread may have left the call.
+            let state = state(&format!("{folder}/{tid}/stat"))?;
+            matches!(state, 'S' | 'D').then(|| Blocked {
+                tid,
+                number: call.number,
+                args: call.args,
+                pc: call.pc,
+                sp: call.sp,
+                ..Blocked::default()
+            })
+        });
+        BeforeStop {
+            state: state(&format!("/proc/{pid}/stat")),
+            blocked: blocked.collect(),
+        }
+    }
+
+    /// Records the calls in which threads were asleep.
+    pub(super) fn record(&self, sink: &mut Sink) {
+        let time_ns = sink.now_ns();
+        for blocked in &self.blocked {
+            sink.record(Blocked {
+                time_ns,
+                since_ns: time_ns,
+                ..blocked.clone()
+            });
+        }
+    }
 }
 
 /// The file on which a system call operates.

@@ -3,6 +3,7 @@
 //! Reading `/proc` stops no thread, so this is how `unspool top` follows a program between two
 //! inspections. The process is identified by its start time, because the kernel reuses process ids.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::thread;
@@ -10,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use unspool_capture::CpuTimes;
+use unspool_image::Arch;
 
 use super::cpu_times;
-use super::kernel_state::file_of;
+use super::kernel_state::{blocking_call, file_of};
 use super::options::Ended;
 use super::pipes::numbers;
 use super::session;
 use super::shared_memory::SharedMemory;
-use super::thread_reader::{Asleep, field};
+use super::thread_reader::{Asleep, field, own_tid};
 
 /// Interval at which a thread is checked until it is asleep.
 const SLEEP_CHECK: Duration = Duration::from_millis(5);
@@ -35,6 +37,15 @@ pub struct LocalProcess {
     start_ticks: Option<u64>,
 }
 
+/// The children of a process.
+#[derive(Debug, Default)]
+pub struct Children {
+    /// Their ids, by the ids that their parent knows, which are other ones in a PID namespace.
+    pub by_id: BTreeMap<u64, u64>,
+    /// True if one of them has children. A process may become their parent.
+    pub have_children: bool,
+}
+
 /// The result of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sampled {
@@ -47,13 +58,14 @@ pub enum Sampled {
 impl LocalProcess {
     /// The process with this id.
     pub fn new(pid: u32) -> LocalProcess {
-        let start_ticks = stat(pid).and_then(|stat| stat.start_ticks);
+        let start_ticks = stat(&format!("/proc/{pid}/stat")).and_then(|stat| stat.start_ticks);
         LocalProcess { pid, start_ticks }
     }
 
     /// Reads the processor times of all threads.
     pub fn sample(&self) -> Sampled {
-        let Some(stat) = stat(self.pid).filter(|stat| stat.start_ticks == self.start_ticks) else {
+        let stat = stat(&format!("/proc/{}/stat", self.pid));
+        let Some(stat) = stat.filter(|stat| stat.start_ticks == self.start_ticks) else {
             return Sampled::Ended(None);
         };
         let time_ns = monotonic_ns();
@@ -68,11 +80,17 @@ impl LocalProcess {
         Sampled::Running(CpuTimes { time_ns, threads })
     }
 
-    /// True if programs in this process and the recorder know threads by the same ids.
-    pub fn has_our_thread_ids(&self) -> bool {
-        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-        let own = namespace("self");
-        own.is_some() && own == namespace(&self.pid.to_string())
+    /// Finds the thread that its own program knows by this id, which is another one in a PID
+    /// namespace. `None` if it has ended.
+    pub fn thread_of_own_id(&self, id: u64) -> Option<u64> {
+        let folder = format!("/proc/{}/task", self.pid);
+        numbers(&folder).find(|tid| {
+            let status = fs::read_to_string(format!("{folder}/{tid}/status"));
+            let status = status.unwrap_or_default();
+            // A process keeps its first thread as a zombie.
+            let lives = field(&status, "State:\tZ").is_none();
+            lives && own_tid(&status) == Some(id)
+        })
     }
 
     /// The memory that other processes may share.
@@ -93,6 +111,63 @@ impl LocalProcess {
                 return asleep;
             }
             thread::sleep(SLEEP_CHECK);
+        }
+    }
+
+    /// The threads that have not ended.
+    pub fn threads(&self) -> Vec<u64> {
+        let folder = format!("/proc/{}/task", self.pid);
+        let lives =
+            |tid: &u64| stat(&format!("{folder}/{tid}/stat")).is_some_and(|it| it.state != 'Z');
+        numbers(&folder).filter(lives).collect()
+    }
+
+    /// True if all threads are asleep in calls that may wait for other processes or for each other:
+    /// at futexes, for the ends of children, or at pipes.
+    pub fn may_wait_for_processes(&self, arch: Arch) -> bool {
+        let waits = |tid: u64| {
+            let call = blocking_call(self.pid, tid)?;
+            let file = call
+                .descriptor(arch)
+                .and_then(|descriptor| self.file(descriptor));
+            let at_pipe = file.is_some_and(|file| file.starts_with("pipe:"));
+            let waits = at_pipe || call.futex(arch).is_some() || call.children(arch).is_some();
+            Some(waits)
+        };
+        self.threads()
+            .into_iter()
+            .all(|tid| waits(tid) == Some(true))
+    }
+
+    /// The children.
+    pub fn children(&self) -> Children {
+        let status = |pid: u64| fs::read_to_string(format!("/proc/{pid}/status")).ok();
+        let ids = |status: &str| -> Vec<u64> {
+            let ids = field(status, "NSpid:").unwrap_or_default();
+            ids.split_whitespace()
+                .filter_map(|id| id.parse().ok())
+                .collect()
+        };
+        let own = status(self.pid.into()).unwrap_or_default();
+        let Some(level) = ids(&own).len().checked_sub(1) else {
+            return Children::default();
+        };
+        let mut parents = HashMap::new();
+        let mut by_id = BTreeMap::new();
+        for pid in numbers("/proc") {
+            let status = status(pid).unwrap_or_default();
+            let parent = field(&status, "PPid:").and_then(|id| id.trim().parse().ok());
+            parents.insert(pid, parent);
+            if parent == Some(u64::from(self.pid))
+                && let Some(id) = ids(&status).get(level)
+            {
+                by_id.insert(*id, pid);
+            }
+        }
+        let has_children = |pid: &u64| parents.values().any(|parent| *parent == Some(*pid));
+        Children {
+            have_children: by_id.values().any(has_children),
+            by_id,
         }
     }
 
@@ -122,8 +197,8 @@ impl LocalProcess {
 
 /// Fields of `/proc/PID/stat` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
-    state: char,
+pub(super) struct Stat {
+    pub(super) state: char,
     start_ticks: Option<u64>,
     wait_status: Option<i32>,
 }
@@ -156,8 +231,9 @@ fn monotonic_ns() -> u64 {
     })
 }
 
-fn stat(pid: u32) -> Option<Stat> {
-    Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// Reads the `stat` file of a process or thread.
+pub(super) fn stat(path: &str) -> Option<Stat> {
+    Stat::parse(&fs::read_to_string(path).ok()?)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{self, ErrorKind};
 
 /// A process that has an end of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,13 +15,26 @@ pub struct PipeUser {
     pub writes: bool,
 }
 
-/// The users of pipes, by the names that `/proc` gives to them (`pipe:[1234]`). Leaves out
-/// processes that the recorder may not examine.
-pub fn pipe_users(pipes: &BTreeSet<String>) -> BTreeMap<String, Vec<PipeUser>> {
+/// The users of pipes.
+#[derive(Debug, Default)]
+pub struct PipeUsers {
+    /// By the pipes' names in `/proc` (`pipe:[1234]`).
+    pub by_pipe: BTreeMap<String, Vec<PipeUser>>,
+    /// False if the recorder may not examine all processes.
+    pub is_complete: bool,
+}
+
+/// Finds the users of pipes, by the names that `/proc` gives to them.
+pub fn pipe_users(pipes: &BTreeSet<String>) -> PipeUsers {
     let mut users: BTreeMap<String, Vec<PipeUser>> = BTreeMap::new();
+    let mut is_complete = true;
     for pid in numbers("/proc").filter(|_| !pipes.is_empty()) {
+        let folder = fs::read_dir(format!("/proc/{pid}/fd"));
+        is_complete &= !is_denied(&folder);
         for descriptor in numbers(&format!("/proc/{pid}/fd")) {
-            let Ok(file) = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")) else {
+            let file = fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
+            is_complete &= !is_denied(&file);
+            let Ok(file) = file else {
                 continue;
             };
             let Some(pipe) = file.to_str().filter(|file| pipes.contains(*file)) else {
@@ -40,7 +54,15 @@ pub fn pipe_users(pipes: &BTreeSet<String>) -> BTreeMap<String, Vec<PipeUser>> {
             }
         }
     }
-    users
+    PipeUsers {
+        by_pipe: users,
+        is_complete,
+    }
+}
+
+fn is_denied<T>(read: &io::Result<T>) -> bool {
+    let error = read.as_ref().err();
+    error.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
 /// The names of a folder's entries, as far as they are numbers.
@@ -92,6 +114,7 @@ mod tests {
         };
         let users = || {
             pipe_users(&BTreeSet::from([pipe.clone()]))
+                .by_pipe
                 .remove(&pipe)
                 .unwrap()
         };

@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::ops::Range;
 
+use super::local_process::LocalProcess;
+use super::pipes::numbers;
 use crate::maps;
 
 /// A place in a file that processes map.
@@ -18,6 +21,35 @@ impl fmt::Display for SharedPlace {
     /// `/dev/shm/queue+0x40`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}+{:#x}", self.path, self.offset)
+    }
+}
+
+impl SharedPlace {
+    /// Finds the thread that has stored its id at this place, among the threads of all processes
+    /// that map it. Each of them may be in a PID namespace of its own. `None` if the thread has
+    /// ended.
+    ///
+    /// # Errors
+    /// Returns the reason why the thread is not known.
+    pub fn thread_of(&self, id: u64) -> Result<Option<u64>, &'static str> {
+        let mut found = Vec::new();
+        let mut is_hidden = false;
+        for pid in numbers("/proc").filter_map(|pid| u32::try_from(pid).ok()) {
+            let thread = || LocalProcess::new(pid).thread_of_own_id(id);
+            match fs::read_to_string(format!("/proc/{pid}/maps")) {
+                Ok(maps) if SharedMemory::parse(&maps).has(self) => found.extend(thread()),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    is_hidden |= thread().is_some();
+                }
+                _ => {}
+            }
+        }
+        match found[..] {
+            [_, _, ..] => Err("its owner's id means different threads in different PID namespaces"),
+            _ if is_hidden => Err("its owner may be in a process that Unspool may not examine"),
+            [thread] => Ok(Some(thread)),
+            [] => Ok(None),
+        }
     }
 }
 

@@ -48,13 +48,17 @@ pub(super) struct ReadThread {
     pub(super) stack: Option<Chunk>,
 }
 
-/// A thread that the kernel has put to sleep in a system call.
+/// A thread that the kernel has put to sleep in a system call, or that a signal has stopped there.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Asleep {
+    /// True if a signal such as SIGSTOP has stopped it. Then a wake-up may have ended the call.
+    pub is_stopped: bool,
     /// Number of voluntary and of involuntary context switches.
     switches: [u64; 2],
-    /// The call's first argument; for a futex call, the address of the futex word.
-    pub word: u64,
+    /// The call's number.
+    pub number: u64,
+    /// The call's first two arguments. For a futex call, the first is the futex word's address.
+    pub args: [u64; 2],
     sp: u64,
 }
 
@@ -64,7 +68,8 @@ impl Asleep {
     /// 0x7f31`. It says `running` for a running thread and for a woken thread that waits for a
     /// processor.
     pub(super) fn read(status: &str, call: &str) -> Option<Asleep> {
-        field(status, "State:\tS")?;
+        let state = field(status, "State:")?.trim_start().chars().next()?;
+        matches!(state, 'S' | 'T').then_some(())?;
         let switches = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
         let [Some(own), Some(forced)] =
             switches.map(|name| field(status, name)?.trim().parse().ok())
@@ -72,13 +77,15 @@ impl Asleep {
             return None;
         };
         let words: Vec<&str> = call.split_whitespace().collect();
-        let [_, word, .., sp, _] = words[..] else {
+        let [number, first, second, .., sp, _] = words[..] else {
             return None;
         };
         let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
         Some(Asleep {
+            is_stopped: state == 'T',
             switches: [own, forced],
-            word: hexadecimal(word)?,
+            number: number.parse().ok()?,
+            args: [hexadecimal(first)?, hexadecimal(second)?],
             sp: hexadecimal(sp)?,
         })
     }
@@ -210,7 +217,8 @@ impl<'a> ThreadReader<'a> {
         let asleep = taken.iter().zip(&calls).all(|(one, call)| {
             let registers = one.registers.as_ref().map(|all| abi.looked(all));
             registers.is_some_and(|registers| {
-                (abi.waits_at(&registers), abi.sp(&registers)) == (Some(call.word), Some(call.sp))
+                (abi.waits_at(&registers), abi.sp(&registers))
+                    == (Some(call.args[0]), Some(call.sp))
             })
         });
         if asleep {
@@ -515,7 +523,7 @@ pub(super) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 /// The id of a thread in the innermost of its PID namespaces, which its own program sees (`NSpid`
 /// in proc(5)).
-fn own_tid(status: &str) -> Option<u64> {
+pub(super) fn own_tid(status: &str) -> Option<u64> {
     field(status, "NSpid:")?
         .split_whitespace()
         .next_back()?

@@ -159,6 +159,8 @@ pub enum Shows {
     Creates(ThreadIndex),
     /// The thread was created here.
     Created,
+    /// What the thread did when it was inspected.
+    Activity,
     /// The thread has the longest part of the critical path.
     LongestPart,
 }
@@ -392,12 +394,14 @@ pub struct HangWait {
 pub enum HangReason {
     /// Each thread waits for the next.
     Circle,
-    /// No thread of the process holds the lock.
+    /// No thread of the process holds the lock, and no thread of another one.
     HolderGone {
         /// The id that the lock stores.
         tid: Option<u64>,
         /// The thread, if its end was recorded.
         holder: Option<ThreadIndex>,
+        /// True if processes share the lock, and none of them has the thread.
+        shared: bool,
     },
     /// All threads of the process wait, except for threads whose code ends no wait.
     AllWait {
@@ -406,6 +410,8 @@ pub enum HangReason {
         /// Threads that run only code that ends no wait.
         bystanders: Vec<ThreadIndex>,
     },
+    /// Only the finding's threads can end the system calls in which they wait for processes.
+    Processes,
     /// Only these threads were seen to use the objects.
     OnlyUsers,
     /// A read-write lock has more readers than there are threads that do not wait for it.
@@ -431,6 +437,8 @@ pub enum Doubt {
     Refused,
     /// Processes share an object.
     Shared,
+    /// Processes that could not be examined may have the other end of a pipe.
+    ProcessesUnknown,
     /// Threads and objects were read one after another.
     ReadApart,
     /// Events are missing, or memory was read only once.

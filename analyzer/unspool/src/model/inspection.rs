@@ -19,11 +19,13 @@ use super::finding::ObjectName;
 use super::note::Note;
 use super::thread::ThreadIndex;
 use crate::platform::layouts;
+use crate::platform::syscall::AwaitedChildren;
 use crate::primitives::{Kind, Primitive};
 
 pub(super) use at_end::at_end;
 pub(super) use bystander::Onward;
 pub(super) use layouts::{Family, Library};
+pub use others::ProcessWait;
 pub(super) use waits::{Program, Scene, inspect};
 
 /// The state of an inspected thread.
@@ -46,6 +48,8 @@ pub enum State {
         number: u64,
         /// Its name, if that number has one.
         name: Option<&'static str>,
+        /// Its first two arguments.
+        args: [u64; 2],
         /// What it works on, if it waits for that.
         on: Option<CallSubject>,
     },
@@ -63,6 +67,15 @@ impl State {
             State::Sleeping => Some("sleeping"),
             State::InCall { .. } => Some("syscall"),
             State::Stopped(_) => Some("stopped"),
+        }
+    }
+
+    /// What the thread's system call works on, including a call in which it was stopped.
+    pub(super) fn subject(&self) -> Option<&CallSubject> {
+        match self {
+            State::InCall { on, .. } => on.as_ref(),
+            State::Stopped(before) => before.subject(),
+            _ => None,
         }
     }
 
@@ -96,12 +109,21 @@ pub enum CallSubject {
         name: Option<String>,
         /// The processes that have the other end of a pipe.
         other_end: Vec<OtherProcess>,
+        /// True if no further process can have it.
+        is_complete: bool,
     },
-    /// A child whose end it waits for.
-    Child(OtherProcess),
+    /// Children whose end it waits for.
+    Children {
+        /// Which of them.
+        awaited: AwaitedChildren,
+        /// The children.
+        processes: Vec<OtherProcess>,
+        /// True if no further process can end the call.
+        is_complete: bool,
+    },
 }
 
-/// A process of this machine that was not inspected.
+/// A process of this machine, which may not have been inspected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherProcess {
     /// Its id.
@@ -115,6 +137,10 @@ pub struct OtherProcess {
 pub struct Holder {
     /// Its id among the program's threads. For a thread outside this process, the id in the object.
     pub tid: u64,
+    /// The id that the object stores, which is another one in a PID namespace.
+    pub stored: u64,
+    /// True if no process that maps the object has this thread any more.
+    pub is_gone: bool,
     /// The thread, if it was inspected.
     pub thread: Option<ThreadIndex>,
 }
@@ -148,16 +174,16 @@ pub struct Wait {
     pub refused: bool,
     /// The unknown facts, and the reasons.
     pub unknown: Option<Arc<str>>,
-    /// What shows later that it is still the same wait, if it has holders.
+    /// What shows later that it is still the same wait.
     pub trace: Option<Arc<WaitTrace>>,
 }
 
-/// What a wait with a known holder leaves in memory and in the kernel.
+/// What a wait leaves in memory and in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitTrace {
     /// Address of the futex word.
     pub futex: u64,
-    /// Address of the words that name the holder.
+    /// Address of the words that name the holder, or of the futex word if they name none.
     pub address: u64,
     /// These words.
     pub bytes: Vec<u8>,

@@ -7,6 +7,7 @@
 mod circles;
 mod closed_groups;
 mod hangs;
+mod processes;
 mod recording;
 mod snapshot;
 
@@ -107,6 +108,8 @@ struct Edge {
     taken: Option<PathId>,
     /// True if the hold was seen.
     sure: bool,
+    /// True if processes share the object, and none of them has the thread any more.
+    is_gone: bool,
 }
 
 impl Waiting {
@@ -181,7 +184,9 @@ pub(super) fn across_processes(
     }
     let circles = graph.circles().into_iter();
     let across = circles.filter(|circle| circle.iter().any(|(thread, _)| thread.0 >= own));
-    across.map(|circle| graph.circle(model, &circle)).collect()
+    let mut found: Vec<Finding> = (across.map(|circle| graph.circle(model, &circle))).collect();
+    found.extend(processes::find(model, inspection, stood));
+    found
 }
 
 /// Replaces a model's findings about hangs: from its inspection alone, or from a recording and the

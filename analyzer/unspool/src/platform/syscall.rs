@@ -19,6 +19,15 @@ pub struct Call {
     pub args: [u64; 6],
 }
 
+/// The children for which a system call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwaitedChildren {
+    /// The one with this id in the caller's PID namespace.
+    One(u64),
+    /// Any of several.
+    Any,
+}
+
 /// A wait at a futex word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Futex {
@@ -170,17 +179,21 @@ impl Call {
         on_file.then_some(self.args[0] as i32)
     }
 
-    /// The child that it waits for, if the call names one.
-    pub fn child(&self, arch: Arch) -> Option<u64> {
-        /// The second argument of `waitid` is a process id (waitid(2)).
+    /// The children that it waits for: one, or any of several.
+    pub fn children(&self, arch: Arch) -> Option<AwaitedChildren> {
+        // The first argument of `waitid` (waitid(2)).
+        const P_ALL: u64 = 0;
         const P_PID: u64 = 1;
-        let child = match self.name(arch)? {
-            "wait4" | "waitpid" => self.args[0],
-            "waitid" if self.args[0] == P_PID => self.args[1],
+        const P_PGID: u64 = 2;
+        let child = match (self.name(arch)?, self.args) {
+            ("wait4" | "waitpid", [child, ..]) => child as i32,
+            ("waitid", [P_PID, child, ..]) => child as i32,
+            ("waitid", [P_ALL | P_PGID, ..]) => return Some(AwaitedChildren::Any),
             _ => return None,
         };
-        // 0 and negative numbers mean any of several children.
-        u64::try_from(child as i32).ok().filter(|child| *child > 0)
+        // 0 and negative numbers mean a process group, or all children.
+        let child = u64::try_from(child).ok().filter(|child| *child > 0);
+        Some(child.map_or(AwaitedChildren::Any, AwaitedChildren::One))
     }
 
     /// True if it only waits for time to pass, such as `nanosleep`.

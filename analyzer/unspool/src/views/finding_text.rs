@@ -10,6 +10,7 @@ use crate::model::calls::PathId;
 use crate::model::sync::{ObjectIndex, UseIndex, caller, length, place as frame_place};
 use crate::model::{Act, Awaited, Creation, Evidence, Facts, Finding, Model, Shows, ThreadIndex};
 use crate::primitives::Kind;
+use crate::views::activity::doing;
 
 /// Maximum number of names in one sentence. JSON has all threads.
 const MAX_NAMED: usize = 6;
@@ -64,6 +65,7 @@ pub(super) fn evidence(model: &Model, evidence: &Evidence) -> String {
         Shows::Act { act, object } => acted(model, *act, *object),
         Shows::Creates(created) => format!("creates {}", thread(model, *created)),
         Shows::Created => "was created here".to_owned(),
+        Shows::Activity => is_doing(model, evidence.thread),
         Shows::LongestPart => "has the longest part of the critical path".to_owned(),
         Shows::Took {
             object,
@@ -75,6 +77,12 @@ pub(super) fn evidence(model: &Model, evidence: &Evidence) -> String {
         } => format!("took {object} and ended"),
         Shows::Waits { holds, awaited } => clause(holds, awaited),
     }
+}
+
+/// `is waiting for mutex log_lock`
+fn is_doing(model: &Model, thread: ThreadIndex) -> String {
+    let doing = doing(model, thread);
+    doing.map_or("waits".to_owned(), |doing| format!("is {doing}"))
 }
 
 fn acted(model: &Model, act: Act, index: ObjectIndex) -> String {

@@ -1,22 +1,26 @@
 //! Names what the threads' system calls work on: files, the processes at the other ends of pipes,
 //! and children.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::collect::{LocalProcess, PipeUser, pipe_users};
-use crate::model::{CallSubject, Model, OtherProcess};
-use crate::platform::syscall::writes;
+use crate::collect::{LocalProcess, PipeUsers, pipe_users};
+use crate::model::{CallSubject, OtherProcess};
+use crate::platform::syscall::{AwaitedChildren, writes};
 
-/// Names the files and processes of the calls of an inspected process of this machine.
-pub(super) fn name(model: &mut Model, process: &LocalProcess) {
+/// Names the files and processes of the calls of a process of this machine.
+pub(super) fn name<'a>(
+    subjects: impl Iterator<Item = (&'static str, &'a mut CallSubject)>,
+    process: &LocalProcess,
+) {
     let mut pipes = BTreeSet::new();
-    let knows_children = process.has_our_thread_ids();
-    let is_alone = model.threads.len() == 1;
-    let own_pid = model.target.pid;
-    for (_, subject) in model.call_subjects() {
+    let mut at_files = Vec::new();
+    for (call, subject) in subjects {
         match subject {
-            CallSubject::Child(child) if knows_children => *child = named(child.pid),
-            CallSubject::Child(_) => {}
+            CallSubject::Children {
+                awaited,
+                processes,
+                is_complete,
+            } => (*processes, *is_complete) = children(process, *awaited),
             CallSubject::File {
                 descriptor, name, ..
             } => {
@@ -24,30 +28,42 @@ pub(super) fn name(model: &mut Model, process: &LocalProcess) {
                 let file = process.file(*descriptor);
                 *name = file.filter(|file| !file.starts_with("anon_inode:"));
                 pipes.extend(name.clone().filter(|name| name.starts_with("pipe:")));
+                at_files.push((call, subject));
             }
         }
     }
     let users = pipe_users(&pipes);
-    for (call, subject) in model.call_subjects() {
+    for (call, subject) in at_files {
         if let CallSubject::File {
             name: Some(name),
             other_end,
+            is_complete,
             ..
         } = subject
         {
             *other_end = at_other_end(&users, name, writes(call));
-            // The only thread of a process cannot end its own wait.
-            other_end.retain(|other| !(is_alone && other.pid == own_pid));
+            *is_complete = users.is_complete;
         }
     }
 }
 
-fn at_other_end(
-    users: &BTreeMap<String, Vec<PipeUser>>,
-    pipe: &str,
-    writes: bool,
-) -> Vec<OtherProcess> {
-    let users = users.get(pipe).into_iter().flatten();
+/// The children for which a call waits, and whether only they can end it.
+fn children(process: &LocalProcess, awaited: AwaitedChildren) -> (Vec<OtherProcess>, bool) {
+    let children = process.children();
+    match awaited {
+        AwaitedChildren::One(id) => {
+            let child = children.by_id.get(&id).copied();
+            (child.map(named).into_iter().collect(), true)
+        }
+        AwaitedChildren::Any => {
+            let all = children.by_id.into_values().map(named).collect();
+            (all, !children.have_children)
+        }
+    }
+}
+
+fn at_other_end(users: &PipeUsers, pipe: &str, writes: bool) -> Vec<OtherProcess> {
+    let users = users.by_pipe.get(pipe).into_iter().flatten();
     let users = users.filter(|user| if writes { user.reads } else { user.writes });
     users.map(|user| named(user.pid)).collect()
 }

@@ -1,40 +1,145 @@
-//! Inspects the processes whose threads hold what the inspected process waits for.
+//! Inspects the processes for which the threads of the inspected process wait: they hold locks, are
+//! its children, or have the other ends of pipes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::collect::{Asleep, LocalProcess, SharedPlace, process_of_thread};
-use crate::model::{Model, Note, WaitTrace};
+use unspool_image::Arch;
+
+use crate::collect::{Asleep, LocalProcess, process_of_thread};
+use crate::model::{CallSubject, Model, Note, ProcessWait, WaitTrace};
+use crate::platform::syscall::AwaitedChildren;
+
+use super::calls;
 
 /// Maximum number of other processes.
 const MAX_PROCESSES: usize = 8;
 /// Maximum time until all threads are back in their waits after an inspection.
 const MAX_RESUME: Duration = Duration::from_millis(200);
 
-/// A process that was inspected, and its waits whose holders are known.
+/// Reasons why the holder of a shared object is not known.
+const UNKNOWN_PLACE: &str = "its memory is in no file that processes share";
+const CHANGED: &str = "its owner was changing when Unspool read it";
+
+/// A process that was inspected, and the waits of its threads.
 struct Inspected {
     process: LocalProcess,
+    threads: BTreeSet<u64>,
     waits: Vec<(u64, Arc<WaitTrace>)>,
+    process_waits: Vec<ProcessWait>,
 }
 
 impl Inspected {
-    /// Also returns the threads of other processes that hold what these wait for, with its place.
-    fn of(model: &mut Model, process: LocalProcess) -> (Inspected, Vec<(u64, SharedPlace)>) {
+    /// Finds the holders of the process's shared objects.
+    fn of(model: &mut Model, process: LocalProcess) -> Inspected {
         let memory = process.shared_memory();
-        let place = |address| memory.place(address);
+        let name = |address| Some(memory.place(address)?.to_string());
+        let holder = |trace: &WaitTrace, stored| {
+            let place = memory.place(trace.address);
+            let thread = place.map_or(Err(UNKNOWN_PLACE), |place| place.thread_of(stored))?;
+            // The thread may have released the object and ended after the inspection.
+            match thread.is_some() || has_bytes(&process, trace) {
+                true => Ok(thread),
+                false => Err(CHANGED),
+            }
+        };
+        model.resolve_shared(name, holder);
+        Inspected {
+            process,
+            threads: model.threads.iter().filter_map(|it| it.tid).collect(),
+            waits: model.traced_waits(),
+            process_waits: model.process_waits(),
+        }
+    }
+
+    /// The processes for which threads wait, as far as they may be part of a deadlock.
+    fn awaited(&self, model: &Model) -> BTreeSet<u32> {
         let holders = model.outside_holders().into_iter();
-        let holders = holders.filter_map(|(tid, address)| Some((tid, place(address)?)));
-        let holders = holders.collect();
-        model.name_shared(|address| Some(place(address)?.to_string()));
-        let waits = model.held_waits();
-        (Inspected { process, waits }, holders)
+        let mut pids: BTreeSet<u32> = holders.filter_map(process_of_thread).collect();
+        let mut all = Arch::ALL.into_iter();
+        let arch = all.find(|arch| arch.name() == model.target.arch);
+        for wait in &self.process_waits {
+            let is_child = matches!(
+                wait.on,
+                CallSubject::Children {
+                    awaited: AwaitedChildren::One(_),
+                    ..
+                }
+            );
+            let processes = wait.on.processes().iter();
+            let processes = processes.filter_map(|process| u32::try_from(process.pid).ok());
+            pids.extend(processes.filter(|pid| {
+                let process = LocalProcess::new(*pid);
+                is_child || arch.is_some_and(|arch| process.may_wait_for_processes(arch))
+            }));
+        }
+        pids
+    }
+
+    /// The waits whose objects, or processes, are the same as in the inspection. None if the
+    /// process has another thread, which may end one of them.
+    fn unchanged(&self) -> impl Iterator<Item = Unchanged<'_>> {
+        let is_whole = self
+            .process
+            .threads()
+            .iter()
+            .all(|tid| self.threads.contains(tid));
+        let mut now: Vec<CallSubject> = self.process_waits.iter().map(|it| it.on.clone()).collect();
+        let names = self.process_waits.iter().map(|wait| wait.name);
+        calls::name(names.zip(&mut now), &self.process);
+        let waits = self.waits.iter();
+        let waits = waits.filter(|(_, trace)| has_bytes(&self.process, trace));
+        let waits = waits.map(|(tid, trace)| Unchanged::Futex(*tid, trace));
+        let calls = self.process_waits.iter().zip(now);
+        let calls = calls.filter(|(wait, now)| wait.on == *now);
+        let calls = calls.map(|(wait, _)| Unchanged::Call(wait));
+        waits.chain(calls).filter(move |_| is_whole)
     }
 
     fn asleep(&self, until: Instant) -> impl Iterator<Item = (u64, Option<Asleep>)> {
-        let waits = self.waits.iter();
-        waits.map(move |(tid, _)| (*tid, self.process.asleep(*tid, until)))
+        let waits = self.waits.iter().map(|(tid, _)| *tid);
+        let tids = waits.chain(self.process_waits.iter().map(|wait| wait.tid));
+        tids.map(move |tid| (tid, self.process.asleep(tid, until)))
     }
+}
+
+/// A wait that has not changed since the inspection.
+enum Unchanged<'a> {
+    Futex(u64, &'a WaitTrace),
+    Call(&'a ProcessWait),
+}
+
+impl Unchanged<'_> {
+    fn tid(&self) -> u64 {
+        match self {
+            Unchanged::Futex(tid, _) => *tid,
+            Unchanged::Call(wait) => wait.tid,
+        }
+    }
+
+    /// True if a sleeping thread is in this wait.
+    fn is_of(&self, asleep: &Asleep) -> bool {
+        match self {
+            Unchanged::Futex(_, trace) => asleep.args[0] == trace.futex,
+            Unchanged::Call(wait) => {
+                let same = |at: usize| asleep.args[at] as i32 == wait.args[at] as i32;
+                let same_subject = match wait.on {
+                    // A write that the inspection has ended early continues with other arguments.
+                    // The pipe of a stopped thread may have got data or room meanwhile.
+                    CallSubject::File { .. } => same(0) && !asleep.is_stopped,
+                    CallSubject::Children { .. } => same(0) && same(1),
+                };
+                asleep.number == wait.number && same_subject
+            }
+        }
+    }
+}
+
+/// True if the words that name a holder have not changed.
+fn has_bytes(process: &LocalProcess, trace: &WaitTrace) -> bool {
+    let now = process.memory(trace.address, trace.bytes.len());
+    now.as_ref() == Some(&trace.bytes)
 }
 
 /// The threads that are all still in the waits in which they were inspected, at one moment.
@@ -47,68 +152,57 @@ fn unchanged_waits(all: &[Inspected]) -> HashSet<u64> {
         all.iter().flat_map(|one| one.asleep(until)).collect()
     };
     let before = asleep();
-    let same = all.iter().flat_map(|one| {
-        let waits = one.waits.iter();
-        waits.filter(|(_, trace)| {
-            let now = one.process.memory(trace.address, trace.bytes.len());
-            now.as_ref() == Some(&trace.bytes)
-        })
-    });
-    let same: Vec<&(u64, Arc<WaitTrace>)> = same.collect();
+    let same: Vec<Unchanged<'_>> = all.iter().flat_map(Inspected::unchanged).collect();
     let after = asleep();
-    let stood = same.into_iter().filter(|(tid, trace)| {
-        let [before, after] = [&before, &after].map(|at| at.get(tid).and_then(Option::as_ref));
-        before == after && before.is_some_and(|asleep| asleep.word == trace.futex)
+    let stood = same.into_iter().filter(|wait| {
+        let [before, after] =
+            [&before, &after].map(|at| at.get(&wait.tid()).and_then(Option::as_ref));
+        before == after && before.is_some_and(|asleep| wait.is_of(asleep))
     });
-    stood.map(|(tid, _)| *tid).collect()
+    stood.map(|wait| wait.tid()).collect()
 }
 
-/// Adds the processes whose threads hold what threads of the process wait for, directly or through
-/// further processes. `inspect` inspects one.
+/// Finds the holders of what the process shares with others. If `follow`, adds the processes for
+/// which threads of the process wait, directly or through further ones. `inspect` inspects one.
 pub(super) fn add(
     model: &mut Model,
     process: LocalProcess,
+    follow: bool,
     inspect: impl Fn(u32, &LocalProcess) -> anyhow::Result<Model>,
 ) {
-    if !process.has_our_thread_ids() {
+    let first = Inspected::of(model, process);
+    if !follow {
         return;
     }
-    let mut pids: HashSet<u64> = HashSet::from([model.target.pid]);
-    let (first, mut pending) = Inspected::of(model, process);
+    let mut pids: BTreeSet<u64> = BTreeSet::from([model.target.pid]);
+    let mut pending = first.awaited(model);
     let mut all = vec![first];
     let mut others: Vec<Model> = Vec::new();
-    while let Some((tid, place)) = pending.pop() {
-        let Some(pid) = process_of_thread(tid).filter(|pid| !pids.contains(&u64::from(*pid)))
-        else {
-            continue;
-        };
-        let process = LocalProcess::new(pid);
-        // The id may be of another namespace, or of a thread that has ended.
-        if !(process.has_our_thread_ids() && process.shared_memory().has(&place)) {
+    while let Some(pid) = pending.pop_first() {
+        if !pids.insert(pid.into()) {
             continue;
         }
         if others.len() == MAX_PROCESSES {
             model.notes.push(Note::info(format!(
-                "More than {MAX_PROCESSES} other processes hold what these wait for. The rest was \
-                 not inspected."
+                "The threads wait for more than {MAX_PROCESSES} other processes. The rest was not \
+                 inspected, so a deadlock of more processes may be missed."
             )));
             break;
         }
-        pids.insert(pid.into());
+        let process = LocalProcess::new(pid);
         match inspect(pid, &process) {
             Ok(mut other) => {
-                let (one, holders) = Inspected::of(&mut other, process);
-                pending.extend(holders);
+                let one = Inspected::of(&mut other, process);
+                pending.extend(one.awaited(&other));
                 all.push(one);
                 others.push(other);
             }
             Err(error) => model.notes.push(Note::warning(format!(
-                "Process {pid}, whose thread {tid} holds what this process waits for, was not \
-                 inspected: {error:#}"
+                "Process {pid}, for which threads wait, was not inspected: {error:#}"
             ))),
         }
     }
-    if !others.is_empty() {
+    if !others.is_empty() || !all[0].process_waits.is_empty() {
         model.add_others(others, &unchanged_waits(&all));
     }
 }

@@ -5,29 +5,53 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{CallSubject, Inspection, State, Wait, WaitTrace};
+use super::{CallSubject, OtherProcess, State, Wait, WaitTrace};
 use crate::model::{Model, ThreadIndex, finding, wait_graph};
 
 impl Model {
-    /// The ids of threads of other processes that hold what threads of this one wait for, with the
-    /// object's address.
-    pub fn outside_holders(&self) -> BTreeSet<(u64, u64)> {
+    /// The ids of threads of other processes that hold what threads of this one wait for.
+    pub fn outside_holders(&self) -> BTreeSet<u64> {
         let shared = self.waits().filter(|wait| wait.shared);
-        let holders = shared.flat_map(|wait| {
-            let outside = wait.holders.iter().filter(|holder| holder.thread.is_none());
-            outside.map(|holder| (holder.tid, wait.object.address))
-        });
-        holders.collect()
+        let holders = shared.flat_map(|wait| &wait.holders);
+        let outside = holders.filter(|holder| holder.thread.is_none() && !holder.is_gone);
+        outside.map(|holder| holder.tid).collect()
     }
 
-    /// The waits whose holders are known, with the ids of their threads.
-    pub fn held_waits(&self) -> Vec<(u64, Arc<WaitTrace>)> {
+    /// The waits that can be checked later, with the ids of their threads.
+    pub fn traced_waits(&self) -> Vec<(u64, Arc<WaitTrace>)> {
         let threads = self.threads.iter().zip(&self.inspection.states);
         let waits = threads.filter_map(|(thread, state)| {
             let trace = state.wait()?.trace.clone();
             thread.tid.zip(trace)
         });
         waits.collect()
+    }
+
+    /// The calls in which threads wait for other processes.
+    pub fn process_waits(&self) -> Vec<ProcessWait> {
+        fn of(state: &State, tid: u64) -> Option<ProcessWait> {
+            match state {
+                State::InCall {
+                    number,
+                    name: Some(name),
+                    args,
+                    on: Some(on),
+                } => Some(ProcessWait {
+                    tid,
+                    number: *number,
+                    name,
+                    args: *args,
+                    on: on.clone(),
+                }),
+                State::Stopped(before) => of(before, tid),
+                _ => None,
+            }
+        }
+        let threads = self.threads.iter().zip(&self.inspection.states);
+        let waits = threads.filter_map(|(thread, state)| of(state, thread.tid?));
+        waits
+            .filter(|wait| !wait.on.processes().is_empty())
+            .collect()
     }
 
     /// The system calls in which threads are, with what they work on, to be named.
@@ -55,13 +79,36 @@ impl Model {
         self.inspection.states.iter().filter_map(State::wait)
     }
 
-    /// Names the shared objects at which threads wait, by their addresses.
-    pub fn name_shared(&mut self, name: impl Fn(u64) -> Option<String>) {
+    /// Names the shared objects at which threads wait, by their addresses, and finds the threads
+    /// that hold them. `holder` gets the id that the object stores, and returns `None` if its
+    /// thread has ended, or the reason why the thread is not known.
+    pub fn resolve_shared(
+        &mut self,
+        name: impl Fn(u64) -> Option<String>,
+        holder: impl Fn(&WaitTrace, u64) -> Result<Option<u64>, &'static str>,
+    ) {
+        let threads = self.threads.iter().enumerate();
+        let own = threads.filter_map(|(index, thread)| Some((thread.tid?, ThreadIndex(index))));
+        let own: HashMap<u64, ThreadIndex> = own.collect();
         let waits = self.inspection.states.iter_mut();
-        let shared = waits.filter_map(State::wait_mut).filter(|wait| wait.shared);
-        for object in shared.map(|wait| &mut wait.object) {
+        for wait in waits.filter_map(State::wait_mut).filter(|wait| wait.shared) {
+            let object = &mut wait.object;
             if object.name.is_none() {
                 object.name = name(object.address).map(Into::into);
+            }
+            let Some(trace) = &wait.trace else {
+                continue;
+            };
+            for one in &mut wait.holders {
+                match holder(trace, one.stored) {
+                    Ok(Some(tid)) => (one.tid, one.thread) = (tid, own.get(&tid).copied()),
+                    Ok(None) => (one.is_gone, one.thread) = (true, None),
+                    Err(why) => wait.unknown = Some(why.into()),
+                }
+            }
+            if wait.unknown.is_some() {
+                wait.holders.clear();
+                wait.proved = false;
             }
         }
         let inspection = std::mem::take(&mut self.inspection);
@@ -101,19 +148,59 @@ impl Model {
     }
 }
 
-impl Inspection {
-    /// The threads of other processes that hold, perhaps through further threads, what threads of
-    /// this process wait for.
-    pub fn holders_elsewhere(&self, own: usize) -> BTreeSet<ThreadIndex> {
+/// A thread that waits for other processes in a system call.
+#[derive(Clone, Debug)]
+pub struct ProcessWait {
+    /// The thread.
+    pub tid: u64,
+    /// The call's number.
+    pub number: u64,
+    /// The call's name.
+    pub name: &'static str,
+    /// The call's first two arguments.
+    pub args: [u64; 2],
+    /// The processes.
+    pub on: CallSubject,
+}
+
+impl CallSubject {
+    /// The processes that can end the call.
+    pub fn processes(&self) -> &[OtherProcess] {
+        match self {
+            CallSubject::File { other_end, .. } => other_end,
+            CallSubject::Children { processes, .. } => processes,
+        }
+    }
+}
+
+impl Model {
+    /// The threads of other processes for which, perhaps through further threads, threads of this
+    /// process wait.
+    pub fn awaited_elsewhere(&self) -> BTreeSet<ThreadIndex> {
+        let own = self.threads.len();
+        let mut by_process: HashMap<u64, Vec<ThreadIndex>> = HashMap::new();
+        for process in &self.processes.all {
+            let first = own + process.first_thread;
+            let threads = (first..first + process.threads).map(ThreadIndex);
+            by_process.entry(process.pid).or_default().extend(threads);
+        }
         let mut reached: BTreeSet<ThreadIndex> = BTreeSet::new();
         let mut ahead: Vec<ThreadIndex> = (0..own).map(ThreadIndex).collect();
         while let Some(thread) = ahead.pop() {
-            let holders = self.state(thread).wait().map(|wait| &wait.holders);
-            let holders = holders.into_iter().flatten();
-            let elsewhere = holders.filter_map(|holder| holder.thread);
-            for holder in elsewhere.filter(|holder| holder.0 >= own) {
-                if reached.insert(holder) {
-                    ahead.push(holder);
+            let state = self.inspection.state(thread);
+            let holders = state.wait().map(|wait| &wait.holders);
+            let holders = holders
+                .into_iter()
+                .flatten()
+                .filter_map(|holder| holder.thread);
+            let processes = state.subject().map_or(&[][..], CallSubject::processes);
+            let threads = processes
+                .iter()
+                .filter_map(|process| by_process.get(&process.pid));
+            let threads = threads.flatten().copied();
+            for one in holders.chain(threads).filter(|one| one.0 >= own) {
+                if reached.insert(one) {
+                    ahead.push(one);
                 }
             }
         }

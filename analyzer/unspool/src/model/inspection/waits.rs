@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use unspool_capture::{Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot, Target};
+use unspool_capture::{
+    Blocked, Capture, Event, Record, RegisterLayout, SNAPSHOT_PROBE, Snapshot, Target,
+};
 use unspool_image::Arch;
 
 use super::memory::Memory;
@@ -17,7 +19,7 @@ use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
 use crate::platform::Architecture;
 use crate::platform::layouts::{self, Layout, Library};
-use crate::platform::syscall::{self, AFTER, BEFORE, Call, Futex};
+use crate::platform::syscall::{self, AFTER, AwaitedChildren, BEFORE, Call, Futex};
 use crate::primitives::Kind;
 
 mod primitive;
@@ -106,6 +108,8 @@ struct Inspector<'a> {
     memory: Memory,
     /// The first and the last event of each thread, by its id.
     events: HashMap<u64, (&'a Event, &'a Event)>,
+    /// The system call in which each thread was asleep before the stop, by thread id.
+    blocked: HashMap<u64, &'a Blocked>,
     standstills: Vec<(u64, u64)>,
     /// Threads by the id that the program itself uses.
     by_tid: HashMap<u64, ThreadIndex>,
@@ -146,6 +150,7 @@ impl<'a> Inspector<'a> {
             registers,
             memory: Memory::of(scene.records.iter().copied()),
             events: HashMap::new(),
+            blocked: HashMap::new(),
             standstills: Vec::new(),
             by_tid: HashMap::new(),
             pointers: Vec::new(),
@@ -168,6 +173,9 @@ impl<'a> Inspector<'a> {
                 Record::Event(event) if event.probe == SNAPSHOT_PROBE => {
                     let entry = inspector.events.entry(event.tid).or_insert((event, event));
                     entry.1 = event;
+                }
+                Record::Blocked(blocked) => {
+                    inspector.blocked.insert(blocked.tid, blocked);
                 }
                 Record::Standstill(stood) => {
                     inspector.standstills.push((stood.from_ns, stood.to_ns));
@@ -244,7 +252,8 @@ impl<'a> Inspector<'a> {
         snapshot: &Snapshot,
         stack: &Backtrace,
     ) -> State {
-        let Some(call) = self.call(snapshot) else {
+        let call = self.call(snapshot);
+        let Some(call) = call.or_else(|| self.ended_by_stop(event.tid, snapshot)) else {
             return State::Running;
         };
         if let Some(futex) = call.futex(self.arch) {
@@ -271,21 +280,31 @@ impl<'a> Inspector<'a> {
         State::InCall {
             number: call.number,
             name: call.name(self.arch),
+            args: [call.args[0], call.args[1]],
             on: self.subject(&call),
         }
     }
 
     fn subject(&self, call: &Call) -> Option<CallSubject> {
-        if let Some(pid) = call.child(self.arch) {
-            return Some(CallSubject::Child(OtherProcess {
-                pid,
-                program: String::new(),
-            }));
+        if let Some(awaited) = call.children(self.arch) {
+            let one = match awaited {
+                AwaitedChildren::One(pid) => Some(OtherProcess {
+                    pid,
+                    program: String::new(),
+                }),
+                AwaitedChildren::Any => None,
+            };
+            return Some(CallSubject::Children {
+                awaited,
+                processes: one.into_iter().collect(),
+                is_complete: false,
+            });
         }
         Some(CallSubject::File {
             descriptor: call.descriptor(self.arch)?,
             name: None,
             other_end: Vec::new(),
+            is_complete: false,
         })
     }
 
@@ -296,6 +315,22 @@ impl<'a> Inspector<'a> {
         syscall::of(self.arch, &register, &mut |avma, len| {
             program.code(avma, len)
         })
+    }
+
+    /// The call in which a thread was asleep before the stop, if the stop has ended it: the thread
+    /// is at the place to which the call returns. A stop never ends a wait at a futex this way.
+    fn ended_by_stop(&self, tid: u64, snapshot: &Snapshot) -> Option<Call> {
+        let blocked = self.blocked.get(&tid)?;
+        let (pc, sp) = (self.platform.pc, self.stack_pointer());
+        let (pc, sp) = (self.register(snapshot, pc)?, self.register(snapshot, sp)?);
+        let (pc, _) = self.platform.split_code_pointer(pc);
+        let (args, _) = blocked.args.split_first_chunk()?;
+        let call = Call {
+            number: blocked.number?,
+            args: *args,
+        };
+        let is_there = (pc, sp) == (blocked.pc, blocked.sp);
+        (is_there && call.futex(self.arch).is_none()).then_some(call)
     }
 
     fn stack_pointer(&self) -> &'static str {
@@ -387,6 +422,8 @@ impl<'a> Inspector<'a> {
                 let known = thread.and_then(|thread| self.model.thread(thread)?.tid);
                 Holder {
                     tid: known.unwrap_or(*tid),
+                    stored: *tid,
+                    is_gone: false,
                     thread,
                 }
             })
@@ -419,6 +456,16 @@ impl<'a> Inspector<'a> {
             }
         }
         wait.unknown = said.unknown.map(Into::into);
+        if wait.trace.is_none() {
+            let word = self.memory.bytes(futex.address, 4);
+            wait.trace = word.map(|word| {
+                Arc::new(WaitTrace {
+                    futex: futex.address,
+                    address: futex.address,
+                    bytes: word.to_vec(),
+                })
+            });
+        }
         wait
     }
 

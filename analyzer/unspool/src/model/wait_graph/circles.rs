@@ -67,7 +67,7 @@ fn shortest<I: Iterator<Item = usize>>(
 }
 
 /// Tarjan's algorithm, without recursion: a chain of waits may be as long as there are threads.
-fn components(targets: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize>> {
+pub(super) fn components(targets: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize>> {
     #[derive(Clone, Copy)]
     struct Mark {
         index: usize,

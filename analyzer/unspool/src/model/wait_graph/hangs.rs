@@ -221,8 +221,8 @@ impl WaitGraph {
                 }
             };
             if waiting.is_lock()
-                && !waiting.ends.shared
                 && let Some(edge) = waiting.edges.iter().find(gone)
+                && (!waiting.ends.shared || edge.is_gone)
             {
                 let waiters = by_object.entry((waiting.object.address, edge.tid));
                 waiters.or_default().push((thread, edge));
@@ -236,6 +236,7 @@ impl WaitGraph {
             if self.moment.is_some_and(|moment| !moment.ids_known) {
                 doubts.push(Doubt::IdsAssumed);
             }
+            doubts.retain(|doubt| *doubt != Doubt::Shared);
             let took = edge.taken.and_then(|path| model.sync.paths.get(path.0));
             let took = edge.holder.zip(took).map(|(thread, stack)| Evidence {
                 thread,
@@ -259,6 +260,7 @@ impl WaitGraph {
                     reason: HangReason::HolderGone {
                         tid: edge.tid,
                         holder: edge.holder,
+                        shared: edge.is_gone,
                     },
                     waits: self.hang_waits(&threads, &Held::new()),
                     doubts,

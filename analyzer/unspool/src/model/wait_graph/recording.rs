@@ -42,6 +42,7 @@ fn waiting(model: &Model, wait: &FinalWait) -> Waiting {
         tid: model.thread(holder.thread).and_then(|thread| thread.tid),
         taken: holder.taken.map(path),
         sure: holder.sure,
+        is_gone: false,
     });
     let at = path(wait.used);
     let stack = sync.paths.get(at.0);

@@ -52,6 +52,7 @@ fn waiting(model: &Model, thread: ThreadIndex, wait: &Wait) -> Waiting {
         tid: Some(holder.tid),
         taken: None,
         sure: wait.proved && wait.is_endless(),
+        is_gone: holder.is_gone,
     };
     Waiting {
         object: wait.object.clone(),

@@ -1,27 +1,58 @@
 //! Hangs: threads that cannot continue.
 
-use super::{MAX_NAMED, capital, list, place, what};
-use crate::model::{Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, ThreadIndex};
+use std::collections::BTreeSet;
+
+use super::{MAX_NAMED, capital, is_doing, list, place, what};
+use crate::model::{
+    Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, State, ThreadIndex,
+};
 use crate::primitives::Kind;
+use crate::views::wording;
 
 /// The text of a hang, with the reasons for doubt.
 pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
     let mut text = match &hang.reason {
         HangReason::Circle => circle(model, hang),
-        HangReason::HolderGone { tid, holder } => holder_gone(model, hang, *tid, *holder),
+        HangReason::HolderGone {
+            tid,
+            holder,
+            shared,
+        } => holder_gone(model, hang, *tid, *holder, *shared),
         HangReason::AllWait {
             waiting,
             bystanders,
         } => all_wait(model, finding, hang, *waiting, bystanders),
+        HangReason::Processes => processes(model, finding),
         HangReason::OnlyUsers => only_users(model, finding, hang),
         HangReason::Readers { readers, others } => upgraders(model, hang, *readers, *others),
         HangReason::Pool { function } => pool(hang, function),
     };
+    text.push_str(&stopped(model, finding));
     for doubt in &hang.doubts {
         text.push(' ');
         text.push_str(reservation(*doubt));
     }
     text
+}
+
+/// Names the processes that a signal has stopped. They still wait when they continue.
+fn stopped(model: &Model, finding: &Finding) -> String {
+    let is_stopped = |thread: &&ThreadIndex| {
+        let state = model.inspection.state(**thread);
+        matches!(state, State::Stopped(_))
+    };
+    let pid = |thread: &ThreadIndex| {
+        let process = model.process(*thread);
+        process.map_or(model.target.pid, |(_, process)| process.pid)
+    };
+    let stopped: BTreeSet<u64> = finding.threads.iter().filter(is_stopped).map(pid).collect();
+    let stopped: Vec<String> = stopped.iter().map(u64::to_string).collect();
+    let processes = match &stopped[..] {
+        [] => return String::new(),
+        [one] => format!("process {one}"),
+        [first @ .., last] => format!("the processes {} and {last}", first.join(", ")),
+    };
+    format!(" A signal such as SIGSTOP has stopped {processes}, which does not change this.")
 }
 
 fn circle(model: &Model, hang: &Hang) -> String {
@@ -52,7 +83,11 @@ fn circle(model: &Model, hang: &Hang) -> String {
     format!(
         "{} threads wait for {each_other}{}: {}.",
         hang.waits.len(),
-        if timed { "" } else { " and cannot continue" },
+        if timed {
+            ""
+        } else {
+            " and cannot continue by themselves"
+        },
         clauses(hang, hang.waits.len(), |wait| {
             let name = model.thread_name(wait.thread);
             let holds = match &wait.holds[..] {
@@ -96,6 +131,7 @@ fn holder_gone(
     hang: &Hang,
     tid: Option<u64>,
     holder: Option<ThreadIndex>,
+    shared: bool,
 ) -> String {
     let who = match &hang.waits[..] {
         [one] => format!("{} waits", capital(&model.thread_name(one.thread))),
@@ -107,6 +143,11 @@ fn holder_gone(
         (Some(holder), _) => format!(
             "{who} for {lock}. Its holder, {}, has ended without releasing it.",
             model.thread_name(holder)
+        ),
+        (None, Some(tid)) if shared => format!(
+            "{who} for {lock}. Its holder has stored the thread id {tid}, and no process that maps \
+             the lock's memory has this thread any more. It has ended, and no thread will release \
+             the lock."
         ),
         (None, tid) => {
             let tid = tid.map_or(String::new(), |tid| format!(" {tid}"));
@@ -138,7 +179,9 @@ fn all_wait(
     let locks = finding.kind == FindingKind::Deadlock;
     let each = clauses(hang, waiting, |wait| {
         let readers = match wait.awaited.readers {
-            Some(count) if locks => format!(" (held by {count} for reading)"),
+            Some(count) if locks => {
+                format!(" (held by {})", wording::count(count as usize, "reader"))
+            }
             _ => String::new(),
         };
         format!(
@@ -168,6 +211,29 @@ fn all_wait(
         ));
     }
     text
+}
+
+fn processes(model: &Model, finding: &Finding) -> String {
+    let clause = |thread: &ThreadIndex| {
+        format!(
+            "{} {}",
+            model.thread_name(*thread),
+            is_doing(model, *thread)
+        )
+    };
+    let named = finding.threads.iter().take(MAX_NAMED);
+    let mut each: Vec<String> = named.map(clause).collect();
+    let more = finding.threads.len() - each.len();
+    if more > 0 {
+        each.push(format!("and {more} more"));
+    }
+    let each = each.join("; ");
+    match finding.threads.len() {
+        1 => format!("{}. It cannot continue by itself.", capital(&each)),
+        all => {
+            format!("{all} threads wait for each other and cannot continue by themselves: {each}.")
+        }
+    }
 }
 
 fn only_users(model: &Model, finding: &Finding, hang: &Hang) -> String {
@@ -227,6 +293,10 @@ fn reservation(doubt: Doubt) -> &'static str {
         Doubt::Shared => {
             "Several processes share an object here. This assumes that the holder's id means a \
              thread of this process, and not one of another PID namespace."
+        }
+        Doubt::ProcessesUnknown => {
+            "This assumes that no further process can end the calls, for instance one that Unspool may \
+             not examine."
         }
         Doubt::ReadApart => {
             "The threads and the objects were read one after another, so some may have changed \

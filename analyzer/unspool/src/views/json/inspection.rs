@@ -49,7 +49,7 @@ struct Inspection<'a> {
     notes: Vec<String>,
 }
 
-/// Another process, whose threads hold what threads of this one wait for.
+/// Another process, for which threads of this one wait.
 #[derive(Serialize)]
 struct InspectedProcess<'a> {
     pid: u64,
@@ -94,16 +94,16 @@ impl<'a> InspectedThread<'a> {
             other => other,
         };
         let (syscall, syscall_number, on) = match before {
-            State::InCall { name, number, on } => (*name, Some(*number), on.as_ref()),
+            State::InCall {
+                name, number, on, ..
+            } => (*name, Some(*number), on.as_ref()),
             _ => (None, None, None),
         };
-        let (file, processes) = match on {
-            Some(CallSubject::File {
-                name, other_end, ..
-            }) => (name.as_deref(), &other_end[..]),
-            Some(CallSubject::Child(child)) => (None, std::slice::from_ref(child)),
-            None => (None, &[][..]),
+        let file = match on {
+            Some(CallSubject::File { name, .. }) => name.as_deref(),
+            _ => None,
         };
+        let processes = on.map_or(&[][..], CallSubject::processes);
         Some(InspectedThread {
             tid: thread.tid,
             name: &thread.name,
@@ -174,7 +174,9 @@ impl<'a> WaitingAt<'a> {
                 .function
                 .filter(|function| !function.internal)
                 .map(|function| function.name()),
-            holders: wait.holders.iter().map(|holder| holder.tid).collect(),
+            holders: (wait.holders.iter().filter(|holder| !holder.is_gone))
+                .map(|holder| holder.tid)
+                .collect(),
             readers: wait.readers,
             mutex: wait.mutex.as_ref().map(Object::of),
             timed: wait.timed,

@@ -46,14 +46,14 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     notes::all_but_errors(page, model)
 }
 
-/// Writes the threads of other processes that hold what threads of this one wait for.
+/// Writes the threads of other processes for which threads of this one wait.
 fn others(page: &mut Page<'_>, model: &Model, sources: &Sources) -> io::Result<()> {
-    let holders = model.inspection.holders_elsewhere(model.threads.len());
+    let awaited = model.awaited_elsewhere();
     let inspected = model.processes.all.iter().filter(|it| it.is_recorded());
     for process in inspected {
         let first = model.threads.len() + process.first_thread;
         let threads = (first..first + process.threads).map(ThreadIndex);
-        let (shown, left): (Vec<_>, Vec<_>) = threads.partition(|one| holders.contains(one));
+        let (shown, left): (Vec<_>, Vec<_>) = threads.partition(|one| awaited.contains(one));
         page.blank()?;
         let program = clean(model.processes.program_name(process));
         let mut line = Line::new().with(Ink::Strong, format!("process {program}"));

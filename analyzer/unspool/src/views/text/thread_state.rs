@@ -5,17 +5,13 @@ use std::io;
 
 use super::frames::{self, Sources};
 use super::line::{Ink, Line, Page, clean};
-use crate::model::{
-    CallSubject, Creation, Finding, FindingKind, Model, OtherProcess, State, ThreadIndex, Wait,
-};
-use crate::platform::syscall::writes;
+use crate::model::{Creation, Finding, FindingKind, Model, ThreadIndex, Wait};
 use crate::primitives::Kind;
-use crate::views::finding_text;
+use crate::views::activity::doing;
+use crate::views::{finding_text, wording};
 
 /// Maximum number of stacks shown per finding. JSON has all.
 const MAX_STACKS: usize = 6;
-/// Maximum number of processes named at the other end of a pipe.
-const MAX_PROCESSES: usize = 4;
 /// Maximum number of waits in a chain.
 const LONGEST_CHAIN: usize = 4;
 
@@ -154,11 +150,16 @@ pub(in crate::views) fn state(model: &Model, thread: ThreadIndex) -> Option<Stri
         let joins = wait.object.kind == Kind::Join;
         let Some(next) = holder.thread else {
             if !joins {
-                let whose = match wait.shared {
-                    true => " of another process: processes share it",
-                    false => ", which this process does not have",
-                };
-                text.push_str(&format!(", held by thread {}{whose}", holder.tid));
+                let id = holder.tid;
+                text.push_str(&match (holder.is_gone, wait.shared) {
+                    (true, _) => {
+                        format!(", held by a thread that has ended (it stored the id {id})")
+                    }
+                    (_, true) => {
+                        format!(", held by thread {id} of another process: processes share it")
+                    }
+                    _ => format!(", held by thread {id}, which this process does not have"),
+                });
             }
             break;
         };
@@ -187,93 +188,10 @@ pub(in crate::views) fn state(model: &Model, thread: ThreadIndex) -> Option<Stri
     Some(text)
 }
 
-fn doing(model: &Model, thread: ThreadIndex) -> Option<String> {
-    activity(model, thread, model.inspection.state(thread))
-}
-
-fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String> {
-    Some(match state {
-        State::Unknown | State::Absent => return None,
-        State::Running => "running".to_owned(),
-        State::Sleeping => "sleeping".to_owned(),
-        State::Stopped(before) => match activity(model, thread, before) {
-            Some(before) => format!("stopped by a signal while {before}"),
-            None => "stopped by a signal".to_owned(),
-        },
-        State::InCall {
-            name: Some(name),
-            on,
-            ..
-        } => {
-            let on = on.as_ref().map_or(String::new(), |on| subject(name, on));
-            format!("in the system call {name}{on}")
-        }
-        State::InCall { number, .. } => format!("in the system call of number {number}"),
-        State::Waiting(wait) => {
-            let what = match wait.holders[..] {
-                [holder] if wait.object.kind == Kind::Join => match holder.thread {
-                    Some(joined) if joined == thread => "its own end".to_owned(),
-                    Some(joined) => format!("the end of {}", model.thread_name(joined)),
-                    None => wait.what(),
-                },
-                _ => wait.what(),
-            };
-            let mutex = wait
-                .mutex
-                .as_ref()
-                .map_or(String::new(), |mutex| format!(" with {mutex}"));
-            let timed = if wait.timed {
-                " for a limited time"
-            } else {
-                ""
-            };
-            format!(
-                "waiting{timed} {} {what}{mutex}",
-                wait.object.kind.preposition()
-            )
-        }
-    })
-}
-
-/// ` of pipe:[7], which process 12 (tar) can write`, ` for process 12 (cc1)`
-fn subject(call: &str, subject: &CallSubject) -> String {
-    match subject {
-        CallSubject::Child(child) => format!(" for process {}", process(child)),
-        CallSubject::File { name: None, .. } => String::new(),
-        CallSubject::File {
-            name: Some(name),
-            other_end,
-            ..
-        } => {
-            let verb = if writes(call) { "read" } else { "write" };
-            let mut others: Vec<String> =
-                other_end.iter().take(MAX_PROCESSES).map(process).collect();
-            let more = other_end.len() - others.len();
-            if more > 0 {
-                others.push(format!("{more} more"));
-            }
-            match &others[..] {
-                [] => format!(" of {name}"),
-                [one] => format!(" of {name}, which process {one} can {verb}"),
-                [first @ .., last] => {
-                    let first = first.join(", ");
-                    format!(" of {name}, which the processes {first} and {last} can {verb}")
-                }
-            }
-        }
-    }
-}
-
-fn process(process: &OtherProcess) -> String {
-    match process.program.as_str() {
-        "" => process.pid.to_string(),
-        program => format!("{} ({program})", process.pid),
-    }
-}
-
 fn unknown(wait: &Wait) -> Option<String> {
     if let Some(count) = wait.readers {
-        return Some(format!(", held by {count} for reading"));
+        let readers = wording::count(count as usize, "reader");
+        return Some(format!(", held by {readers}"));
     }
     let why = wait.unknown.as_ref()?;
     Some(format!(" ({why})"))

@@ -8,6 +8,7 @@ use crate::model::{Creation, Model, State, Thread, ThreadIndex, Wait, start_code
 use crate::primitives::Kind;
 use crate::views::text::frames;
 use crate::views::text::line::clean;
+use crate::views::wording;
 
 /// A row of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,7 +202,10 @@ pub(super) fn holder(model: &Model, wait: &Wait) -> Option<String> {
     };
     let names: Vec<String> = names.map(short).collect();
     match (&names[..], wait.readers) {
-        ([], Some(count)) => Some(format!("held by {count} for reading")),
+        ([], Some(count)) => {
+            let readers = wording::count(count as usize, "reader");
+            Some(format!("held by {readers}"))
+        }
         ([], None) => None,
         (names, _) => Some(format!("held by {}", names.join(", "))),
     }

@@ -41,22 +41,26 @@ function headline(rec) {
       {class: 'figures'},
       [
         [duration(recording.duration_ns), 'recorded'],
-        [count(rec.threads.length), 'threads'],
-        [count(created), 'creations seen'],
-        [count(rec.groups.list.length), 'identities'],
-        rec.processes.length > 0 && [
-          count(rec.processes.length),
-          rec.processes.length === 1 ? 'process started' : 'processes started',
-        ],
-        rec.sync_recorded && [count(rec.objects.length), 'sync objects'],
-        rec.sync_recorded && [count(recording.calls_recorded), 'call events'],
-        recording.calls_missed > 0 && [count(recording.calls_missed), 'call events missed'],
+        figure(rec.threads.length, 'thread'),
+        figure(created, 'creation seen', 'creations seen'),
+        figure(rec.groups.list.length, 'identity', 'identities'),
+        rec.processes.length > 0 &&
+          figure(rec.processes.length, 'process started', 'processes started'),
+        rec.sync_recorded && figure(rec.objects.length, 'sync object'),
+        rec.sync_recorded && figure(recording.calls_recorded, 'call event'),
+        recording.calls_missed > 0 &&
+          figure(recording.calls_missed, 'call event missed', 'call events missed'),
       ]
         .filter(Boolean)
         .map(([figure, what]) => h('li', {}, h('strong', {}, figure), ` ${what}`)),
     ),
     rec.started && h('p', {class: 'started'}, rec.started),
   );
+}
+
+/** A number and its noun, apart. */
+function figure(number, noun, nouns) {
+  return [count(number), number === 1 ? noun : (nouns ?? noun + 's')];
 }
 
 /** A list of notes, if there are any. */
