@@ -1,12 +1,17 @@
 /* Two threads that spend three quarters of their processor time in `three` and one quarter in
- * `one`. Prints the processor time of the process in nanoseconds. */
+ * `one`. Prints the processor time of the process in nanoseconds.
+ *
+ * Argument: how many times longer to run. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define PART 400000
 #define ROUNDS 150
+
+static int rounds = ROUNDS;
 
 static __thread volatile uint64_t sink;
 
@@ -30,17 +35,19 @@ __attribute__((noinline)) static void one(void)
 
 __attribute__((noinline)) static void *work(void *arg)
 {
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < rounds; i++) {
 		three();
 		one();
 	}
 	return arg;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	pthread_t thread;
 	struct timespec used;
+	if (argc > 1)
+		rounds *= atoi(argv[1]);
 	pthread_create(&thread, 0, work, 0);
 	work(0);
 	pthread_join(thread, 0);

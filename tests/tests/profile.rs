@@ -37,7 +37,7 @@ fn samples(profile: &Value, function: &str, what: &str) -> Result<u64> {
 /// the processor time that the kernel counts. All stacks reach the start of their thread.
 fn known_shares() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let json = shares(report::unspool()?, folder.path())?;
+    let json = shares(report::unspool()?, folder.path(), 1)?;
     ensure!(json["profile"]["lost"] == 0, "{json:#}");
     ensure!(json["profile"]["by_timer"] == false, "{json:#}");
     Ok(())
@@ -53,7 +53,8 @@ fn known_shares_by_timer() -> Result<()> {
     process::run(compiler.arg("-o").arg(&confined), LIMIT)?.success()?;
     let mut record = Command::new(&confined);
     record.arg("refused").arg(workspace::unspool()?);
-    let json = shares(record, folder.path())?;
+    // The timer looks less often than the kernel, so take longer for as many different stacks.
+    let json = shares(record, folder.path(), 10)?;
     ensure!(json["profile"]["by_timer"] == true, "{json:#}");
     let mut view = report::unspool()?;
     view.arg("report").arg(folder.path().join("capture"));
@@ -66,12 +67,14 @@ fn known_shares_by_timer() -> Result<()> {
     Ok(())
 }
 
-/// Records the program, checks its samples, and returns the report.
-fn shares(mut record: Command, folder: &Path) -> Result<Value> {
+/// Records the program, which runs this many times longer, checks its samples, and returns the
+/// report.
+fn shares(mut record: Command, folder: &Path, length: u32) -> Result<Value> {
     let (_programs, program) = waiting::compile_in(".", "burn.c", C)?;
     let capture = folder.join("capture");
     record.args(["record", "--cpu=997", "-q", "-o"]);
     record.arg(&capture).arg("--").arg(&program);
+    record.arg(length.to_string());
     let run = process::run(&mut record, LIMIT)?.success()?;
     let counted_ns: f64 = run.text().trim().parse().context("nanoseconds")?;
     let json = report::json(&capture, &[])?;

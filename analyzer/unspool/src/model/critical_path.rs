@@ -240,6 +240,22 @@ impl Facts<'_> {
 }
 
 impl CriticalPath {
+    /// True if the threads of an identity wait for devices, timers or other programs in most of
+    /// their part of the path.
+    pub fn mostly_waits(&self, identity: usize) -> bool {
+        let sum = |is_wanted: &dyn Fn(PathState) -> bool| -> u64 {
+            let own = self
+                .groups
+                .iter()
+                .filter(|group| group.identity == identity);
+            own.filter(|group| is_wanted(group.state))
+                .map(|group| group.total_ns)
+                .sum()
+        };
+        let waits = |state| matches!(state, PathState::Blocked | PathState::Outside);
+        sum(&waits) > sum(&|state| state == PathState::Running)
+    }
+
     /// Computes the path. Returns nothing if neither the schedule nor waits were recorded.
     pub(super) fn of(facts: &Facts<'_>, functions: Functions) -> Option<CriticalPath> {
         let steps = steps::Steps::of(facts)?;

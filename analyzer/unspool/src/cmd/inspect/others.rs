@@ -18,8 +18,7 @@ const MAX_PROCESSES: usize = 8;
 /// Maximum time until all threads are back in their waits after an inspection.
 const MAX_RESUME: Duration = Duration::from_millis(200);
 
-/// Reasons why the holder of a shared object is not known.
-const UNKNOWN_PLACE: &str = "its memory is in no file that processes share";
+/// The reason why the holder of a shared object is not known.
 const CHANGED: &str = "its owner was changing when Unspool read it";
 
 /// A process that was inspected, and the waits of its threads.
@@ -36,8 +35,11 @@ impl Inspected {
         let memory = process.shared_memory();
         let name = |address| Some(memory.place(address)?.to_string());
         let holder = |trace: &WaitTrace, stored| {
-            let place = memory.place(trace.address);
-            let thread = place.map_or(Err(UNKNOWN_PLACE), |place| place.thread_of(stored))?;
+            let thread = match memory.place(trace.address) {
+                Some(place) => place.thread_of(stored)?,
+                // A robust mutex in private memory looks like a shared one.
+                None => process.thread_of_own_id(stored),
+            };
             // The thread may have released the object and ended after the inspection.
             match thread.is_some() || has_bytes(&process, trace) {
                 true => Ok(thread),

@@ -258,7 +258,7 @@ fn blocked_threads_have_their_system_calls() {
             (5000, ScheduleKind::Runs, PID, 0, 0),
             (6000, ScheduleKind::Blocks, PID, 0, 2),
             (9000, ScheduleKind::Runs, PID, 0, 0),
-            // The file becomes known during the wait. Another id for a call that reports show in the
+            // The file becomes known during the wait. Reports show another id of the call in the
             // same words.
             (10_000, ScheduleKind::Blocks, PID, 0, 6),
             (13_000, ScheduleKind::CallKnown, PID, 0, 3),

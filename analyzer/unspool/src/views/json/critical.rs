@@ -50,6 +50,7 @@ struct PathImpact<'a> {
     program: Option<&'a str>,
     function: Option<usize>,
     object: Option<usize>,
+    waits: bool,
     saved_ns: u64,
     share: f64,
     path_ns: u64,
@@ -144,6 +145,7 @@ impl<'a> PathImpact<'a> {
             program: None,
             function: None,
             object: None,
+            waits: false,
             saved_ns: impact.saved_ns,
             share: share(impact.saved_ns, path.replayed_ns),
             path_ns: impact.path_ns,
@@ -152,6 +154,7 @@ impl<'a> PathImpact<'a> {
             Item::Threads(identity) => {
                 described.key = key(model, identity);
                 described.program = program(model, identity);
+                described.waits = path.mostly_waits(identity);
                 if described.program.is_some() {
                     described.kind = "processes";
                 }

@@ -177,24 +177,12 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
     )
 }
 
-/// True if threads wait for devices, timers or other programs in most of their part of the path.
-fn mostly_waits(path: &CriticalPath, is_own: impl Fn(&Group) -> bool) -> bool {
-    let sum = |is_wanted: &dyn Fn(PathState) -> bool| -> u64 {
-        let own = path.groups.iter().filter(|group| is_own(group));
-        own.filter(|group| is_wanted(group.state))
-            .map(|group| group.total_ns)
-            .sum()
-    };
-    let waits = |state| matches!(state, PathState::Blocked | PathState::Outside);
-    sum(&waits) > sum(&|state| state == PathState::Running)
-}
-
 /// `if threads parse were twice as fast`
 fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> String {
     match impact.item {
         Item::Threads(identity) if let Some((program, count)) = model.program(identity) => {
             let name = wording::program_of(program, 1, room);
-            let waits = mostly_waits(path, |group| group.identity == identity);
+            let waits = path.mostly_waits(identity);
             program_item(&name, *count, waits)
         }
         Item::Threads(identity) => {
@@ -208,7 +196,7 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
                 false => ("threads", "were"),
             };
             let name = wording::identity(model, identity, room);
-            match mostly_waits(path, |group| group.identity == identity) {
+            match path.mostly_waits(identity) {
                 true => {
                     format!("if the waits of {noun} {name} took half the time")
                 }

@@ -101,12 +101,17 @@ function programLink({program}) {
 function itemWords(rec, item) {
   if (item.kind === 'lock') return [objectLink(rec, item.object), ' never contended'];
   if (item.kind === 'processors') return [`${2 * rec.critical_path.processors} processors`];
-  if (item.kind === 'processes') return ['Processes ', programLink(item), ' twice as fast'];
-  const what =
-    item.kind === 'threads'
-      ? identityTitle(rec, item.key)
-      : h('span', {class: 'function'}, pathFunction(rec, item.function));
-  return [`${item.kind === 'threads' ? 'Threads' : 'Function'} `, what, ' twice as fast'];
+  if (item.kind === 'function') {
+    const name = h('span', {class: 'function'}, pathFunction(rec, item.function));
+    return ['Function ', name, ' twice as fast'];
+  }
+  const [noun, name] =
+    item.kind === 'processes'
+      ? ['processes', programLink(item)]
+      : ['threads', identityTitle(rec, item.key)];
+  return item.waits
+    ? [`Waits of ${noun} `, name, ' half as long']
+    : [`${noun[0].toUpperCase()}${noun.slice(1)} `, name, ' twice as fast'];
 }
 
 /** The path as one bar: by state, over time. */
