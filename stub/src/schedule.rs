@@ -35,9 +35,9 @@ const RINGS: RingLimits = RingLimits {
 };
 /// Maximum time between two batches of records.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// The same for records of system calls. A client can name the files of waits only if it looks at
-/// them while they are open.
-const INTERVAL_OF_PLACES: Duration = Duration::from_millis(25);
+/// Maximum time between two batches while records have system calls. A client can name their files
+/// only while they are open.
+const CALL_INTERVAL: Duration = Duration::from_millis(25);
 /// Maximum delay between a record's timestamp and its arrival in the ring.
 const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
@@ -120,7 +120,7 @@ impl Schedule {
         let mut opened = ThreadEvents::open(process, RINGS, heirs, &schedule)?;
         let interval = match wanted.places {
             Places::None => INTERVAL,
-            Places::Registers | Places::Words => INTERVAL_OF_PLACES,
+            Places::Registers | Places::Words => CALL_INTERVAL,
         };
         let drains = Drains::new(opened.watermarks()?, interval);
         // An event of one thread would miss wake-ups, because these happen to the thread while it

@@ -95,7 +95,7 @@ pub(crate) struct Session {
     schedule: Option<Schedule>,
     /// The recording of CPU samples, if the client has requested it.
     samples: Option<Samples>,
-    /// The same, by a timer.
+    /// The recording of CPU samples by a timer.
     timer_samples: Option<TimerSamples>,
     /// The connection is a serial line, which does not show that the client has left.
     on_line: bool,

@@ -61,7 +61,7 @@ fn known_shares_by_timer() -> Result<()> {
     view.args(["--view", "profile", "--width", "1000"]);
     let text = process::run(&mut view, LIMIT)?.success()?.text();
     ensure!(
-        text.contains("A timer took the CPU samples") && text.contains("perf_event_open"),
+        text.contains("timer took the CPU samples") && text.contains("perf_event_open"),
         "{text}"
     );
     Ok(())

@@ -1,7 +1,7 @@
-//! CPU samples by a timer, where the kernel refuses perf events. At each tick, the stub looks at
-//! the threads that are running, and stops each of them to read its registers and its stack.
+//! CPU samples by a timer, where the kernel refuses perf events. At each tick, the stub finds the
+//! threads that are running, and stops each of them to read its registers and its stack.
 //!
-//! The kernel counts each thread's processor time. A look yields one sample for each interval of
+//! The kernel counts each thread's processor time. A stop yields one sample for each interval of
 //! this time that has passed since the thread's last sample, so that the number of samples stands
 //! for the time, as with the kernel's samples. A stack is then the one at the end of these
 //! intervals. Threads that end, or that sleep at every tick, leave time without samples; it counts
@@ -25,9 +25,13 @@ use super::wire::Encoder;
 /// took. A stopped thread loses about as much time.
 const COST_FACTOR: u32 = 50;
 
-/// Number of samples that are due, at which a thread is sampled although it only waits for the
-/// processor of the stub.
+/// A thread on the stub's own processor only waits for it. It is sampled when this many samples are
+/// due.
 const MAX_DUE: u64 = 4;
+
+/// A thread that has not run at this many ticks is checked at each `QUIET_INTERVAL`th tick only.
+const MAX_QUIET: u32 = 8;
+const QUIET_INTERVAL: u32 = 16;
 
 /// Reads a thread into space for its stack: the values of the registers `arch::SAMPLED`, and the
 /// number of bytes. `None` if the thread is gone.
@@ -49,6 +53,10 @@ pub(crate) struct TimerSamples {
     last_ns: u64,
     /// Number of samples taken.
     count: u64,
+    /// The number of ticks at which each thread has not run since it last ran.
+    quiet: HashMap<Tid, u32>,
+    /// Number of ticks.
+    ticks: u32,
     /// Space for one stack.
     stack: Vec<u8>,
     encoder: Encoder,
@@ -69,6 +77,8 @@ impl TimerSamples {
             first_ns,
             last_ns: first_ns,
             count: 0,
+            quiet: HashMap::new(),
+            ticks: 0,
             stack: vec![0; rate.stack as usize],
             encoder: Encoder::default(),
         }
@@ -101,8 +111,17 @@ impl TimerSamples {
         };
         let alive: HashSet<&Tid> = tids.iter().collect();
         self.sampled.retain(|tid, _| alive.contains(tid));
+        self.quiet.retain(|tid, _| alive.contains(tid));
+        self.ticks = self.ticks.wrapping_add(1);
         for tid in tids {
-            self.look(*tid, read, &mut bodies);
+            // Most threads of a large program sleep. Check some of them at each tick.
+            let quiet = self.quiet.entry(*tid).or_default();
+            *quiet += 1;
+            let turn = self.ticks.wrapping_add(tid.0.cast_unsigned());
+            if *quiet > MAX_QUIET && !turn.is_multiple_of(QUIET_INTERVAL) {
+                continue;
+            }
+            self.sample(*tid, read, &mut bodies);
         }
         let cost = Duration::from_nanos(processor_ns() - before);
         self.due = Instant::now() + self.interval().max(cost * COST_FACTOR);
@@ -120,11 +139,12 @@ impl TimerSamples {
 
     /// Samples a thread if it is running, and if its time since the last sample is an interval or
     /// more.
-    fn look(&mut self, tid: Tid, read: &mut Read<'_>, bodies: &mut Bodies) {
+    fn sample(&mut self, tid: Tid, read: &mut Read<'_>, bodies: &mut Bodies) {
         let stat = Stat::of_thread(self.process, tid);
         let Some(stat) = stat.filter(|stat| stat.state() == Some(b'R')) else {
             return;
         };
+        self.quiet.insert(tid, 0);
         let Some(used_ns) = thread_ns(self.process, tid) else {
             return;
         };
@@ -156,7 +176,7 @@ impl TimerSamples {
             };
             match earlier + 1 == count {
                 true => self.encoder.sample(&sample, false, &mut bodies.body),
-                false => self.encoder.again(&sample, &mut bodies.body),
+                false => self.encoder.repeat(&sample, &mut bodies.body),
             }
             bodies.send_full(&mut self.encoder);
         }
@@ -172,7 +192,8 @@ impl TimerSamples {
     pub(crate) fn end(mut self) -> Option<Vec<u8>> {
         self.read_total();
         let all = self.last_ns.saturating_sub(self.first_ns) / self.period_ns;
-        let lost = all.saturating_sub(self.count);
+        // Each thread has used a part of the next interval.
+        let lost = all.saturating_sub(self.count + self.sampled.len() as u64);
         let mut body = self.encoder.begin(monotonic_ns());
         (lost > 0).then(|| {
             self.encoder.lost(0, lost, false, &mut body);

@@ -87,7 +87,7 @@ impl Encoder {
     }
 
     /// A sample with the same stack as the thread's previous one, which is not compared again.
-    pub(super) fn again(&mut self, sample: &Sample<'_>, body: &mut Vec<u8>) {
+    pub(super) fn repeat(&mut self, sample: &Sample<'_>, body: &mut Vec<u8>) {
         self.head(sample, false, body);
         if !sample.stack.is_empty() {
             number(sample.stack.len() as u64, body);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(rest[12..], [8, 0]);
         // A repeated sample is as one that was compared.
         let mut bodies = [encoder.begin(0x1f), encoder.begin(0x1f)];
-        encoder.again(&sample(300, 72, &stack[8..]), &mut bodies[0]);
+        encoder.repeat(&sample(300, 72, &stack[8..]), &mut bodies[0]);
         encoder.last_ns = 0;
         encoder.sample(&sample(300, 72, &stack[8..]), false, &mut bodies[1]);
         assert_eq!(bodies[0], bodies[1]);

@@ -1,7 +1,7 @@
 //! Stops running threads for as long as it takes to read them. No stop is reported.
 
 use crate::arch;
-use crate::sys::Tid;
+use crate::sys::{Tid, proc_file};
 
 use super::Tracee;
 
@@ -10,6 +10,19 @@ use super::Tracee;
 pub(crate) struct PausedThreads {
     /// True if starts were already blocked.
     blocked: bool,
+}
+
+/// How often a thread has given up its processor to wait (proc(5), `status`).
+fn voluntary_switches(process: Tid, tid: Tid) -> Option<u64> {
+    let status = proc_file::read(format!("/proc/{process}/task/{tid}/status"));
+    let status = String::from_utf8_lossy(&status);
+    let line = |line: &str| {
+        line.strip_prefix("voluntary_ctxt_switches:")?
+            .trim()
+            .parse()
+            .ok()
+    };
+    status.lines().find_map(line)
 }
 
 impl Tracee {
@@ -40,10 +53,13 @@ impl Tracee {
     }
 
     /// Stops a thread to read the registers `arch::SAMPLED` and as much of the stack as fits.
-    /// Returns the registers and the number of bytes. Takes one thread at a time, so that none
+    /// Returns the registers and the number of bytes. `None` if the thread has blocked. Takes one thread at a time, so that none
     /// stays stopped until another gets a processor.
     pub(crate) fn sample(&mut self, tid: Tid, stack: &mut [u8]) -> Option<(Vec<u64>, usize)> {
+        let before = voluntary_switches(self.process.pid(), tid)?;
         let paused = self.pause_threads(&[tid]);
+        // The stop is one switch. A thread that has blocked meanwhile was running elsewhere.
+        let has_blocked = voluntary_switches(self.process.pid(), tid) > Some(before + 1);
         let registers = self.process.stopped(tid).and_then(|stopped| {
             let numbers = arch::SAMPLED.iter().map(|(_, number)| *number);
             let words = numbers.map(|number| stopped.word(number));
@@ -54,7 +70,7 @@ impl Tracee {
             (registers, length)
         });
         self.unpause_threads(paused);
-        sample
+        sample.filter(|_| !has_blocked)
     }
 
     /// Handles the available reports of threads that the stub has interrupted. Asks for each thread

@@ -1,8 +1,8 @@
 /* The parent waits for the end of its child, which waits until the parent reads from a full pipe.
  * A thread waits for the child to write. With -DLARGE the child writes more than the pipe holds in
- * one call, which returns early if a debugger stops the child. With -DALIVE the thread sleeps instead,
- * so that it may still read. With -DOTHER a second child has the reading end of the full pipe, too.
- * With -DOWN the parent has no child, and reads from the pipe that only it can write. */
+ * one call, which returns early if a debugger stops the child. With -DALIVE the thread sleeps
+ * instead, so that it may still read. With -DOTHER a second child has the reading end of the full
+ * pipe, too. With -DOWN the parent has no child, and reads from the pipe that only it can write. */
 #include "say.h"
 #include <signal.h>
 #include <sys/prctl.h>

@@ -33,7 +33,7 @@ pub struct Samples {
     #[prost(message, repeated, tag = "7")]
     pub new_stacks: Vec<Snapshot>,
     /// Number of samples that are missing since the last record: the kernel had no buffer space for
-    /// them, or a timer did not meet their threads.
+    /// them, or the timer never found their threads running.
     #[prost(uint64, tag = "8")]
     pub lost: u64,
     /// Whether sampling begins or ends here.

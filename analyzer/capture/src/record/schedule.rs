@@ -33,8 +33,8 @@ pub enum ScheduleKind {
     /// The process executed a program, and its only thread has a new name. The detail is the name's
     /// index in [`Schedule::names`].
     Executed = 10,
-    /// The thread has been blocked since its last [`Blocks`](Self::Blocks) in this call, of which
-    /// the file was not known then. The detail is the id of a [`BlockingCall`].
+    /// Names the call of the thread's last [`Blocks`](Self::Blocks), now with its file. The detail
+    /// is the id of a [`BlockingCall`].
     CallKnown = 11,
 }
 

@@ -1,31 +1,27 @@
 //! The files behind the descriptors of local processes, as looks at `/proc` show them.
 //!
 //! The recorder learns of a wait only after it has begun, and the program may have given the
-//! descriptor to another file since. So a look alone proves nothing: either it happens during the
-//! wait, or the descriptor had the same file before the wait began and after that.
+//! descriptor to another file since. A file counts as known in two cases: the recorder reads it
+//! during the wait, or it is a pipe or socket that the descriptor had before the wait began and
+//! after that, and no other file has ever been seen there.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
-
-use nix::time::{ClockId, clock_gettime};
 
 use super::kernel_state::file_of;
+use super::local_process::monotonic_ns;
 use crate::platform::syscall::writes;
 
 /// A process of this machine, and one of its descriptors.
 pub(super) type Descriptor = (u64, i32);
 
-/// Calls that work on sockets only.
-const ON_SOCKETS: &[&str] = &[
-    "accept", "accept4", "connect", "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendto",
-    "sendmsg", "sendmmsg",
-];
+/// Starts of the names of calls that work on sockets only.
+const ON_SOCKETS: &[&str] = &["accept", "connect", "recv", "sendto", "sendm"];
 
 /// Permissions of a link in `/proc/PID/fd`, which are those of the descriptor (proc(5)).
-const MAY_READ: u32 = 0o400;
-const MAY_WRITE: u32 = 0o200;
+pub(super) const MAY_READ: u32 = 0o400;
+pub(super) const MAY_WRITE: u32 = 0o200;
 
 /// The file that a descriptor had at each look since a time.
 #[derive(Clone, Debug)]
@@ -36,12 +32,16 @@ pub(super) struct Seen {
     since_ns: u64,
     /// The time of the last one.
     last_ns: u64,
+    /// The descriptor had another file, or was closed.
+    is_reused: bool,
 }
 
 /// The last known files of descriptors.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
     seen: HashMap<Descriptor, Seen>,
+    /// Descriptors that had more than one file.
+    reused: HashSet<Descriptor>,
     /// Descriptors that need no further look for the present records.
     looked: HashSet<Descriptor>,
 }
@@ -56,6 +56,7 @@ impl Descriptors {
     pub(super) fn forget(&mut self, pid: u64) {
         self.seen.retain(|(owner, _), _| *owner != pid);
         self.looked.retain(|(owner, _)| *owner != pid);
+        self.reused.retain(|(owner, _)| *owner != pid);
     }
 
     /// Looks at a descriptor, unless that has happened for the present records.
@@ -73,17 +74,22 @@ impl Descriptors {
     /// Adds what a look has shown.
     fn add(&mut self, descriptor: Descriptor, file: Option<(String, u32)>, now_ns: u64) {
         let Some(file) = file else {
-            self.seen.remove(&descriptor);
+            if self.seen.remove(&descriptor).is_some() {
+                self.reused.insert(descriptor);
+            }
             return;
         };
         match self.seen.get_mut(&descriptor) {
             Some(seen) if seen.file == file => seen.last_ns = now_ns,
             _ => {
-                let (since_ns, last_ns) = (now_ns, now_ns);
+                if self.seen.contains_key(&descriptor) {
+                    self.reused.insert(descriptor);
+                }
                 let seen = Seen {
                     file,
-                    since_ns,
-                    last_ns,
+                    since_ns: now_ns,
+                    last_ns: now_ns,
+                    is_reused: self.reused.contains(&descriptor),
                 };
                 self.seen.insert(descriptor, seen);
             }
@@ -97,9 +103,12 @@ impl Seen {
         self.last_ns
     }
 
-    /// True if the looks began before a wait, and the last one was later.
+    /// True if the looks began before a wait, and the last one was later. Programs open named files
+    /// again and again at one number, but keep the descriptors of pipes and sockets.
     pub(super) fn covers(&self, begin_ns: u64) -> bool {
-        (self.since_ns..=self.last_ns).contains(&begin_ns)
+        let (file, _) = &self.file;
+        let is_kept = file.starts_with("pipe:") || file.starts_with("socket:");
+        is_kept && !self.is_reused && (self.since_ns..=self.last_ns).contains(&begin_ns)
     }
 
     /// The file, if a call can wait for it. Otherwise the descriptor has been given to another one.
@@ -110,18 +119,10 @@ impl Seen {
             _ if call.starts_with("read") || call.starts_with("pread") => MAY_READ,
             _ => 0,
         };
-        let is_possible =
-            mode & needed == needed && (!ON_SOCKETS.contains(&call) || file.starts_with("socket:"));
+        let on_socket = ON_SOCKETS.iter().any(|start| call.starts_with(start));
+        let is_possible = mode & needed == needed && (!on_socket || file.starts_with("socket:"));
         is_possible.then_some(file)
     }
-}
-
-/// The time by the clock of the schedule's records.
-fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC);
-    time.map_or(0, |time| {
-        u64::try_from(Duration::from(time).as_nanos()).unwrap_or(0)
-    })
 }
 
 #[cfg(test)]
@@ -141,19 +142,27 @@ mod tests {
 
     #[test]
     fn waits_between_equal_looks_have_a_file() {
-        let seen = looks(&[(100, "pipe:[1]"), (200, "pipe:[2]"), (300, "pipe:[2]")]);
-        let covered = [150, 199, 200, 250, 300, 301].map(|ns| seen.covers(ns));
-        assert_eq!(covered, [false, false, true, true, true, false]);
+        let covered = |looks: &Seen| [199, 200, 250, 300, 301].map(|ns| looks.covers(ns));
+        let kept = looks(&[(200, "pipe:[2]"), (300, "pipe:[2]")]);
+        assert_eq!(covered(&kept), [false, true, true, true, false]);
+        let reused = looks(&[(100, "pipe:[1]"), (200, "pipe:[2]"), (300, "pipe:[2]")]);
+        assert_eq!(covered(&reused), [false; 5]);
+        let named = looks(&[(200, "/tmp/a"), (300, "/tmp/a")]);
+        assert_eq!(covered(&named), [false; 5]);
     }
 
     #[test]
     fn closed_descriptors_have_no_file() {
         let mut descriptors = Descriptors::default();
-        for (ns, file) in [(100, Some("a")), (200, None), (300, Some("a"))] {
+        for (ns, file) in [
+            (100, Some("pipe:[1]")),
+            (200, None),
+            (300, Some("pipe:[1]")),
+        ] {
             let file = file.map(|file| (file.to_owned(), 0o500));
             descriptors.add(DESCRIPTOR, file, ns);
         }
-        assert!(!descriptors.seen[&DESCRIPTOR].covers(250));
+        assert!(!descriptors.seen[&DESCRIPTOR].covers(300));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Reading `/proc` stops no thread, so this is how `unspool top` follows a program between two
 //! inspections. The process is identified by its start time, because the kernel reuses process ids.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::thread;
@@ -24,6 +24,9 @@ use super::thread_reader::{Asleep, field, own_tid};
 /// Interval at which a thread is checked until it is asleep.
 const SLEEP_CHECK: Duration = Duration::from_millis(5);
 
+/// Time in which a process that makes progress shows it.
+const PROGRESS_CHECK: Duration = Duration::from_millis(50);
+
 /// The process of a thread of this machine.
 pub fn process_of_thread(tid: u64) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
@@ -35,15 +38,6 @@ pub fn process_of_thread(tid: u64) -> Option<u32> {
 pub struct LocalProcess {
     pid: u32,
     start_ticks: Option<u64>,
-}
-
-/// The children of a process.
-#[derive(Debug, Default)]
-pub struct Children {
-    /// Their ids, by the ids that their parent knows, which are other ones in a PID namespace.
-    pub by_id: BTreeMap<u64, u64>,
-    /// True if one of them has children. A process may become their parent.
-    pub have_children: bool,
 }
 
 /// The result of a sample.
@@ -93,6 +87,17 @@ impl LocalProcess {
         })
     }
 
+    /// The folder in `/proc` of a thread that still has the process's memory and files. Those of a
+    /// first thread that has ended before the others are empty. `None` if all have ended.
+    pub(super) fn living_task(&self) -> Option<String> {
+        let folder = format!("/proc/{}/task", self.pid);
+        let mut tasks = numbers(&folder).map(|tid| format!("{folder}/{tid}"));
+        tasks.find(|task| {
+            let stat = stat(&format!("{task}/stat"));
+            stat.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+        })
+    }
+
     /// The memory that other processes may share.
     pub fn shared_memory(&self) -> SharedMemory {
         SharedMemory::of(self.pid)
@@ -122,9 +127,21 @@ impl LocalProcess {
         numbers(&folder).filter(lives).collect()
     }
 
-    /// True if all threads are asleep in calls that may wait for other processes or for each other:
-    /// at futexes, for the ends of children, or at pipes.
+    /// True if all threads stay asleep in calls that may wait for other processes or for each other:
+    /// at futexes, for the ends of children, or at pipes. A stop would end the writes of a process
+    /// that makes progress.
     pub fn may_wait_for_processes(&self, arch: Arch) -> bool {
+        let asleep = || -> Vec<Option<Asleep>> {
+            let threads = self.threads().into_iter();
+            threads
+                .map(|tid| self.asleep(tid, Instant::now()))
+                .collect()
+        };
+        let before = asleep();
+        thread::sleep(PROGRESS_CHECK);
+        if asleep() != before {
+            return false;
+        }
         let waits = |tid: u64| {
             let call = blocking_call(self.pid, tid)?;
             let file = call
@@ -139,8 +156,9 @@ impl LocalProcess {
             .all(|tid| waits(tid) == Some(true))
     }
 
-    /// The children.
-    pub fn children(&self) -> Children {
+    /// The ids of the children, by the ids that their parent knows, which are other ones in a PID
+    /// namespace.
+    pub fn children(&self) -> BTreeMap<u64, u64> {
         let status = |pid: u64| fs::read_to_string(format!("/proc/{pid}/status")).ok();
         let ids = |status: &str| -> Vec<u64> {
             let ids = field(status, "NSpid:").unwrap_or_default();
@@ -150,25 +168,19 @@ impl LocalProcess {
         };
         let own = status(self.pid.into()).unwrap_or_default();
         let Some(level) = ids(&own).len().checked_sub(1) else {
-            return Children::default();
+            return BTreeMap::new();
         };
-        let mut parents = HashMap::new();
         let mut by_id = BTreeMap::new();
         for pid in numbers("/proc") {
             let status = status(pid).unwrap_or_default();
             let parent = field(&status, "PPid:").and_then(|id| id.trim().parse().ok());
-            parents.insert(pid, parent);
             if parent == Some(u64::from(self.pid))
                 && let Some(id) = ids(&status).get(level)
             {
                 by_id.insert(*id, pid);
             }
         }
-        let has_children = |pid: &u64| parents.values().any(|parent| *parent == Some(*pid));
-        Children {
-            have_children: by_id.values().any(has_children),
-            by_id,
-        }
+        by_id
     }
 
     /// The file behind a descriptor, as `/proc` names it.
@@ -224,7 +236,8 @@ fn ended(status: i32) -> Ended {
     }
 }
 
-fn monotonic_ns() -> u64 {
+/// The time by the clock of the kernel's records.
+pub(super) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
     now.map_or(0, |now| {
         u64::try_from(now.tv_sec() * 1_000_000_000 + now.tv_nsec()).unwrap_or(0)

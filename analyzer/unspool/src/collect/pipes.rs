@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
+
+use super::descriptors::{MAY_READ, MAY_WRITE};
+use super::local_process::LocalProcess;
 
 /// A process that has an end of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +31,17 @@ pub struct PipeUsers {
 /// Finds the users of pipes, by the names that `/proc` gives to them.
 pub fn pipe_users(pipes: &BTreeSet<String>) -> PipeUsers {
     let mut users: BTreeMap<String, Vec<PipeUser>> = BTreeMap::new();
-    let mut is_complete = true;
+    let mut is_complete = shows_all_processes();
     for pid in numbers("/proc").filter(|_| !pipes.is_empty()) {
-        let folder = fs::read_dir(format!("/proc/{pid}/fd"));
-        is_complete &= !is_denied(&folder);
-        for descriptor in numbers(&format!("/proc/{pid}/fd")) {
-            let file = fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
+        let process = u32::try_from(pid).map(LocalProcess::new);
+        let Some(task) = process.ok().and_then(|process| process.living_task()) else {
+            continue;
+        };
+        let folder = format!("{task}/fd");
+        is_complete &= !is_denied(&fs::read_dir(&folder));
+        for descriptor in numbers(&folder) {
+            let link = format!("{folder}/{descriptor}");
+            let file = fs::read_link(&link);
             is_complete &= !is_denied(&file);
             let Ok(file) = file else {
                 continue;
@@ -40,10 +49,11 @@ pub fn pipe_users(pipes: &BTreeSet<String>) -> PipeUsers {
             let Some(pipe) = file.to_str().filter(|file| pipes.contains(*file)) else {
                 continue;
             };
-            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}"));
-            let Some((reads, writes)) = info.ok().and_then(|info| access(&info)) else {
+            let Ok(link) = fs::symlink_metadata(link) else {
                 continue;
             };
+            let mode = link.permissions().mode();
+            let [reads, writes] = [MAY_READ, MAY_WRITE].map(|needed| mode & needed != 0);
             let all = users.entry(pipe.to_owned()).or_default();
             match all.last_mut().filter(|user| user.pid == pid) {
                 Some(user) => {
@@ -65,23 +75,21 @@ fn is_denied<T>(read: &io::Result<T>) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
+/// Whether `/proc` shows the processes of all users and PID namespaces.
+fn shows_all_processes() -> bool {
+    /// The first namespace (`PROC_PID_INIT_INO` in the kernel).
+    const FIRST: &str = "pid:[4026531836]";
+    let namespace = fs::read_link("/proc/self/ns/pid");
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let proc = mounts.lines().find(|line| line.contains(" /proc proc "));
+    namespace.is_ok_and(|it| it.as_os_str() == FIRST)
+        && proc.is_some_and(|proc| !proc.contains("hidepid="))
+}
+
 /// The names of a folder's entries, as far as they are numbers.
 pub(super) fn numbers(folder: &str) -> impl Iterator<Item = u64> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// Whether a descriptor can read and write, from its `fdinfo` (proc(5)).
-fn access(info: &str) -> Option<(bool, bool)> {
-    let mut lines = info.lines();
-    let flags = lines.find_map(|line| line.strip_prefix("flags:"))?;
-    let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
-    // O_RDONLY, O_WRONLY and O_RDWR (open(2)).
-    Some(match flags & 3 {
-        0 => (true, false),
-        1 => (false, true),
-        _ => (true, true),
-    })
 }
 
 #[cfg(test)]
@@ -89,15 +97,6 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-
-    #[test]
-    fn access_of_descriptors() {
-        let info = |flags: &str| access(&format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t9\n"));
-        assert_eq!(info("0100000"), Some((true, false)));
-        assert_eq!(info("02000001"), Some((false, true)));
-        assert_eq!(info("0100002"), Some((true, true)));
-        assert_eq!(access("pos:\t0\n"), None);
-    }
 
     #[test]
     fn users_of_an_own_pipe() {

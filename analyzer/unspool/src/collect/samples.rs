@@ -79,7 +79,7 @@ impl SampleRecording {
                     return Ok(());
                 }
                 let text = format!(
-                    "A timer took the CPU samples, and stopped each thread for them, because \
+                    "The stub's timer took the CPU samples, and stopped a thread for each, because \
                      {reason}"
                 );
                 sink.note(Severity::Info, text);

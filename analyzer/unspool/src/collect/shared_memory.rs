@@ -26,8 +26,8 @@ impl fmt::Display for SharedPlace {
 
 impl SharedPlace {
     /// Finds the thread that has stored its id at this place, among the threads of all processes
-    /// that map it. Each of them may be in a PID namespace of its own. `None` if the thread has
-    /// ended.
+    /// that map it. Each of them may be in a PID namespace of its own. `None` if no process that
+    /// can be seen has the thread.
     ///
     /// # Errors
     /// Returns the reason why the thread is not known.
@@ -35,8 +35,12 @@ impl SharedPlace {
         let mut found = Vec::new();
         let mut is_hidden = false;
         for pid in numbers("/proc").filter_map(|pid| u32::try_from(pid).ok()) {
-            let thread = || LocalProcess::new(pid).thread_of_own_id(id);
-            match fs::read_to_string(format!("/proc/{pid}/maps")) {
+            let process = LocalProcess::new(pid);
+            let thread = || process.thread_of_own_id(id);
+            let Some(task) = process.living_task() else {
+                continue;
+            };
+            match fs::read_to_string(format!("{task}/maps")) {
                 Ok(maps) if SharedMemory::parse(&maps).has(self) => found.extend(thread()),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     is_hidden |= thread().is_some();
@@ -69,7 +73,8 @@ struct Mapping {
 impl SharedMemory {
     /// The shared memory of a process; empty if it cannot be read.
     pub fn of(pid: u32) -> SharedMemory {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+        let task = LocalProcess::new(pid).living_task();
+        let maps = task.and_then(|task| fs::read_to_string(format!("{task}/maps")).ok());
         SharedMemory::parse(&maps.unwrap_or_default())
     }
 

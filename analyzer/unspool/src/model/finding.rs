@@ -437,8 +437,8 @@ pub enum Doubt {
     Refused,
     /// Processes share an object.
     Shared,
-    /// Processes that could not be examined may have the other end of a pipe.
-    ProcessesUnknown,
+    /// A signal, or a process that was not seen, may end a system call.
+    CallsMayEnd,
     /// Threads and objects were read one after another.
     ReadApart,
     /// Events are missing, or memory was read only once.

@@ -118,8 +118,6 @@ pub enum CallSubject {
         awaited: AwaitedChildren,
         /// The children.
         processes: Vec<OtherProcess>,
-        /// True if no further process can end the call.
-        is_complete: bool,
     },
 }
 

@@ -78,6 +78,7 @@ fn subject(model: &Model, thread: ThreadIndex, call: &str, subject: &CallSubject
         CallSubject::File {
             name: Some(name),
             other_end,
+            is_complete,
             ..
         } => {
             let verb = if writes(call) { "read" } else { "write" };
@@ -88,7 +89,13 @@ fn subject(model: &Model, thread: ThreadIndex, call: &str, subject: &CallSubject
                 .filter(|other| threads > 1 || !is_own(other));
             let others: Vec<OtherProcess> = others.cloned().collect();
             let which = match (processes(&others), &other_end[..]) {
-                (None, [_, ..]) => format!(", which only this process can {verb}"),
+                (None, [_, ..]) => {
+                    let limit = match is_complete {
+                        true => "",
+                        false => ", as far as Unspool can see,",
+                    };
+                    format!(", which{limit} only this process can {verb}")
+                }
                 (others, _) => {
                     others.map_or(String::new(), |it| format!(", which {it} can {verb}"))
                 }

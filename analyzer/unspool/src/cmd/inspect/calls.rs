@@ -16,11 +16,9 @@ pub(super) fn name<'a>(
     let mut at_files = Vec::new();
     for (call, subject) in subjects {
         match subject {
-            CallSubject::Children {
-                awaited,
-                processes,
-                is_complete,
-            } => (*processes, *is_complete) = children(process, *awaited),
+            CallSubject::Children { awaited, processes } => {
+                *processes = children(process, *awaited);
+            }
             CallSubject::File {
                 descriptor, name, ..
             } => {
@@ -47,18 +45,12 @@ pub(super) fn name<'a>(
     }
 }
 
-/// The children for which a call waits, and whether only they can end it.
-fn children(process: &LocalProcess, awaited: AwaitedChildren) -> (Vec<OtherProcess>, bool) {
-    let children = process.children();
+/// The children for which a call waits.
+fn children(process: &LocalProcess, awaited: AwaitedChildren) -> Vec<OtherProcess> {
+    let mut children = process.children();
     match awaited {
-        AwaitedChildren::One(id) => {
-            let child = children.by_id.get(&id).copied();
-            (child.map(named).into_iter().collect(), true)
-        }
-        AwaitedChildren::Any => {
-            let all = children.by_id.into_values().map(named).collect();
-            (all, !children.have_children)
-        }
+        AwaitedChildren::One(id) => children.remove(&id).map(named).into_iter().collect(),
+        AwaitedChildren::Any => children.into_values().map(named).collect(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Inspects the processes for which the threads of the inspected process wait: they hold locks, are
 //! its children, or have the other ends of pipes.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,16 +35,23 @@ impl Inspected {
     fn of(model: &mut Model, process: LocalProcess) -> Inspected {
         let memory = process.shared_memory();
         let name = |address| Some(memory.place(address)?.to_string());
+        let find = |address, stored| match memory.place(address) {
+            Some(place) => place.thread_of(stored),
+            // A robust mutex in private memory looks like a shared one.
+            None => Ok(process.thread_of_own_id(stored)),
+        };
+        // Many threads may wait for one object.
+        let known = RefCell::new(HashMap::new());
         let holder = |trace: &WaitTrace, stored| {
-            let thread = match memory.place(trace.address) {
-                Some(place) => place.thread_of(stored)?,
-                // A robust mutex in private memory looks like a shared one.
-                None => process.thread_of_own_id(stored),
-            };
+            let mut known = known.borrow_mut();
+            let place = (trace.address, stored);
+            let thread = *known
+                .entry(place)
+                .or_insert_with(|| find(trace.address, stored));
             // The thread may have released the object and ended after the inspection.
-            match thread.is_some() || has_bytes(&process, trace) {
-                true => Ok(thread),
-                false => Err(CHANGED),
+            match thread? {
+                None if !has_bytes(&process, trace) => Err(CHANGED),
+                thread => Ok(thread),
             }
         };
         model.resolve_shared(name, holder);

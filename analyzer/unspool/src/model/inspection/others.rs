@@ -135,7 +135,7 @@ impl Model {
         for (index, state) in self.inspection.states.iter_mut().enumerate() {
             let holders = state.wait_mut().map(|wait| &mut wait.holders);
             for holder in holders.into_iter().flatten() {
-                if index >= own || holder.thread.is_none() {
+                if !holder.is_gone && (index >= own || holder.thread.is_none()) {
                     holder.thread = by_tid.get(&holder.tid).copied();
                 }
             }

@@ -297,7 +297,6 @@ impl<'a> Inspector<'a> {
             return Some(CallSubject::Children {
                 awaited,
                 processes: one.into_iter().collect(),
-                is_complete: false,
             });
         }
         Some(CallSubject::File {

@@ -484,6 +484,12 @@ impl Model {
         let index = *self.processes.process_of.get(other)?;
         Some((index, self.processes.all.get(index.0)?))
     }
+
+    /// The id of a thread's process.
+    pub fn pid_of(&self, thread: ThreadIndex) -> u64 {
+        let process = self.process(thread);
+        process.map_or(self.target.pid, |(_, process)| process.pid)
+    }
 }
 
 #[cfg(test)]

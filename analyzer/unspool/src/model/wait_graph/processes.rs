@@ -34,7 +34,7 @@ pub(super) fn find(model: &Model, inspection: &Inspection, stood: &HashSet<u64>)
     for index in 0..count {
         if *inspection.state(ThreadIndex(index)) != State::Absent {
             let next = count + processes.len();
-            let node = *(processes.entry(process_of(model, index))).or_insert(next);
+            let node = *(processes.entry(model.pid_of(ThreadIndex(index)))).or_insert(next);
             blocked.entry(node).or_default().enders.push(index);
         }
     }
@@ -71,11 +71,6 @@ pub(super) fn find(model: &Model, inspection: &Inspection, stood: &HashSet<u64>)
     found
 }
 
-fn process_of(model: &Model, index: usize) -> u64 {
-    let process = model.process(ThreadIndex(index));
-    process.map_or(model.target.pid, |(_, process)| process.pid)
-}
-
 /// A thread's wait. `None` if it may end by itself, or through a process that was not inspected.
 fn wait_of(
     model: &Model,
@@ -84,7 +79,7 @@ fn wait_of(
     index: usize,
 ) -> Option<Blocked> {
     let state = inspection.state(ThreadIndex(index));
-    let own = process_of(model, index);
+    let own = model.pid_of(ThreadIndex(index));
     let node_of = |pid: u64| processes.get(&pid).copied();
     if let Some(wait) = state.wait() {
         if wait.timed || wait.moving {
@@ -105,22 +100,19 @@ fn wait_of(
     }
     let on = state.subject()?;
     let mut pids: Vec<u64> = on.processes().iter().map(|process| process.pid).collect();
-    let is_complete = match on {
-        CallSubject::File { is_complete, .. } => *is_complete,
-        CallSubject::Children {
-            awaited,
-            is_complete,
-            ..
-        } => {
-            // Another thread may start a child.
-            pids.extend((*awaited == AwaitedChildren::Any).then_some(own));
-            *is_complete
-        }
-    };
+    if let CallSubject::Children {
+        awaited: AwaitedChildren::Any,
+        ..
+    } = on
+    {
+        // Another thread may start a child.
+        pids.push(own);
+    }
     let enders = pids.into_iter().map(node_of).collect::<Option<_>>()?;
     Some(Blocked {
         enders,
-        doubt: (!is_complete).then_some(Doubt::ProcessesUnknown),
+        // A pending alarm is not in `/proc`, nor are descriptors that a socket carries.
+        doubt: Some(Doubt::CallsMayEnd),
         is_call: true,
     })
 }

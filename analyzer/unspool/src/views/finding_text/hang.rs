@@ -41,11 +41,8 @@ fn stopped(model: &Model, finding: &Finding) -> String {
         let state = model.inspection.state(**thread);
         matches!(state, State::Stopped(_))
     };
-    let pid = |thread: &ThreadIndex| {
-        let process = model.process(*thread);
-        process.map_or(model.target.pid, |(_, process)| process.pid)
-    };
-    let stopped: BTreeSet<u64> = finding.threads.iter().filter(is_stopped).map(pid).collect();
+    let stopped = finding.threads.iter().filter(is_stopped);
+    let stopped: BTreeSet<u64> = stopped.map(|thread| model.pid_of(*thread)).collect();
     let stopped: Vec<String> = stopped.iter().map(u64::to_string).collect();
     let processes = match &stopped[..] {
         [] => return String::new(),
@@ -145,9 +142,9 @@ fn holder_gone(
             model.thread_name(holder)
         ),
         (None, Some(tid)) if shared => format!(
-            "{who} for {lock}. Its holder has stored the thread id {tid}, and no process that maps \
-             the lock's memory has this thread any more. It has ended, and no thread will release \
-             the lock."
+            "{who} for {lock}. Its holder has stored the thread id {tid}. No process that Unspool \
+             can see maps the lock's memory and has this thread, so it has probably ended without \
+             releasing the lock."
         ),
         (None, tid) => {
             let tid = tid.map_or(String::new(), |tid| format!(" {tid}"));
@@ -294,9 +291,9 @@ fn reservation(doubt: Doubt) -> &'static str {
             "Several processes share an object here. This assumes that the holder's id means a \
              thread of this process, and not one of another PID namespace."
         }
-        Doubt::ProcessesUnknown => {
-            "This assumes that no further process can end the calls, for instance one that Unspool may \
-             not examine."
+        Doubt::CallsMayEnd => {
+            "This assumes that no signal, such as an alarm, and no process that Unspool does not see \
+             ends the calls."
         }
         Doubt::ReadApart => {
             "The threads and the objects were read one after another, so some may have changed \

@@ -125,6 +125,10 @@ fn summary(model: &Model) -> String {
     }
     let total = profile.samples.len() as u64;
     let (from_ns, to_ns) = profile.span_ns.unwrap_or_default();
+    if total == 0 && profile.lost > 0 {
+        let lost = wording::count(profile.lost as usize, "CPU sample");
+        return format!("{about}{lost} missing, and none taken.");
+    }
     if total == 0 {
         return format!(
             "{about}no CPU sample was taken, because the threads used too little processor time.",
