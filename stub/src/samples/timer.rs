@@ -192,8 +192,9 @@ impl TimerSamples {
     pub(crate) fn end(mut self) -> Option<Vec<u8>> {
         self.read_total();
         let all = self.last_ns.saturating_sub(self.first_ns) / self.period_ns;
-        // Each thread has used a part of the next interval.
-        let lost = all.saturating_sub(self.count + self.sampled.len() as u64);
+        // Each thread that runs has used a part of the next interval.
+        let running = self.quiet.values().filter(|quiet| **quiet <= MAX_QUIET);
+        let lost = all.saturating_sub(self.count + running.count() as u64);
         let mut body = self.encoder.begin(monotonic_ns());
         (lost > 0).then(|| {
             self.encoder.lost(0, lost, false, &mut body);

@@ -53,8 +53,8 @@ impl Tracee {
     }
 
     /// Stops a thread to read the registers `arch::SAMPLED` and as much of the stack as fits.
-    /// Returns the registers and the number of bytes. `None` if the thread has blocked. Takes one thread at a time, so that none
-    /// stays stopped until another gets a processor.
+    /// Returns the registers and the number of bytes, or `None` if the thread has blocked. Takes
+    /// one thread at a time, so that none stays stopped until another gets a processor.
     pub(crate) fn sample(&mut self, tid: Tid, stack: &mut [u8]) -> Option<(Vec<u64>, usize)> {
         let before = voluntary_switches(self.process.pid(), tid)?;
         let paused = self.pause_threads(&[tid]);

@@ -127,9 +127,9 @@ impl LocalProcess {
         numbers(&folder).filter(lives).collect()
     }
 
-    /// True if all threads stay asleep in calls that may wait for other processes or for each other:
-    /// at futexes, for the ends of children, or at pipes. A stop would end the writes of a process
-    /// that makes progress.
+    /// True if all threads stay asleep in calls that may wait for other processes or for each
+    /// other: at futexes, for the ends of children, or at pipes. A stop would end the writes of a
+    /// process that makes progress.
     pub fn may_wait_for_processes(&self, arch: Arch) -> bool {
         let asleep = || -> Vec<Option<Asleep>> {
             let threads = self.threads().into_iter();
