@@ -102,8 +102,8 @@ pub(super) struct Cmd {
 
     /// Also sample where threads spend processor time, HZ times per second [default: 199]
     ///
-    /// The kernel of the target takes the samples and stops no thread. `unspool report --view
-    /// profile` shows them. At most 10000 per second.
+    /// The kernel of the target takes the samples and stops no thread. If it refuses, a timer stops
+    /// the running threads to sample them. `unspool report --view profile` shows the samples. At most 10000 per second.
     #[arg(
         long,
         value_name = "HZ",
