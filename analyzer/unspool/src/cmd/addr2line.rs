@@ -15,7 +15,7 @@ use super::addresses::{self, Files, Frames, Mapping, Written};
 use super::symbols::Symbols;
 use super::terminal;
 
-/// Print the function and source line of addresses, exactly as binutils' addr2line does
+/// Print the function and source line of addresses, with the options of binutils' addr2line
 ///
 /// Addresses are hexadecimal, with or without 0x. They are addresses in the ELF file, or in the
 /// address space of the running or recorded process. FUNCTION+0xOFFSET[/0xSIZE], as the kernel

@@ -22,9 +22,9 @@ mod others;
 /// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
 ///
 /// Stops the program while the threads' registers and stacks are read, usually for some
-/// milliseconds. If a thread waits for another process of this machine, inspects that process, too:
-/// one that holds a lock, a child, or a process at the other end of a pipe that waits itself.
-/// Writes no file.
+/// milliseconds. Also inspects processes of this machine that a thread waits for: the holder of a
+/// lock, a child, or the process at the other end of a pipe if all its threads wait. Writes no
+/// file.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool inspect [OPTIONS] --attach PID\n       \

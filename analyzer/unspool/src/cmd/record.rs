@@ -55,7 +55,8 @@ pub(super) fn named(file: &Path) -> String {
 pub(super) struct Cmd {
     /// File to write the recording to
     ///
-    /// An earlier recording of that name is kept as FILE.old. Other files are never overwritten.
+    /// An earlier recording with this name becomes FILE.old. If FILE is neither empty nor a
+    /// recording, `record` refuses it.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     output: PathBuf,
 
@@ -103,7 +104,8 @@ pub(super) struct Cmd {
     /// Also sample where threads spend processor time, HZ times per second [default: 199]
     ///
     /// The kernel of the target takes the samples and stops no thread. If it refuses, a timer stops
-    /// the running threads to sample them. `unspool report --view profile` shows the samples. At most 10000 per second.
+    /// the running threads to sample them. `unspool report --view profile` shows the samples. HZ is
+    /// 10000 at most.
     #[arg(
         long,
         value_name = "HZ",
@@ -144,8 +146,9 @@ pub(super) struct Cmd {
 
     /// Do not record the processes that the program starts
     ///
-    /// Otherwise Unspool records when each of their threads runs and what wakes it, if the kernel
-    /// permits. It does not record their waits and calls.
+    /// Otherwise Unspool records when each of their threads runs, the system calls that block it,
+    /// and what wakes it, if the kernel permits. It records no stacks and no locks of these
+    /// processes.
     #[arg(long)]
     no_follow: bool,
 

@@ -75,7 +75,7 @@ pub(super) struct Cmd {
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
 
-    /// Show where threads were blocked in the profile, not where they ran
+    /// In the profile, show where threads were blocked, not where they ran
     #[arg(long, conflicts_with_all = ["source", "disasm"])]
     off_cpu: bool,
 

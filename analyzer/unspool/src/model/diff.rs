@@ -34,7 +34,7 @@ pub struct Diff {
     pub counts: (usize, usize),
     /// Length of the run.
     pub wall_ns: Change,
-    /// Length of the run without the times of the recorder and of other processes.
+    /// Length of the run without the delays by the recorder and by other processes.
     pub net_ns: Change,
     /// Time in which the recorder had stopped the program.
     pub recorder_ns: Change,

@@ -544,7 +544,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// True if a recorder's command line has an option. Headers before 1.13 say no more.
+/// True if a recorder's command line has an option. Headers before version 1.13 have the options
+/// only in this form.
 fn has_option(command: &[String], option: &str) -> bool {
     let mut own = command.iter().take_while(|word| *word != "--");
     own.any(|word| word.split('=').next() == Some(option))

@@ -172,7 +172,7 @@ pub struct Wait {
     pub refused: bool,
     /// The unknown facts, and the reasons.
     pub unknown: Option<Arc<str>>,
-    /// What shows later that it is still the same wait.
+    /// Evidence for a later check that the thread is still in this wait.
     pub trace: Option<Arc<WaitTrace>>,
 }
 

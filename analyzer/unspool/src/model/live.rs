@@ -41,7 +41,7 @@ pub struct LiveThread {
     pub index: Option<ThreadIndex>,
     /// The shares of the last interval. `None` after a single sample.
     pub shares: Option<Shares>,
-    /// Time since it last ran, or since the program is watched.
+    /// Time since it last ran, or since Unspool began to watch the program.
     pub idle_ns: u64,
     /// True if it has run since the inspection, so that its wait may have changed.
     pub has_run: bool,

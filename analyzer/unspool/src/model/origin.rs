@@ -89,8 +89,8 @@ pub(crate) fn start_code(stack: &Backtrace) -> usize {
     stack.frames.len() - runtime(&stack.frames[..keep]).unwrap_or(keep)
 }
 
-/// Index of the first frame of a language's start code, just outside the first function of the
-/// program's source.
+/// Index of the innermost frame of the language's start code: the caller of the program's outermost
+/// function.
 fn runtime(frames: &[NamedFrame]) -> Option<usize> {
     let name = |at: usize| frames[at].place.function.as_deref().unwrap_or_default();
     // Rust marks this frame for its own backtraces. libstdc++ calls a thread's function from

@@ -43,12 +43,12 @@ pub struct Profile {
 /// The threads that are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
-    /// Those that run, by the kernel.
+    /// Running threads, sampled by the kernel.
     Running,
-    /// Those that run in user mode, by the kernel.
+    /// Threads that run in user mode, sampled by the kernel.
     InUserMode,
-    /// Those that run, by a timer of the server. No sample says whether its thread was in the
-    /// kernel.
+    /// Running threads, sampled by a timer of the server. No sample says whether its thread was in
+    /// the kernel.
     ByTimer,
 }
 

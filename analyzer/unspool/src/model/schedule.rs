@@ -101,7 +101,7 @@ pub struct StateTimes {
     pub runnable_ns: u64,
     /// It waited for something else.
     pub blocked_ns: u64,
-    /// That is not known.
+    /// Its state is not known.
     pub unknown_ns: u64,
     /// How often it was given a processor.
     pub switches: u64,
@@ -201,7 +201,7 @@ impl Schedule {
                 if life.is_born {
                     thread.started_ns = Some(life.from_ns);
                 }
-                // A thread that lived until the program ended keeps no end of its own.
+                // A thread that was alive when the program ended gets no end time.
                 if life.is_ended && thread.ended_ns.is_some() {
                     thread.ended_ns = Some(life.to_ns);
                 }
@@ -276,7 +276,7 @@ impl Schedule {
         (ns < interval.to_ns).then_some(interval)
     }
 
-    /// The times between two moments in which a thread was runnable and waited for a processor.
+    /// The intervals from `from_ns` to `to_ns` in which a thread waited for a processor.
     pub fn runnable_within(
         &self,
         thread: ThreadIndex,

@@ -1,10 +1,11 @@
 //! Finds the system call of a stopped thread from its registers.
 //!
-//! Beside `collect` and `model` because both need it: the collector reads at once the memory at
-//! which a thread waits, and the model says what each thread does. The registers of a stop inside a
-//! system call differ by kernel. x86-64 has a restart code as the result and keeps the number in
-//! `orig_rax`. ARM and AArch64 have already moved the program counter back to the `svc` (Linux,
-//! arch/*/kernel/signal.c). In QEMU's user mode the program counter is behind the `svc`.
+//! This module stands beside `collect` and `model` because both need it. The collector immediately
+//! reads the memory at which a thread waits, and the model says what each thread does. The
+//! registers of a stop inside a system call differ by kernel. x86-64 has a restart code as the
+//! result and keeps the number in `orig_rax`. ARM and AArch64 have already moved the program
+//! counter back to the `svc` (Linux, arch/*/kernel/signal.c). In QEMU's user mode the program
+//! counter is behind the `svc`.
 
 use unspool_image::Arch;
 

@@ -127,7 +127,7 @@ pub(super) fn of(model: &Model) -> Vec<CallWait> {
     waits
 }
 
-/// Wakers with the same identity together, the longest sum first.
+/// Sums the wake-ups by the waker's identity. Returns the longest sum first.
 pub(super) fn by_identity<'a>(
     model: &Model,
     wakes: impl IntoIterator<Item = &'a CallWake>,

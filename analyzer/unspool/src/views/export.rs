@@ -37,7 +37,7 @@ pub static FORMATS: &[&dyn Exporter] = &[
     &ctf::Ctf,
 ];
 
-/// The format with a name.
+/// Returns the format called `name`.
 pub fn format(name: &str) -> Option<&'static dyn Exporter> {
     FORMATS.iter().copied().find(|format| format.name() == name)
 }

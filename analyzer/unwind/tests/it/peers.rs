@@ -155,9 +155,9 @@ fn new_threads() {
     assert_eq!(tally.unexplained(), 0);
 }
 
-/// glibc's `vfork` has its return address in rdi while its stack pointer is its caller's. Meanwhile
-/// the child overwrites the address on the stack. `pop %rdi; mov $58, %eax; syscall; push %rdi`:
-/// stopped after the system call.
+/// During its system call, glibc's `vfork` keeps the return address in rdi, and its stack pointer
+/// has the caller's value. The child meanwhile overwrites the address on the stack. `pop %rdi; mov
+/// $58, %eax; syscall; push %rdi`: stopped after the system call.
 #[test]
 fn vfork() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";

@@ -100,7 +100,7 @@ impl Walk<'_> {
                 continue;
             };
             let step = &steps.threads[thread.0][at];
-            // The thread had ended, or is not known to have done anything until now.
+            // The thread had ended, or its activity until now is unknown.
             if step.to_ns < now {
                 self.add(
                     thread,

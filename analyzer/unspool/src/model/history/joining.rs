@@ -1,4 +1,5 @@
-//! Joins and detaches: which thread a handle means, and which thread ends a finished join proves.
+//! Joins and detaches: finds the thread of a handle, and the threads that a finished join proves to
+//! have ended.
 //!
 //! Servers that do not report thread exits leave joins as the best witness: a thread that continues
 //! after calling join has seen the other thread's end.
@@ -22,7 +23,7 @@ impl History<'_> {
     pub(super) fn detach(&mut self, handle: u64) {
         let threads = &self.threads;
         match self.handles.find(handle, |index| {
-            // A handle outlives its thread until that is joined or detached.
+            // A handle stays valid after its thread has ended, until it is joined or detached.
             threads[index].joiner.is_none() && !threads[index].detached
         }) {
             Some(index) => self.threads[index].detached = true,

@@ -5,8 +5,8 @@
 //!
 //! A circle of edges can deadlock only if different threads can run its parts at the same time, and
 //! no other lock excludes that. A semaphore that all threads have passed may exclude it too,
-//! because the number of threads it lets in is not recorded. Method: Savage et al., "Eraser", 1997,
-//! and its lock graphs since.
+//! because the number of threads it lets in is not recorded. The method is that of lock graphs with
+//! gate locks, as in the detectors that followed Savage et al., "Eraser", 1997.
 
 use std::collections::{BTreeMap, BTreeSet};
 

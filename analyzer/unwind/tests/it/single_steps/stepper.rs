@@ -130,7 +130,7 @@ fn layout(arch: Arch) -> Vec<(String, usize)> {
             .concat()
         }
         Arch::Aarch64 => [numbered('x', 0..31, 8), words(&["sp", "pc"], 8)].concat(),
-        // Registers of a floating-point unit of old precede the status.
+        // The registers of the obsolete FPA unit come before the status.
         _ => [
             numbered('r', 0..13, 4),
             words(&["sp", "lr", "pc"], 4),
