@@ -37,7 +37,7 @@ fn samples(profile: &Value, function: &str, what: &str) -> Result<u64> {
 /// the processor time that the kernel counts. All stacks reach the start of their thread.
 fn known_shares() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let json = shares(report::unspool()?, folder.path(), 1)?;
+    let json = shares(report::unspool()?, folder.path(), 1, 0.06)?;
     ensure!(json["profile"]["lost"] == 0, "{json:#}");
     ensure!(json["profile"]["by_timer"] == false, "{json:#}");
     Ok(())
@@ -54,7 +54,7 @@ fn known_shares_by_timer() -> Result<()> {
     let mut record = Command::new(&confined);
     record.arg("refused").arg(workspace::unspool()?);
     // The timer looks less often than the kernel, so take longer for as many different stacks.
-    let json = shares(record, folder.path(), 10)?;
+    let json = shares(record, folder.path(), 10, 0.12)?;
     ensure!(json["profile"]["by_timer"] == true, "{json:#}");
     let mut view = report::unspool()?;
     view.arg("report").arg(folder.path().join("capture"));
@@ -68,8 +68,8 @@ fn known_shares_by_timer() -> Result<()> {
 }
 
 /// Records the program, which runs this many times longer, checks its samples, and returns the
-/// report.
-fn shares(mut record: Command, folder: &Path, length: u32) -> Result<Value> {
+/// report. The functions' shares may differ by `tolerance`.
+fn shares(mut record: Command, folder: &Path, length: u32, tolerance: f64) -> Result<Value> {
     let (_programs, program) = waiting::compile_in(".", "burn.c", C)?;
     let capture = folder.join("capture");
     record.args(["record", "--cpu=997", "-q", "-o"]);
@@ -98,7 +98,7 @@ fn shares(mut record: Command, folder: &Path, length: u32) -> Result<Value> {
         samples(profile, "one", "cum")?,
     );
     let of_three = three as f64 / (three + one) as f64;
-    ensure!((0.69..0.81).contains(&of_three), "{three} to {one}");
+    ensure!((of_three - 0.75).abs() < tolerance, "{three} to {one}");
 
     let stacks = profile["stacks"].as_array().context("stacks")?;
     let mut complete = 0;

@@ -261,7 +261,7 @@ fn samples_by_a_timer() {
     let client = Client::connect(server.port);
     let begin =
         |client: &mut Client| assert_eq!(client.ask("QUnspoolSamples:timer;3e8,2000"), "OK");
-    follow(server, client, &program, begin, (true, 70));
+    follow(server, client, &program, begin, (true, 50));
 }
 
 #[test]
