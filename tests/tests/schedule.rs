@@ -240,6 +240,19 @@ fn calls_of_rust(by: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Compiles a program, and records it, run by a command if one is given. Returns the folder with
+/// the recording `capture`, the program's output, and the report.
+fn recorded(source: &str, by: &[&str], compiler: &[&str]) -> Result<(TempDir, String, Value)> {
+    let (folder, file) = waiting::compile(source, compiler)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "-o"]);
+    record.arg(&capture).arg("--").args(by).arg(file);
+    let run = process::run(&mut record, LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    Ok((folder, run.text(), json))
+}
+
 /// Records a program in a folder, run by a command if one is given, and compares the call of each
 /// thread that says in which call it blocks. A thread does not block if its wake-up comes early, so
 /// the counts are a range. Returns the number of these threads.
@@ -249,17 +262,10 @@ fn blocked(
     by: &[&str],
     counts: RangeInclusive<u64>,
 ) -> Result<(TempDir, usize)> {
-    let (folder, file) = waiting::compile(source, compiler)?;
-    let capture = folder.path().join("capture");
-    let mut record = report::unspool()?;
-    record.args(["record", "-q", "-o"]);
-    record.arg(&capture).arg("--").args(by).arg(file);
-    let run = process::run(&mut record, LIMIT)?.success()?;
-    let json = report::json(&capture, &[])?;
+    let (folder, text, json) = recorded(source, by, compiler)?;
     let others = json["processes"].as_array().into_iter().flatten();
     let owners = others.chain([&json]);
     let threads = owners.flat_map(|owner| owner["threads"].as_array().into_iter().flatten());
-    let text = run.text();
     let mut compared = 0;
     for line in text
         .lines()
@@ -299,16 +305,9 @@ fn blocked(
 /// A program reads from pipes that have one descriptor number after the other, and prints how long
 /// it waits for each. The report names no pipe for a longer time.
 fn reused_descriptors() -> Result<()> {
-    let (folder, file) = waiting::compile("reused_descriptor.c", C)?;
-    let capture = folder.path().join("capture");
-    let mut record = report::unspool()?;
-    record.args(["record", "-q", "-o"]);
-    record.arg(&capture).arg("--").arg(file);
-    let run = process::run(&mut record, LIMIT)?.success()?;
-    let json = report::json(&capture, &[])?;
+    let (_, text, json) = recorded("reused_descriptor.c", &[], C)?;
     let times = &json["threads"][0]["schedule"];
     let calls = times["system_calls"].as_array().context("system calls")?;
-    let text = run.text();
     let lines = text.lines().filter_map(|line| line.strip_prefix("waited "));
     let mut named = 0;
     for line in lines {
@@ -329,20 +328,14 @@ fn reused_descriptors() -> Result<()> {
 /// none for waits that a timer or the end of the program ends. The critical path leads through the
 /// pipe and the socket to the thread that computes.
 fn wakers() -> Result<()> {
-    let (folder, file) = waiting::compile("relay.c", C)?;
+    let (folder, text, json) = recorded("relay.c", &[], C)?;
     let capture = folder.path().join("capture");
-    let mut record = report::unspool()?;
-    record.args(["record", "-q", "-o"]);
-    record.arg(&capture).arg("--").arg(file);
-    let run = process::run(&mut record, LIMIT)?.success()?;
-    let json = report::json(&capture, &[])?;
     let threads = json["threads"].as_array().context("threads")?;
     let thread = |tid: u64| {
         let thread = threads.iter().find(|thread| thread["tid"] == tid);
         thread.with_context(|| format!("no thread {tid}"))
     };
     let ns = |value: &Value| value.as_u64().context("a time");
-    let text = run.text();
     let mut compared = 0;
     for line in text.lines().filter_map(|line| line.strip_prefix("waits ")) {
         let words: Vec<&str> = line.split(' ').collect();

@@ -4,6 +4,7 @@
 use crate::model::{CallSubject, Model, OtherProcess, State, ThreadIndex};
 use crate::platform::syscall::{AwaitedChildren, writes};
 use crate::primitives::Kind;
+use crate::views::wording;
 
 /// Maximum number of processes named in a sentence.
 const MAX_PROCESSES: usize = 4;
@@ -112,11 +113,7 @@ fn processes(all: &[OtherProcess]) -> Option<String> {
     if more > 0 {
         names.push(format!("{more} more"));
     }
-    Some(match &names[..] {
-        [] => return None,
-        [one] => format!("process {one}"),
-        [first @ .., last] => format!("the processes {} and {last}", first.join(", ")),
-    })
+    wording::named_processes(&names)
 }
 
 fn prefixed(prefix: &str, text: Option<String>) -> String {

@@ -415,6 +415,15 @@ pub(super) fn findings(model: &Model) -> Option<String> {
     ))
 }
 
+/// `process 12`, `the processes 12, 14 and 3 more`; `None` without a name.
+pub(super) fn named_processes(names: &[String]) -> Option<String> {
+    match names {
+        [] => None,
+        [one] => Some(format!("process {one}")),
+        [first @ .., last] => Some(format!("the processes {} and {last}", first.join(", "))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

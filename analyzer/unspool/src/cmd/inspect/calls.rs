@@ -1,7 +1,8 @@
 //! Names what the threads' system calls work on: files, the processes at the other ends of pipes,
 //! and children.
 
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::collect::{LocalProcess, PipeUsers, pipe_users};
 use crate::model::{CallSubject, OtherProcess};
@@ -14,10 +15,13 @@ pub(super) fn name<'a>(
 ) {
     let mut pipes = BTreeSet::new();
     let mut at_files = Vec::new();
+    // Finding the children reads all processes, and many threads may wait for them.
+    let all_children = OnceCell::new();
     for (call, subject) in subjects {
         match subject {
             CallSubject::Children { awaited, processes } => {
-                *processes = children(process, *awaited);
+                let all = all_children.get_or_init(|| process.children());
+                *processes = children(all, *awaited);
             }
             CallSubject::File {
                 descriptor, name, ..
@@ -46,11 +50,10 @@ pub(super) fn name<'a>(
 }
 
 /// The children for which a call waits.
-fn children(process: &LocalProcess, awaited: AwaitedChildren) -> Vec<OtherProcess> {
-    let mut children = process.children();
+fn children(all: &BTreeMap<u64, u64>, awaited: AwaitedChildren) -> Vec<OtherProcess> {
     match awaited {
-        AwaitedChildren::One(id) => children.remove(&id).map(named).into_iter().collect(),
-        AwaitedChildren::Any => children.into_values().map(named).collect(),
+        AwaitedChildren::One(id) => all.get(&id).copied().map(named).into_iter().collect(),
+        AwaitedChildren::Any => all.values().copied().map(named).collect(),
     }
 }
 

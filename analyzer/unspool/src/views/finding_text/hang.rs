@@ -44,10 +44,8 @@ fn stopped(model: &Model, finding: &Finding) -> String {
     let stopped = finding.threads.iter().filter(is_stopped);
     let stopped: BTreeSet<u64> = stopped.map(|thread| model.pid_of(*thread)).collect();
     let stopped: Vec<String> = stopped.iter().map(u64::to_string).collect();
-    let processes = match &stopped[..] {
-        [] => return String::new(),
-        [one] => format!("process {one}"),
-        [first @ .., last] => format!("the processes {} and {last}", first.join(", ")),
+    let Some(processes) = wording::named_processes(&stopped) else {
+        return String::new();
     };
     format!(" A signal such as SIGSTOP has stopped {processes}, which does not change this.")
 }
