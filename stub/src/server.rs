@@ -72,6 +72,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         mask: signals.original_mask(),
     };
     let multi = options.subject == Subject::Any;
+    let starts = matches!(options.subject, Subject::Start(_));
     let mut debuggee = Debuggee::new(program, options.limits, multi);
     match options.subject {
         Subject::Any => {}
@@ -103,6 +104,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         held_up_since: None,
         turn: Turn::new(),
         multi,
+        starts,
         once: options.once || quiet,
         quiet,
         terminated: false,
@@ -129,6 +131,8 @@ struct Server {
     turn: Turn,
     /// The server outlives its programs.
     multi: bool,
+    /// The server has started its program, instead of attaching to it.
+    starts: bool,
     /// The server ends after the first client.
     once: bool,
     /// Print only errors.
@@ -191,15 +195,15 @@ impl Server {
         }
         self.end();
         self.endpoint = Endpoint::Open(None);
-        if !self.quiet && !self.multi {
+        if !self.quiet && self.starts {
             self.wait_after_detach()?;
         }
         Ok(())
     }
 
-    /// Waits after a detach until the program ends or the stub gets a signal to end, as gdbserver
-    /// does. A program that the stub started still uses the stub's terminal, and the stub's parent
-    /// may take the end of the stub for that of the program.
+    /// Waits after a detach until the program that the stub started ends or the stub gets a signal
+    /// to end, as gdbserver does. The program still uses the stub's terminal, and the stub's parent may
+    /// take the end of the stub for that of the program.
     fn wait_after_detach(&mut self) -> Result<(), Errno> {
         while !self.terminated {
             match wait::wait(None, false) {

@@ -116,7 +116,7 @@ pub enum Error {
         packet: String,
     },
     /// The server answered with an error.
-    #[error("the server answered `{packet}` with {error}; see what the server printed")]
+    #[error("{}", remote(packet, error))]
     Remote {
         /// The request.
         packet: String,
@@ -204,6 +204,13 @@ pub enum Error {
         /// The expected value.
         expected: String,
     },
+}
+
+fn remote(packet: &str, error: &RemoteError) -> String {
+    match error {
+        RemoteError::Message(words) => format!("the server refused `{packet}`: {words}"),
+        _ => format!("the server answered `{packet}` with {error}; see what the server printed"),
+    }
 }
 
 impl Error {

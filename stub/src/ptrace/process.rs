@@ -8,6 +8,7 @@ use std::time::Instant;
 use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
+use crate::sys::blocked_call::BlockedCall;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::stat::Stat;
@@ -275,7 +276,7 @@ impl Process {
         self.threads.iter().all(|(tid, thread)| match thread.state {
             State::Stopped(_) => true,
             // The child for which the thread waits may be held.
-            State::Running(_) if thread.lends_memory => true,
+            State::Running(_) if thread.lends_memory || thread.unstoppable.is_some() => true,
             State::Running(_) => but_in_vfork && thread.vfork_child.is_some(),
             State::Exiting => *tid == self.pid,
         })
@@ -283,11 +284,27 @@ impl Process {
 
     /// True if no thread executes anything now.
     pub(crate) fn no_thread_runs(&self) -> bool {
-        let runs = |thread: &Thread| {
-            let waits = thread.lends_memory || thread.vfork_child.is_some();
-            matches!(thread.state, State::Running(_)) && !waits
-        };
+        let runs = |thread: &Thread| matches!(thread.state, State::Running(_)) && thread.can_stop();
         !self.threads.values().any(runs)
+    }
+
+    /// Lets the threads that are in an uninterruptible wait count as stopped.
+    pub(crate) fn mark_unstoppable(&mut self) {
+        for (tid, thread) in &mut self.threads {
+            if matches!(thread.state, State::Running(_)) {
+                thread.unstoppable = BlockedCall::uninterruptible(self.pid, *tid);
+            }
+        }
+    }
+
+    /// True if a child that is not traced may run in this memory, because its creator was in
+    /// vfork(2) when it was traced. A trap would kill such a child.
+    pub(crate) fn has_untraced_child_inside(&self) -> bool {
+        let mut waits = self
+            .threads
+            .values()
+            .filter_map(|thread| thread.unstoppable);
+        waits.any(|call| call.may_lend_memory())
     }
 
     /// True if a thread runs, or is about to.

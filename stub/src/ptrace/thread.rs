@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use crate::arch::watch::Watch;
 use crate::arch::{self, Register};
 use crate::sys::Tid;
+use crate::sys::blocked_call::BlockedCall;
 use crate::sys::ptrace::{self, SignalInfo};
 
 use super::action::Action;
@@ -393,6 +394,9 @@ pub(crate) struct Thread {
     pub(crate) vfork_child: Option<Tid>,
     /// The vfork(2) child is debugged, too, so another process waits for its reports.
     pub(crate) lends_memory: bool,
+    /// The wait in the kernel in which the thread was when it could not be stopped. It stops before
+    /// its next instruction.
+    pub(crate) unstoppable: Option<BlockedCall>,
 }
 
 impl Thread {
@@ -421,6 +425,7 @@ impl Thread {
             stops_at_end: false,
             vfork_child: None,
             lends_memory: false,
+            unstoppable: None,
         }
     }
 
@@ -452,9 +457,9 @@ impl Thread {
     }
 
     /// True if the thread can stop when it runs. It cannot while it waits in vfork(2) for its
-    /// child.
+    /// child, or in another uninterruptible wait.
     pub(crate) fn can_stop(&self) -> bool {
-        self.vfork_child.is_none() && !self.lends_memory
+        self.vfork_child.is_none() && !self.lends_memory && self.unstoppable.is_none()
     }
 
     /// The thread's registers, if it is stopped.
@@ -488,6 +493,7 @@ impl Thread {
     pub(crate) fn now_stopped(&mut self, tid: Tid, at: At) {
         self.state = State::Stopped(Running::new(tid).stopped(at));
         self.after_call = None;
+        self.unstoppable = None;
     }
 
     /// Resumes the thread, if it is stopped.

@@ -10,6 +10,8 @@ use super::Tracee;
 
 /// Time limit for another tracer that has detached from some threads, but not all.
 const TRACER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time after which an attach goes on without the threads that are in an uninterruptible wait.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Tracee {
     /// Starts a program and halts it before its first instruction.
@@ -25,7 +27,7 @@ impl Tracee {
         let deadline = Instant::now() + TRACER_TIMEOUT;
         loop {
             let found = tracee.process.seize_new_threads();
-            tracee.halt();
+            tracee.halt_within(Some(STOP_TIMEOUT));
             match found {
                 Found::None if tracee.process.has_all_threads() || Instant::now() > deadline => {
                     break;

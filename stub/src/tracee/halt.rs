@@ -6,18 +6,21 @@
 //!
 //! [`Pending`]: crate::ptrace::thread::Pending
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::arch;
 use crate::ptrace::run_state::RunState;
 use crate::ptrace::stop::{Cause, Stop};
 use crate::sys::signals;
+use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns};
 
 use super::Tracee;
 
 /// Maximum number of reports handled before clients have their turn.
 const MAX_BATCH_REPORTS: u32 = 128;
+/// Time between looks for reports while threads may be in an uninterruptible wait.
+const HALT_POLL: Duration = Duration::from_micros(200);
 
 impl Tracee {
     /// Handles the reports that have come. If one of them is for the client, halts the program and
@@ -128,6 +131,13 @@ impl Tracee {
     /// Stops every thread, and takes children past the traps they are at. A thread in vfork(2)
     /// stops only after its child has continued, so children come first.
     pub(super) fn halt(&mut self) {
+        self.halt_within(None);
+    }
+
+    /// As [`halt`](Self::halt). After `patience`, threads that are in an uninterruptible wait count
+    /// as stopped: their requested stop precedes their next instruction.
+    pub(super) fn halt_within(&mut self, patience: Option<Duration>) {
+        let end_of_patience = patience.map(|patience| Instant::now() + patience);
         self.process.run.block_starts();
         self.process.interrupt_all();
         let all: Vec<Tid> = self.process.threads.keys().copied().collect();
@@ -142,8 +152,14 @@ impl Tracee {
             if self.process.all_stopped(false) && !self.process.has_reports() {
                 break;
             }
-            match self.process.next_report(true) {
+            match self.process.next_report(end_of_patience.is_none()) {
                 Some((tid, status)) => self.handle(tid, status),
+                None if end_of_patience.is_some() && Stat::of(self.process.pid()).is_some() => {
+                    if end_of_patience.is_some_and(|end| Instant::now() > end) {
+                        self.process.mark_unstoppable();
+                    }
+                    std::thread::sleep(HALT_POLL);
+                }
                 None => {
                     // The process has vanished without a report.
                     self.process.threads.clear();

@@ -38,6 +38,9 @@ impl Tracee {
 
     /// Inserts a breakpoint; see [`Breakpoints::plant`].
     pub(crate) fn plant(&mut self, at: u64, kind: usize, actions: HitActions) -> Result<(), Errno> {
+        if self.process.has_untraced_child_inside() {
+            return Err(Errno::EBUSY);
+        }
         if !self.breakpoints.planted(at) {
             // The client may have seen a thread there, but not at this breakpoint.
             for thread in self.process.threads.values_mut() {

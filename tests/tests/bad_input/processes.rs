@@ -149,8 +149,9 @@ fn sleeper() -> Result<Background> {
     Ok(Background(process::start(&mut sleep)?))
 }
 
-/// A process that cannot be stopped for an unknown time: the message says so, and the process is
-/// not affected.
+/// A thread that cannot be stopped for an unknown time: an inspection shows its stack. A recording
+/// is refused, because a trap would kill the child that runs in the same memory. The process is not
+/// affected.
 fn in_vfork() -> Result<()> {
     let (_folder, file) = waiting::compile("lender.c", C)?;
     let mut program = Command::new(file);
@@ -161,9 +162,16 @@ fn in_vfork() -> Result<()> {
     ensure!(said == "ready\n", "{said}");
     let pid = program.0.id();
     let folder = tempfile::tempdir()?;
+    let shown = process::run(&mut attach("inspect", pid)?, Duration::from_secs(30))?.success()?;
+    for words in ["in the system call vfork", "\n    main "] {
+        ensure!(
+            shown.text().contains(words),
+            "{words:?} is missing:\n{shown}"
+        );
+    }
     fails(
-        attach("inspect", pid)?.current_dir(&folder),
-        &[&pid.to_string(), "cannot be stopped", "vfork", "again"],
+        attach("record", pid)?.current_dir(&folder),
+        &["vfork", "same memory", "again"],
     )?;
     drop(program.0.stdin.take());
     let ended = program.0.wait()?;

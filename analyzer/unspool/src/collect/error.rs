@@ -48,18 +48,6 @@ pub enum Error {
         /// The reason, and the remedy.
         reason: String,
     },
-    /// A thread of the process cannot be stopped.
-    #[error(
-        "process {pid} cannot be stopped: its thread {tid} is in an uninterruptible wait in the \
-         kernel (for a child in vfork(2), a file server or a device; `cat \
-         /proc/{pid}/task/{tid}/wchan` may show which); try again when the wait is over"
-    )]
-    CannotHalt {
-        /// The process.
-        pid: u32,
-        /// The thread.
-        tid: u32,
-    },
     /// `unspool-stub` could not start or attach to the program.
     #[error("the stub could not start the program or attach to it: {0}")]
     Stub(String),

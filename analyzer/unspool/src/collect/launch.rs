@@ -287,18 +287,6 @@ fn is_kernel_thread(task: &Path) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Finds a thread in uninterruptible sleep, which cannot be stopped now (proc(5), `State`: D).
-pub(super) fn unstoppable(pid: u32) -> Option<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let waits = |tid: &u32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
-        status.is_ok_and(|status| status.contains("\nState:\tD"))
-    };
-    let tids = tasks.flatten();
-    let mut tids = tids.filter_map(|task| task.file_name().to_str()?.parse().ok());
-    tids.find(waits)
-}
-
 fn check_traceable(pid: u32) -> Result<(), Error> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
     let Ok(metadata) = fs::metadata(&directory) else {

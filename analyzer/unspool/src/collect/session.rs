@@ -94,11 +94,6 @@ impl Session {
         let (client, stop, served_before) = match (result, stub) {
             (Ok((client, stop, served_before)), stub) => ((client, stub), stop, served_before),
             (Err(error), Some(stub)) if error.is_fatal() => {
-                if let Source::Attach { pid } = options.source
-                    && let Some(tid) = launch::unstoppable(pid)
-                {
-                    return Err(Error::CannotHalt { pid, tid });
-                }
                 let reason = stub.reason();
                 let reason = if reason.is_empty() {
                     error.to_string()

@@ -335,6 +335,11 @@ impl<'a> ThreadReader<'a> {
         time_ns: Option<u64>,
     ) -> Result<(), Error> {
         let mut long = Vec::new();
+        let unread: Vec<ThreadId> = taken
+            .iter()
+            .filter(|one| one.registers.is_none())
+            .map(|one| one.thread)
+            .collect();
         for one in taken {
             let Some((registers, first)) = self.parts(&one) else {
                 continue;
@@ -353,6 +358,10 @@ impl<'a> ThreadReader<'a> {
             } else {
                 self.record_thread(one.thread, &registers, noted.into_chunks(), time_ns);
             }
+        }
+        // The server knows only some registers of a thread that it cannot stop.
+        for one in self.separate_registers(&unread)? {
+            self.read_thread(one.thread, &one.registers, None, time_ns);
         }
         if long.is_empty() {
             return Ok(());
@@ -409,6 +418,11 @@ impl<'a> ThreadReader<'a> {
             });
             return Ok(parts.collect());
         }
+        self.separate_registers(threads)
+    }
+
+    /// The registers of all readable threads, each read by a request of its own.
+    fn separate_registers(&mut self, threads: &[ThreadId]) -> Result<Vec<ReadThread>, Error> {
         let mut known = Vec::new();
         for threads in threads.chunks(BATCH) {
             let mut batch = self.session.client.batch();

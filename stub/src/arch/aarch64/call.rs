@@ -16,7 +16,9 @@ pub(crate) const MEMFD_CREATE: u64 = 279;
 pub(crate) const CLOSE: u64 = 57;
 
 /// Index of the register with the system call's number.
-const NUMBER: usize = 8;
+pub(crate) const NUMBER: usize = 8;
+/// Indices of the registers that hold the arguments of a call.
+pub(crate) const ARGUMENTS: [usize; 6] = [0, 1, 2, 3, 4, 5];
 /// Bit of the processor's state that means 32-bit code.
 const NARROW: u64 = 1 << 4;
 

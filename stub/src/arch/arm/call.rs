@@ -17,7 +17,9 @@ pub(crate) const MADVISE: u64 = 220;
 pub(crate) const MEMFD_CREATE: u64 = 385;
 pub(crate) const CLOSE: u64 = 6;
 
-const NUMBER: usize = 7;
+pub(crate) const NUMBER: usize = 7;
+/// Indices of the registers that hold the arguments of a call.
+pub(crate) const ARGUMENTS: [usize; 6] = [0, 1, 2, 3, 4, 5];
 /// IT state, T32: bits 26 and 25, 15 to 10, 5 (B1.3.3).
 const NOT_A32: u32 = 0x0600_fc20;
 

@@ -16,7 +16,9 @@ pub(crate) const MEMFD_CREATE: u64 = 319;
 pub(crate) const CLOSE: u64 = 3;
 
 /// rdi, rsi, rdx, r10, r8, r9
-const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
+pub(crate) const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8];
+/// Index of the register that holds the number of a call that has begun.
+pub(crate) const NUMBER: usize = ORIG_RAX;
 
 /// Indices of the registers that the call changes, and the instructions that load them: rax, rcx,
 /// rdx, rsi, rdi, r8 to r11.

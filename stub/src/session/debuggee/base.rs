@@ -12,6 +12,7 @@ use super::{Debuggee, part, refused};
 use crate::arch;
 use crate::ptrace::thread::Stopped;
 use crate::sys::Tid;
+use crate::sys::blocked_call::BlockedCall;
 
 impl Debuggee {
     pub(super) fn stopped(&mut self, tid: WireTid) -> Result<&mut Stopped, Errno> {
@@ -19,17 +20,31 @@ impl Debuggee {
         let tracee = self.live().ok_or(Errno::ESRCH)?;
         tracee.process.stopped(tid).ok_or(Errno::ESRCH)
     }
+
+    /// The wait of a thread that cannot be stopped. Only two of its registers are known.
+    fn unstoppable(&mut self, tid: WireTid) -> Option<BlockedCall> {
+        let threads = &self.live()?.process.threads;
+        threads.get(&Tid(tid.get() as i32))?.unstoppable
+    }
 }
 
 impl MultiThreadBase for Debuggee {
     fn read_registers(&mut self, into: &mut RegisterBlock, tid: WireTid) -> TargetResult<(), Self> {
         let layout = arch::layout();
-        let stopped = self.stopped(tid).map_err(refused)?;
+        let blocked = self.unstoppable(tid);
         let mut bytes = vec![0; layout.size];
         let mut hidden = Vec::new();
         for register in &layout.registers {
             let place = register.offset..register.offset + register.size;
-            match stopped.register(register, &mut bytes[place.clone()]) {
+            let value = &mut bytes[place.clone()];
+            let read = match blocked {
+                Some(call) => call.register(register, value),
+                None => self
+                    .stopped(tid)
+                    .map_err(refused)?
+                    .register(register, value),
+            };
+            match read {
                 Ok(()) => {}
                 Err(Errno::ESRCH) => return Err(refused(Errno::ESRCH)),
                 Err(_) => hidden.push(place),

@@ -1,0 +1,110 @@
+//! The system call in which the kernel has put a thread to sleep (`/proc/PID/task/TID/syscall`).
+
+use nix::errno::Errno;
+
+use crate::arch::{self, Register, call};
+
+use super::stat::Stat;
+use super::{Tid, proc_file};
+
+/// A system call in an uninterruptible wait. The thread's registers do not change meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct BlockedCall {
+    /// -1 outside a call, e.g. in a page fault. `None` if the kernel does not show the call.
+    number: Option<i64>,
+    /// Zero outside a call.
+    arguments: [u64; 6],
+    sp: u64,
+    pc: u64,
+}
+
+impl BlockedCall {
+    /// The call of a thread that no signal and no tracer can stop now, e.g. because it waits for a
+    /// child in vfork(2), or for a file server. `None` if the thread is not in such a wait.
+    pub(crate) fn uninterruptible(process: Tid, tid: Tid) -> Option<BlockedCall> {
+        let is_uninterruptible =
+            || Stat::of_thread(process, tid).is_some_and(|stat| stat.state() == Some(b'D'));
+        if !is_uninterruptible() {
+            return None;
+        }
+        let call = proc_file::read(format!("/proc/{process}/task/{tid}/syscall"));
+        let call = BlockedCall::parse(&String::from_utf8_lossy(&call));
+        is_uninterruptible().then(|| call.unwrap_or_default())
+    }
+
+    /// Parses the number, the arguments, the stack pointer and the program counter: `202 0x7f30 0x0
+    /// 0x2 0x0 0x0 0x0 0x7ffd 0x7f31`. Outside a system call, e.g. in a page fault, the number is -1 and the
+    /// arguments are missing.
+    fn parse(text: &str) -> Option<BlockedCall> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [number, ref arguments @ .., sp, pc] = words[..] else {
+            return None;
+        };
+        let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        let arguments: Option<Vec<u64>> = arguments.iter().map(|text| hexadecimal(text)).collect();
+        Some(BlockedCall {
+            number: Some(number.parse().ok()?),
+            arguments: arguments?.try_into().unwrap_or_default(),
+            sp: hexadecimal(sp)?,
+            pc: hexadecimal(pc)?,
+        })
+    }
+
+    /// Reads a register. Fails unless it is the stack pointer, the program counter, or one that the
+    /// call uses.
+    pub(crate) fn register(&self, register: &Register, value: &mut [u8]) -> Result<(), Errno> {
+        let known = match register.number {
+            _ if self.number.is_none() => return Err(Errno::ENODATA),
+            arch::SP => self.sp,
+            arch::PC => self.pc,
+            _ if self.number < Some(0) || register.place.set != 0 => return Err(Errno::ENODATA),
+            _ => {
+                let index = register.place.offset / size_of::<arch::Word>();
+                let argument = call::ARGUMENTS.iter().position(|other| *other == index);
+                match argument {
+                    Some(argument) => self.arguments[argument],
+                    None if index == call::NUMBER => self.number.unwrap_or(-1).cast_unsigned(),
+                    None => return Err(Errno::ENODATA),
+                }
+            }
+        };
+        value.copy_from_slice(&known.to_le_bytes()[..register.size]);
+        Ok(())
+    }
+
+    /// True for the calls whose child may run in the caller's memory until it executes a file.
+    pub(crate) fn may_lend_memory(&self) -> bool {
+        let Some(number) = self.number else {
+            return true;
+        };
+        let calls = [
+            #[cfg(not(target_arch = "aarch64"))]
+            libc::SYS_vfork,
+            libc::SYS_clone,
+            libc::SYS_clone3,
+        ];
+        #[allow(
+            clippy::useless_conversion,
+            reason = "the constants have 32 bits on ARM"
+        )]
+        calls.map(i64::from).contains(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BlockedCall;
+
+    #[test]
+    fn a_call_and_a_page_fault() {
+        let call = BlockedCall::parse("58 0x1 0x2 0x3 0x4 0x5 0x6 0x7ffd10 0x7f31\n").unwrap();
+        assert_eq!(
+            (call.number, call.sp, call.pc),
+            (Some(58), 0x7ffd10, 0x7f31)
+        );
+        assert_eq!(call.arguments, [1, 2, 3, 4, 5, 6]);
+        let fault = BlockedCall::parse("-1 0x7ffd10 0x7f31\n").unwrap();
+        assert_eq!((fault.number, fault.sp), (Some(-1), 0x7ffd10));
+        assert_eq!(BlockedCall::parse("running\n"), None);
+    }
+}
