@@ -202,8 +202,8 @@ impl Server {
     }
 
     /// Waits after a detach until the program that the stub started ends or the stub gets a signal
-    /// to end, as gdbserver does. The program still uses the stub's terminal, and the stub's parent may
-    /// take the end of the stub for that of the program.
+    /// to end, as gdbserver does. The program still uses the stub's terminal, and the stub's parent
+    /// may take the end of the stub for that of the program.
     fn wait_after_detach(&mut self) -> Result<(), Errno> {
         while !self.terminated {
             match wait::wait(None, false) {
