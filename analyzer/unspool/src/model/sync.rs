@@ -15,6 +15,7 @@ mod holds;
 mod idle;
 mod journal;
 mod kernel_waits;
+mod lock_order;
 mod meaning;
 mod misuse;
 mod naming;
@@ -39,6 +40,7 @@ pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub use histogram::Histogram;
 pub use journal::{HoldSpan, Journal, WaitSpan};
+pub use lock_order::{LockOrder, OrderEdge};
 pub(crate) use naming::{caller, place};
 pub(crate) use objects::share;
 pub use objects::{
@@ -95,6 +97,8 @@ pub struct Sync {
     pub objects: Vec<Object>,
     /// All uses of all objects.
     pub uses: Vec<Use>,
+    /// Which locks were taken while which others were held.
+    pub lock_order: LockOrder,
     /// The distinct call paths; [`PathId`](super::calls::PathId) counts here.
     pub paths: Vec<Arc<Backtrace>>,
     /// The instrumented functions that were called, by total time, longest first.
@@ -258,6 +262,7 @@ pub(super) fn analyse(
         recorded: !calls.functions.is_empty(),
         objects: std::mem::take(&mut replay.objects.objects),
         uses: std::mem::take(&mut replay.objects.uses),
+        lock_order: std::mem::take(&mut replay.order.counts).finish(),
         paths: std::mem::take(&mut calls.paths),
         functions,
         threads,
