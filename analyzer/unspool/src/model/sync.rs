@@ -255,6 +255,11 @@ pub(super) fn analyse(
              than the recorder's delays during that time.";
         notes.push(Note::info(text).about(Topic::Times).with_details(details));
     }
+    let lock_order = std::mem::take(&mut replay.order.counts).finish();
+    if lock_order.cut {
+        let text = "The lock order is incomplete, because there are too many pairs of locks.";
+        notes.push(Note::warning(text).about(Topic::Calls));
+    }
     let sync = Sync {
         stood_ns,
         late_ns,
@@ -262,7 +267,7 @@ pub(super) fn analyse(
         recorded: !calls.functions.is_empty(),
         objects: std::mem::take(&mut replay.objects.objects),
         uses: std::mem::take(&mut replay.objects.uses),
-        lock_order: std::mem::take(&mut replay.order.counts).finish(),
+        lock_order,
         paths: std::mem::take(&mut calls.paths),
         functions,
         threads,
