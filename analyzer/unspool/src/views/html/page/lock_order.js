@@ -6,7 +6,10 @@ import {groupLink, momentLink, objectLink, objectName, stackPair} from './links.
 
 const MAX_GRAPH_LOCKS = 24;
 const MAX_GRAPH_EDGES = 60;
-const [BOX_WIDTH, BOX_HEIGHT, COLUMN, ROW] = [176, 28, 216, 84];
+const LOCK_WIDTH = 176;
+const LOCK_HEIGHT = 28;
+const LOCK_COLUMN = 256;
+const LOCK_ROW = 84;
 
 function orderWords(rec, edge) {
   const [held, taken] = [edge.held, edge.taken].map((at) => objectName(rec.objects[at]));
@@ -43,8 +46,8 @@ function orderPlaces(edges) {
 
 /** The line of an edge: downwards, or as an arc beside the boxes. */
 function orderLine(from, to) {
-  const right = BOX_WIDTH / 2;
-  const half = BOX_HEIGHT / 2;
+  const right = LOCK_WIDTH / 2;
+  const half = LOCK_HEIGHT / 2;
   if (from.row === to.row) {
     const side = from.x < to.x ? -1 : 1;
     const [x1, x2, y] = [from.x - side * 20, to.x + side * 20, from.y + side * half];
@@ -57,7 +60,7 @@ function orderLine(from, to) {
   }
   const side = to.row > from.row ? 1 : -1;
   const [x1, x2] = [from.x + side * right, to.x + side * right];
-  const bend = 10 + 5 * Math.min(4, Math.abs(to.row - from.row));
+  const bend = 16 + 14 * Math.min(4, Math.abs(to.row - from.row));
   const arc = side > 0 ? Math.max(x1, x2) + bend : Math.min(x1, x2) - bend;
   return `M${x1} ${from.y}C${arc} ${from.y} ${arc} ${to.y} ${x2} ${to.y}`;
 }
@@ -81,10 +84,10 @@ function orderHead(id, kind) {
 
 function orderGraph(rec, edges, chosen) {
   const {places, columns, rows} = orderPlaces(edges);
-  const [wide, high] = [columns * COLUMN + 48, rows * ROW];
+  const [wide, high] = [columns * LOCK_COLUMN + 48, rows * LOCK_ROW];
   const place = (lock) => {
     const {x, y} = places.get(lock);
-    return {x: 24 + (x + 0.5) * COLUMN, y: (y + 0.5) * ROW, row: y};
+    return {x: 24 + (x + 0.5) * LOCK_COLUMN, y: (y + 0.5) * LOCK_ROW, row: y};
   };
   const inCircle = new Set(
     edges.filter(({edge}) => edge.circle).flatMap(({edge}) => [edge.held, edge.taken]),
@@ -119,10 +122,10 @@ function orderGraph(rec, edges, chosen) {
         'data-lock': lock,
       },
       svg('rect', {
-        x: x - BOX_WIDTH / 2,
-        y: y - BOX_HEIGHT / 2,
-        width: BOX_WIDTH,
-        height: BOX_HEIGHT,
+        x: x - LOCK_WIDTH / 2,
+        y: y - LOCK_HEIGHT / 2,
+        width: LOCK_WIDTH,
+        height: LOCK_HEIGHT,
         rx: 5,
       }),
       svg('text', {x, y: y + 4, 'text-anchor': 'middle'}, shortened(objectName(object), 24)),
