@@ -11,21 +11,56 @@ const LOCK_HEIGHT = 28;
 const LOCK_COLUMN = 256;
 const LOCK_ROW = 84;
 
-function orderWords(rec, edge) {
-  const [held, taken] = [edge.held, edge.taken].map((at) => objectName(rec.objects[at]));
+function orderWords(rec, {edge, pairs, sizes}) {
+  const [held, taken] = [edge.held, edge.taken].map((at) => lockLabel(rec, at, sizes));
   const circle = edge.circle ? ', in a circle' : '';
+  if (pairs > 1)
+    return `${taken} taken while ${held} held: ${counted(edge.count, 'time')}, ${counted(pairs, 'pair')}${circle}`;
   return `${taken} taken while ${held} held: ${counted(edge.count, 'time')} by ${counted(edge.threads, 'thread')}${circle}`;
 }
 
 /**
+ * The edges between identities of locks, for a graph of many equal locks. Each is shown as the edge
+ * of its pairs that is the most frequent.
+ */
+function groupedOrder(rec, edges) {
+  const first = new Map();
+  const groups = new Map();
+  const shown = (lock) => {
+    const {key} = rec.objects[lock];
+    if (!first.has(key)) first.set(key, {lock, members: new Set()});
+    first.get(key).members.add(lock);
+    return first.get(key).lock;
+  };
+  for (const {edge, index} of edges) {
+    const [held, taken] = [shown(edge.held), shown(edge.taken)];
+    const name = `${held} ${taken} ${edge.circle}`;
+    const group = groups.get(name);
+    if (group) {
+      group.edge.count += edge.count;
+      group.pairs += 1;
+    } else groups.set(name, {edge: {...edge, held, taken}, index, pairs: 1});
+  }
+  const sizes = new Map([...first.values()].map(({lock, members}) => [lock, members.size]));
+  return [...groups.values()].map((group) => ({...group, sizes}));
+}
+
+/** What a lock of the graph is called; `sizes` has the number of locks that it stands for. */
+function lockLabel(rec, lock, sizes) {
+  const size = sizes?.get(lock) ?? 1;
+  return `${size > 1 ? `${count(size)} × ` : ''}${objectName(rec.objects[lock])}`;
+}
+
+/**
  * The place of each lock: a lock is below all locks that are held when it is taken. Edges of
- * circles do not count for this, so the others lead downwards.
+ * circles do not count for this, so the others lead downwards. Identities can be in circles of pairs
+ * that are in none, so the number of rounds is limited.
  */
 function orderPlaces(edges) {
   const locks = [...new Set(edges.flatMap(({edge}) => [edge.held, edge.taken]))];
   const row = new Map(locks.map((lock) => [lock, 0]));
   const down = edges.filter(({edge}) => !edge.circle);
-  for (let changed = true; changed; ) {
+  for (let round = 0, changed = true; changed && round < locks.length; round += 1) {
     changed = false;
     for (const {edge} of down) {
       if (row.get(edge.taken) > row.get(edge.held)) continue;
@@ -48,6 +83,10 @@ function orderPlaces(edges) {
 function orderLine(from, to) {
   const right = LOCK_WIDTH / 2;
   const half = LOCK_HEIGHT / 2;
+  if (from.x === to.x && from.row === to.row) {
+    const [x, y] = [from.x + right, from.y];
+    return `M${x} ${y - 7}C${x + 36} ${y - 22} ${x + 36} ${y + 22} ${x} ${y + 7}`;
+  }
   if (from.row === to.row) {
     const side = from.x < to.x ? -1 : 1;
     const [x1, x2, y] = [from.x - side * 20, to.x + side * 20, from.y + side * half];
@@ -92,7 +131,8 @@ function orderGraph(rec, edges, chosen) {
   const inCircle = new Set(
     edges.filter(({edge}) => edge.circle).flatMap(({edge}) => [edge.held, edge.taken]),
   );
-  const lines = edges.map(({edge, index}) => {
+  const lines = edges.map((one) => {
+    const {edge, index} = one;
     const d = orderLine(place(edge.held), place(edge.taken));
     const kind = edge.circle ? 'circle' : 'plain';
     return svg(
@@ -100,19 +140,19 @@ function orderGraph(rec, edges, chosen) {
       {
         href: linkTo({order: index}),
         class: `order ${kind}${index === chosen ? ' selected' : ''}`,
-        'aria-label': orderWords(rec, edge),
+        'aria-label': orderWords(rec, one),
         'aria-current': index === chosen ? 'true' : null,
         'data-edge': index,
       },
       svg('path', {class: 'hit', d}),
       svg('path', {class: 'line', d, 'marker-end': `url(#order-${kind})`}),
-      svg('title', {}, orderWords(rec, edge)),
+      svg('title', {}, orderWords(rec, one)),
     );
   });
   const boxes = [...places.keys()].map((lock) => {
     const {x, y} = place(lock);
     const object = rec.objects[lock];
-    const words = `${kindNoun(object.kind)} ${objectName(object)}`;
+    const words = `${kindNoun(object.kind)} ${lockLabel(rec, lock, edges[0].sizes)}`;
     return svg(
       'a',
       {
@@ -128,7 +168,7 @@ function orderGraph(rec, edges, chosen) {
         height: LOCK_HEIGHT,
         rx: 5,
       }),
-      svg('text', {x, y: y + 4, 'text-anchor': 'middle'}, shortened(objectName(object), 24)),
+      svg('text', {x, y: y + 4, 'text-anchor': 'middle'}, shortened(lockLabel(rec, lock, edges[0].sizes), 22)),
       svg('title', {}, words),
     );
   });
@@ -167,7 +207,7 @@ function orderTable(rec, edges, chosen) {
           {class: 'number'},
           h(
             'a',
-            {href: linkTo({order: index}), 'aria-label': `${orderWords(rec, edge)}: stacks`},
+            {href: linkTo({order: index}), 'aria-label': `${orderWords(rec, {edge})}: stacks`},
             count(edge.count),
           ),
         ),
@@ -243,16 +283,26 @@ function noOrder(rec) {
 
 /** Draws the lock order: of one object, or of all if `object` is undefined. */
 export function lockOrder(rec, at, object) {
+  const rank = ({edge}) => (edge.finding === null ? 0 : 2) + (edge.circle ? 1 : 0);
   const all = rec.lock_order
     .map((edge, index) => ({edge, index}))
     .filter(({edge}) => object === undefined || edge.held === object || edge.taken === object)
-    .sort((a, b) => b.edge.circle - a.edge.circle || b.edge.count - a.edge.count);
+    .sort((a, b) => rank(b) - rank(a) || b.edge.count - a.edge.count);
   if (all.length === 0 && object !== undefined) return null;
   const locks = (edges) => new Set(edges.flatMap(({edge}) => [edge.held, edge.taken])).size;
   const fits = (edges) =>
     edges.length > 0 && edges.length <= MAX_GRAPH_EDGES && locks(edges) <= MAX_GRAPH_LOCKS;
   const circles = all.filter(({edge}) => edge.circle);
-  const drawn = [all, circles].find(fits) ?? [];
+  const found = circles.filter(({edge}) => edge.finding !== null);
+  const grouped = groupedOrder(rec, all);
+  const drawn = [all, circles, found, grouped].find(fits) ?? [];
+  const parts = new Map([
+    [all, ''],
+    [circles, ' The graph shows the circles only.'],
+    [found, ' The graph shows the circles with a finding only.'],
+    [grouped, ' The graph shows locks of equal identity as one.'],
+  ]);
+  const part = parts.get(drawn) ?? ' There are too many for a graph.';
   return h(
     'section',
     {class: 'lock-order', 'aria-label': 'Lock order'},
@@ -265,14 +315,8 @@ export function lockOrder(rec, at, object) {
         : `${counted(all.length, 'pair')} of ${counted(locks(all), 'lock')}: an arrow leads from the held lock to the lock taken meanwhile.${
             circles.length === 0
               ? ' No circle.'
-              : ` ${count(circles.length)} in circles (dashed), where threads may block each other.`
-          }${
-            drawn.length < all.length
-              ? drawn.length > 0
-                ? ' The graph shows the circles only.'
-                : ' There are too many for a graph.'
-              : ''
-          }`,
+              : ` ${count(circles.length)} in circles${drawn.length > 0 ? ' (dashed)' : ''}, where threads may block each other.`
+          }${part}`,
     ),
     drawn.length > 0 ? orderGraph(rec, drawn, at.order) : null,
     rec.lock_order[at.order] ? orderCard(rec, at.order) : null,
