@@ -315,7 +315,7 @@ export function lockOrder(rec, at, object) {
         : `${counted(all.length, 'pair')} of ${counted(locks(all), 'lock')}: an arrow leads from the held lock to the lock taken meanwhile.${
             circles.length === 0
               ? ' No circle.'
-              : ` ${count(circles.length)} in circles${drawn.length > 0 ? ' (dashed)' : ''}, where threads may block each other.`
+              : ` ${count(circles.length)} in circles${drawn.length > 0 ? ' (dashed)' : ''}; a finding says if threads can block each other.`
           }${part}`,
     ),
     drawn.length > 0 ? orderGraph(rec, drawn, at.order) : null,
