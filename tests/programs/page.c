@@ -83,7 +83,9 @@ int main(void)
         pthread_mutex_unlock(&queue);
     }
     pthread_mutex_lock(&queue);
+    pthread_mutex_lock(&door);
     closed = 1;
+    pthread_mutex_unlock(&door);
     pthread_cond_broadcast(&filled);
     pthread_mutex_unlock(&queue);
     pthread_join(opener, NULL);

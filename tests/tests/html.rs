@@ -243,6 +243,29 @@ fn numbers(browser: &mut Browser) -> Result<()> {
     }
     // What the tables print.
     select(browser, "#view=sync")?;
+    let orders = all("lock_order");
+    ensure!(!orders.is_empty(), "no lock order");
+    for (index, order) in orders.iter().enumerate().take(100) {
+        for (column, name) in [(3, "count"), (4, "threads")] {
+            let cell = format!("[data-order='{index}'] td:nth-child({column})");
+            let shown = text(browser, &cell)?.replace(',', "");
+            ensure!(
+                shown.parse::<u64>().ok() == order[name].as_u64(),
+                "lock order {index}: {shown} is not {}",
+                order[name]
+            );
+        }
+    }
+    select(browser, "#view=sync&order=0")?;
+    let card = text(browser, ".order-card")?;
+    ensure!(card.contains("Held since"), "{card}");
+    browser.run(
+        "document.querySelector('[data-lock]').dispatchEvent(\
+                 new MouseEvent('click', {bubbles: true, cancelable: true}))",
+        json!([]),
+    )?;
+    browser.wait("return /object=\\d/.test(location.hash) && !location.hash.includes('order=')")?;
+    select(browser, "#view=sync")?;
     for (index, object) in all("objects").iter().enumerate().take(200) {
         let row = format!("[data-object='{index}'] td:nth-child(3)");
         let waits = text(browser, &row)?.replace(',', "");

@@ -139,6 +139,8 @@ enum View {
     Objects,
     /// Waits for objects that another thread held, with both threads' stacks
     Contention,
+    /// Which lock was taken while which other was held, circles first
+    LockOrder,
     /// What determined the length of the run, and what would shorten it
     Critical,
     /// Recorded functions: calls, times, callers
@@ -228,6 +230,11 @@ impl Cmd {
             (ReportFormat::Text, View::Contention) => {
                 terminal::to_output(output, |out| {
                     views::text::contention::write(model, out, &style)
+                })?;
+            }
+            (ReportFormat::Text, View::LockOrder) => {
+                terminal::to_output(output, |out| {
+                    views::text::lock_order::write(model, out, &style)
                 })?;
             }
             (ReportFormat::Text, View::Critical) => {

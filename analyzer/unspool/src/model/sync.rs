@@ -15,6 +15,7 @@ mod holds;
 mod idle;
 mod journal;
 mod kernel_waits;
+mod lock_order;
 mod meaning;
 mod misuse;
 mod naming;
@@ -39,6 +40,7 @@ pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub use histogram::Histogram;
 pub use journal::{HoldSpan, Journal, WaitSpan};
+pub use lock_order::{LockOrder, OrderEdge};
 pub(crate) use naming::{caller, place};
 pub(crate) use objects::share;
 pub use objects::{
@@ -95,6 +97,8 @@ pub struct Sync {
     pub objects: Vec<Object>,
     /// All uses of all objects.
     pub uses: Vec<Use>,
+    /// Which locks were taken while which others were held.
+    pub lock_order: LockOrder,
     /// The distinct call paths; [`PathId`](super::calls::PathId) counts here.
     pub paths: Vec<Arc<Backtrace>>,
     /// The instrumented functions that were called, by total time, longest first.
@@ -251,6 +255,11 @@ pub(super) fn analyse(
              than the recorder's delays during that time.";
         notes.push(Note::info(text).about(Topic::Times).with_details(details));
     }
+    let lock_order = std::mem::take(&mut replay.order.counts).finish();
+    if lock_order.cut {
+        let text = "The lock order is incomplete, because there are too many pairs of locks.";
+        notes.push(Note::warning(text).about(Topic::Calls));
+    }
     let sync = Sync {
         stood_ns,
         late_ns,
@@ -258,6 +267,7 @@ pub(super) fn analyse(
         recorded: !calls.functions.is_empty(),
         objects: std::mem::take(&mut replay.objects.objects),
         uses: std::mem::take(&mut replay.objects.uses),
+        lock_order,
         paths: std::mem::take(&mut calls.paths),
         functions,
         threads,

@@ -6,6 +6,7 @@
 mod critical;
 pub mod diff;
 pub mod inspection;
+mod lock_order;
 mod profile;
 pub mod report;
 mod sync;

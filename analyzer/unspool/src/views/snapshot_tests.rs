@@ -14,8 +14,8 @@ use crate::model::fixture::sync::Acting;
 use crate::model::fixture::{Function, PID, Stage};
 use crate::model::{Listing, Model};
 use crate::views::text::{
-    contention, critical, findings, functions, inspection, line, objects, source, timeline, tree,
-    waits,
+    contention, critical, findings, functions, inspection, line, lock_order, objects, source,
+    timeline, tree, waits,
 };
 use crate::views::{Style, graph, json};
 
@@ -295,11 +295,12 @@ fn broken() -> Model {
 }
 
 /// All text views.
-const VIEWS: [View; 11] = [
+const VIEWS: [View; 12] = [
     tree::write,
     findings::write,
     waits::write,
     contention::write,
+    lock_order::write,
     critical::write,
     objects::write,
     functions::write,
@@ -441,6 +442,7 @@ fn synchronization_matches_its_snapshots() {
         ("findings", findings::write as View),
         ("waits", waits::write),
         ("contention", contention::write),
+        ("lock_order", lock_order::write),
         ("critical", critical::write),
         ("objects", objects::write),
         ("functions", functions::write),

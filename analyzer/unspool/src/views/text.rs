@@ -7,6 +7,7 @@ pub mod diff;
 pub mod findings;
 pub mod functions;
 pub mod inspection;
+pub mod lock_order;
 pub mod objects;
 pub mod profile;
 pub mod source;

@@ -14,19 +14,20 @@ use foldhash::{HashMap, HashMapExt};
 
 use super::happens_before::{Barriers, HappensBefore, Rounds, Times};
 use super::holds::Held;
+use super::lock_order::OrderCounts;
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::{Model, ThreadIndex};
 
 /// Maximum number of distinct circumstances kept for one order of locks.
 const MAX_CIRCUMSTANCES: usize = 12;
 /// Maximum length of a circle that the search finds.
-const LONGEST: usize = 8;
+const MAX_CIRCLE_LENGTH: usize = 8;
 /// Maximum number of steps of the search.
-const EFFORT: u32 = 2_000_000;
+const MAX_SEARCH_STEPS: u32 = 2_000_000;
 /// Maximum number of combinations of circumstances tried per circle.
-const CHOICES: u32 = 20_000;
+const MAX_COMBINATIONS: u32 = 20_000;
 /// Maximum number of circles that are reported.
-const CIRCLES: usize = 100;
+const MAX_CIRCLES: usize = 100;
 
 /// The circumstances in which a lock was taken while another was held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(super) struct Circumstance {
     /// Other locks that the thread held exclusively.
     gates: Vec<ObjectIndex>,
     /// Semaphores that the thread had passed and not posted.
-    seats: Vec<ObjectIndex>,
+    semaphores: Vec<ObjectIndex>,
     rounds: Rounds,
     held_shared: bool,
     taken_shared: bool,
@@ -55,8 +56,9 @@ pub(super) struct Order {
     /// Locks taken by a thread while it held an object that it has not yet been seen to release.
     open: HashMap<(ThreadIndex, ObjectIndex), Vec<(ObjectIndex, Circumstance)>>,
     /// Semaphores that a thread has waited for more often than it has posted them.
-    seats: HashMap<ThreadIndex, BTreeMap<ObjectIndex, u64>>,
+    semaphores: HashMap<ThreadIndex, BTreeMap<ObjectIndex, u64>>,
     pub(super) barriers: Barriers,
+    pub(super) counts: OrderCounts,
 }
 
 impl Circumstance {
@@ -64,7 +66,7 @@ impl Circumstance {
         (self.thread, self.held, self.taken) == (other.thread, other.held, other.taken)
             && self.held_shared == other.held_shared
             && self.gates == other.gates
-            && self.seats == other.seats
+            && self.semaphores == other.semaphores
     }
 
     fn times(&self) -> Times<'_> {
@@ -81,30 +83,30 @@ pub(super) struct Circle {
     /// True if different threads could have done the steps at the same time.
     pub(super) possible: bool,
     /// A semaphore that the threads of all steps had passed.
-    pub(super) seats: Option<ObjectIndex>,
+    pub(super) semaphore: Option<ObjectIndex>,
 }
 
 impl Circle {
     /// True if nothing is known that would exclude the circle.
     fn is_free(&self) -> bool {
-        self.possible && self.seats.is_none()
+        self.possible && self.semaphore.is_none()
     }
 }
 
 impl Order {
     /// Notes that a thread has passed a semaphore.
-    pub(super) fn sits(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
-        let seats = self.seats.entry(thread).or_default();
-        *seats.entry(semaphore).or_default() += 1;
+    pub(super) fn passes_semaphore(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
+        let semaphores = self.semaphores.entry(thread).or_default();
+        *semaphores.entry(semaphore).or_default() += 1;
     }
 
     /// Notes that a thread posts a semaphore, which returns its own pass if it had one.
-    pub(super) fn rises(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
-        let seats = self.seats.entry(thread).or_default();
-        if let Some(count) = seats.get_mut(&semaphore) {
+    pub(super) fn posts_semaphore(&mut self, thread: ThreadIndex, semaphore: ObjectIndex) {
+        let semaphores = self.semaphores.entry(thread).or_default();
+        if let Some(count) = semaphores.get_mut(&semaphore) {
             *count -= 1;
             if *count == 0 {
-                seats.remove(&semaphore);
+                semaphores.remove(&semaphore);
             }
         }
     }
@@ -128,10 +130,15 @@ impl Order {
         if held.is_empty() {
             return;
         }
-        let seats = self.seats.get(&thread);
-        let seats: Vec<ObjectIndex> = seats.into_iter().flat_map(|s| s.keys().copied()).collect();
+        let semaphores = self.semaphores.get(&thread);
+        let semaphores: Vec<ObjectIndex> = semaphores
+            .into_iter()
+            .flat_map(|s| s.keys().copied())
+            .collect();
         let rounds = self.barriers.rounds(thread);
         for before in held {
+            let first = (before.object, before.taken);
+            self.counts.takes(thread, first, (object, taken), now);
             let others = held
                 .iter()
                 .filter(|h| h.object != before.object && !h.shared);
@@ -145,7 +152,7 @@ impl Order {
                         held: before.taken,
                         taken,
                         gates: others.map(|h| h.object).collect(),
-                        seats: seats.clone(),
+                        semaphores: semaphores.clone(),
                         rounds: rounds.clone(),
                         held_shared: before.shared,
                         taken_shared,
@@ -161,6 +168,7 @@ impl Order {
 
     /// A thread releases an object: confirms the orders seen while it held the object.
     pub(super) fn confirm(&mut self, thread: ThreadIndex, before: ObjectIndex) {
+        self.counts.confirm(thread, before);
         for (after, seen) in self.open.remove(&(thread, before)).unwrap_or_default() {
             let known = self.edges.entry((before, after)).or_default();
             if let Some(same) = known.iter_mut().find(|c| c.is_like(&seen)) {
@@ -175,6 +183,7 @@ impl Order {
 
     /// Drops the orders of a hold that may have been interrupted.
     pub(super) fn discard(&mut self, thread: ThreadIndex, before: ObjectIndex) {
+        self.counts.discard(thread, before);
         self.open.remove(&(thread, before));
     }
 
@@ -187,11 +196,11 @@ impl Order {
         }
         keep_circles(&mut next);
         let happens_before = HappensBefore::new(model, &self.barriers);
-        let mut effort = EFFORT;
+        let mut steps_left = MAX_SEARCH_STEPS;
         let mut starts: Vec<ObjectIndex> = next.keys().copied().collect();
         starts.sort_unstable();
         let mut circles: Vec<Circle> = Vec::new();
-        for length in 2..=LONGEST {
+        for length in 2..=MAX_CIRCLE_LENGTH {
             for &start in &starts {
                 let mut path = vec![start];
                 self.search(
@@ -200,7 +209,7 @@ impl Order {
                     length,
                     &mut path,
                     &mut circles,
-                    &mut effort,
+                    &mut steps_left,
                 );
             }
         }
@@ -216,18 +225,18 @@ impl Order {
         length: usize,
         path: &mut Vec<ObjectIndex>,
         circles: &mut Vec<Circle>,
-        effort: &mut u32,
+        steps_left: &mut u32,
     ) {
-        if *effort == 0 {
+        if *steps_left == 0 {
             return;
         }
-        *effort -= 1;
+        *steps_left -= 1;
         let (Some(&first), Some(&last)) = (path.first(), path.last()) else {
             return;
         };
         let Some(after) = next.get(&last) else { return };
         if path.len() == length {
-            if after.contains(&first) && circles.len() < CIRCLES {
+            if after.contains(&first) && circles.len() < MAX_CIRCLES {
                 // A shorter circle within this one is reported instead.
                 let within = |c: &Circle| c.objects.iter().all(|object| path.contains(object));
                 if !circles.iter().any(within)
@@ -241,7 +250,7 @@ impl Order {
         for &object in after.range(first..).filter(|object| **object != first) {
             if !path.contains(&object) {
                 path.push(object);
-                self.search(happens_before, next, length, path, circles, effort);
+                self.search(happens_before, next, length, path, circles, steps_left);
                 path.pop();
             }
         }
@@ -257,21 +266,21 @@ impl Order {
             .collect();
         let mut best: Option<Circle> = None;
         let mut chosen: Vec<&Circumstance> = Vec::new();
-        let mut effort = CHOICES;
-        choose(&edges, &mut chosen, &mut effort, &mut |steps| {
+        let mut combinations_left = MAX_COMBINATIONS;
+        choose(&edges, &mut chosen, &mut combinations_left, &mut |steps| {
             if best.as_ref().is_some_and(Circle::is_free) || !blocks(steps) {
                 return;
             }
             let possible = (0..steps.len())
                 .all(|a| (0..a).all(|b| together(happens_before, steps[a], steps[b])));
-            let seats = common_seat(steps);
-            let is_better = |best: &Circle| possible && (seats.is_none() || !best.possible);
+            let semaphore = common_semaphore(steps);
+            let is_better = |best: &Circle| possible && (semaphore.is_none() || !best.possible);
             if best.as_ref().is_none_or(is_better) {
                 best = Some(Circle {
                     objects: objects.to_vec(),
                     steps: steps.iter().map(|step| (*step).clone()).collect(),
                     possible,
-                    seats,
+                    semaphore,
                 });
             }
         });
@@ -300,19 +309,19 @@ fn keep_circles(next: &mut HashMap<ObjectIndex, BTreeSet<ObjectIndex>>) {
 fn choose<'a>(
     edges: &[&'a [Circumstance]],
     chosen: &mut Vec<&'a Circumstance>,
-    effort: &mut u32,
+    combinations_left: &mut u32,
     visit: &mut dyn FnMut(&[&'a Circumstance]),
 ) {
     let Some(edge) = edges.get(chosen.len()) else {
-        *effort = effort.saturating_sub(1);
+        *combinations_left = combinations_left.saturating_sub(1);
         return visit(chosen);
     };
     for circumstance in *edge {
-        if *effort == 0 {
+        if *combinations_left == 0 {
             return;
         }
         chosen.push(circumstance);
-        choose(edges, chosen, effort, visit);
+        choose(edges, chosen, combinations_left, visit);
         chosen.pop();
     }
 }
@@ -339,10 +348,14 @@ fn blocks(steps: &[&Circumstance]) -> bool {
 }
 
 /// A semaphore that the threads of all steps had passed.
-fn common_seat(steps: &[&Circumstance]) -> Option<ObjectIndex> {
+fn common_semaphore(steps: &[&Circumstance]) -> Option<ObjectIndex> {
     let (first, others) = steps.split_first()?;
-    let mut seats = first.seats.iter();
-    let common = seats.find(|seat| others.iter().all(|step| step.seats.contains(seat)));
+    let mut semaphores = first.semaphores.iter();
+    let common = semaphores.find(|semaphore| {
+        others
+            .iter()
+            .all(|step| step.semaphores.contains(semaphore))
+    });
     common.copied()
 }
 

@@ -445,7 +445,7 @@ impl<'a> Replay<'a> {
                 }
             }
             Operation::Post => {
-                self.order.rises(thread, object);
+                self.order.posts_semaphore(thread, object);
                 self.semaphores.posts_are_recorded = true;
                 self.posts_semaphore(thread, object, now);
             }
@@ -521,7 +521,7 @@ impl<'a> Replay<'a> {
                     && (succeeded || pending.alone && call.result == Some(EAGAIN)) =>
             {
                 if succeeded {
-                    self.order.sits(pending.thread, pending.object);
+                    self.order.passes_semaphore(pending.thread, pending.object);
                 }
                 self.took_semaphore(&pending, left_ns);
             }

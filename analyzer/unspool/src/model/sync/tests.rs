@@ -12,6 +12,7 @@ use crate::primitives::Kind;
 mod findings;
 mod holders;
 mod load;
+mod lock_order;
 mod processors;
 mod sentences;
 mod words;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use unspool_capture::Source;
 
 use super::critical::CriticalPath;
+use super::lock_order::{self, JsonOrderEdge};
 use super::profile::Profile;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
@@ -54,6 +55,7 @@ pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
         objects: (model.sync.objects.iter())
             .map(|object| SyncObject::of(&model.sync, object))
             .collect(),
+        lock_order: lock_order::edges(model),
         functions: model.sync.functions.iter().map(Function::of).collect(),
         paths: sync::paths(&model.sync),
         concurrency: model.sync.recorded.then(|| Concurrency::of(&model.sync)),
@@ -77,6 +79,7 @@ struct Report<'a> {
     threads: Vec<ReportThread<'a>>,
     sync_recorded: bool,
     objects: Vec<SyncObject<'a>>,
+    lock_order: Vec<JsonOrderEdge>,
     functions: Vec<Function<'a>>,
     paths: Vec<CallPath<'a>>,
     concurrency: Option<Concurrency>,

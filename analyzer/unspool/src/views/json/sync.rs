@@ -136,7 +136,7 @@ impl<'a> SyncUse<'a> {
     }
 }
 
-fn key(sync: &Sync, identity: usize) -> String {
+pub(super) fn key(sync: &Sync, identity: usize) -> String {
     let key = sync.identities.get(identity).map(|(key, ..)| *key);
     key.unwrap_or_default().to_string()
 }

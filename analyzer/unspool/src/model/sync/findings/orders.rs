@@ -14,13 +14,13 @@ pub(super) fn find(
     let joins_are_seen = joins_are_seen && !basis.model.recording.joins_are_missing;
     for circle in replay.order.circles(basis.model) {
         let doubtful = circle.objects.iter().any(|o| basis.objects[o.0].doubtful);
-        let seats = circle.seats.filter(|_| circle.possible);
+        let semaphore = circle.semaphore.filter(|_| circle.possible);
         // A thread's steps before it creates another thread, or after it joins it, never run at the
         // same time as that thread's.
         let mut steps = circle.steps.iter();
         let ancestry = steps.all(|step| is_descent_known(basis.model, step.thread));
         let proved = circle.possible
-            && seats.is_none()
+            && semaphore.is_none()
             && !doubtful
             && basis.lossless()
             && ancestry
@@ -41,9 +41,9 @@ pub(super) fn find(
             let act = Act::TakesWhile(holds);
             evidence.push(basis.evidence(step.thread, step.taken, act, takes));
         }
-        let risk = match seats {
+        let risk = match semaphore {
             _ if proved => OrderRisk::Proved,
-            Some(seats) => OrderRisk::Seats(seats),
+            Some(semaphore) => OrderRisk::Seats(semaphore),
             None if circle.possible => OrderRisk::EventsMissing,
             None => OrderRisk::Apart,
         };

@@ -31,12 +31,23 @@ export function objectLink(rec, index, view) {
     'a',
     {
       class: 'object',
-      href: linkTo({view: view ?? 'sync', object: index, thread: null, span: null, path: null}),
+      href: linkTo({view: view ?? 'sync', object: index, thread: null, span: null, path: null, order: null}),
     },
     h('span', {class: 'kind'}, kindNoun(object.kind)),
     ' ',
     objectName(object),
   );
+}
+
+/** What the threads of an identity are called. */
+export function groupName(rec, key) {
+  return rec.groups.byKey.get(key)?.label ?? key.slice(0, 6);
+}
+
+/** A link to the threads of an identity. */
+export function groupLink(rec, key) {
+  const href = linkTo({view: 'threads', group: key, object: null});
+  return h('a', {href, title: rec.groups.byKey.get(key)?.title}, groupName(rec, key));
 }
 
 /** A link to a moment or a range of the timeline, with some time around it. */
@@ -92,6 +103,20 @@ export function stackList(rec, frames, truncated) {
     ),
     truncated ? h('li', {class: 'quiet'}, `The stack ends here: ${truncated}`) : null,
   );
+}
+
+/** Two call paths beside each other, each with a title; a path may be unknown. */
+export function stackPair(rec, ...sides) {
+  const side = ([title, path]) =>
+    h(
+      'section',
+      {},
+      h('h5', {}, title),
+      path
+        ? stackList(rec, rec.stackOf(path.frames), path.truncated)
+        : h('p', {class: 'quiet'}, 'Not recorded.'),
+    );
+  return h('div', {class: 'pair'}, sides.map(side));
 }
 
 /** The first frame of a stack that is not the C library's, or the first at all. */

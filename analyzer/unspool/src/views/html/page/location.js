@@ -1,6 +1,6 @@
 // The selection, kept in the URL's fragment: `#view=timeline&thread=3&range=120-240`.
 
-const NUMBERS = ['thread', 'object', 'finding', 'span', 'line', 'lane', 'path'];
+const NUMBERS = ['thread', 'object', 'finding', 'span', 'line', 'lane', 'path', 'order'];
 const RANGES = ['range', 'zoom'];
 const WORDS = ['view', 'group', 'file', 'q', 'sort', 'flame', 'invert', 'root', 'open', 'only', 'noise', 'least'];
 

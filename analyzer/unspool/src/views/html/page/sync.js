@@ -4,7 +4,8 @@ import {h, shortList, svg, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
 import {objectWaits} from './range.js';
 import {objectDetails} from './details.js';
-import {callerOf, frameLine, objectLink, objectName, stackList} from './links.js';
+import {callerOf, frameLine, groupLink, groupName, objectLink, objectName, stackPair} from './links.js';
+import {lockOrder} from './lock_order.js';
 
 const MAX_MATRIX = 14;
 
@@ -28,15 +29,6 @@ function pairsOf(objects) {
     }
   }
   return [...pairs.values()].sort((a, b) => b.total_ns - a.total_ns);
-}
-
-function groupName(rec, key) {
-  return rec.groups.byKey.get(key)?.label ?? key.slice(0, 6);
-}
-
-function groupLink(rec, key) {
-  const href = linkTo({view: 'threads', group: key, object: null});
-  return h('a', {href, title: rec.groups.byKey.get(key)?.title}, groupName(rec, key));
 }
 
 /** Waiters by rows, holders and wakers by columns. */
@@ -325,23 +317,10 @@ function blameCard(rec, blame) {
       {},
       `${counted(blame.count, 'wait')}, ${duration(blame.total_ns)} in total, ${duration(blame.max_ns)} at most.`,
     ),
-    h(
-      'div',
-      {class: 'pair'},
-      h(
-        'section',
-        {},
-        h('h5', {}, 'Waited at'),
-        stackList(rec, rec.stackOf(waiter?.frames), waiter?.truncated),
-      ),
-      h(
-        'section',
-        {},
-        h('h5', {}, blame.holder_path !== null ? 'Taken at' : 'Ended at'),
-        holder
-          ? stackList(rec, rec.stackOf(holder.frames), holder.truncated)
-          : h('p', {class: 'quiet'}, 'Not recorded.'),
-      ),
+    stackPair(
+      rec,
+      ['Waited at', waiter],
+      [blame.holder_path !== null ? 'Taken at' : 'Ended at', holder],
     ),
   );
 }
@@ -456,6 +435,7 @@ export function syncView(rec, at) {
       ? [
           h('p', {}, h('a', {href: linkTo({object: null})}, '← All objects')),
           objectPage(rec, at.object),
+          lockOrder(rec, at, at.object),
         ]
       : null,
     pairs.length > 0 && !chosen
@@ -466,6 +446,7 @@ export function syncView(rec, at) {
           h('div', {class: 'pair'}, graph(rec, pairs), matrix(rec, pairs)),
         )
       : null,
+    chosen ? null : lockOrder(rec, at),
     h('section', {}, objectTable(rec, at)),
   );
 }

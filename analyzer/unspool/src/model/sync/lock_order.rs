@@ -1,0 +1,211 @@
+//! The lock order: every pair of locks of which one was taken while the other was held.
+//!
+//! Apart from `order`, which keeps only a few circumstances per pair to search for circles. This
+//! module counts all of them, for people who want to see the whole order.
+
+use std::collections::BTreeMap;
+
+use foldhash::{HashMap, HashMapExt, HashSet};
+
+use super::objects::{ObjectIndex, UseIndex};
+use crate::model::{Facts, Finding, ThreadIndex};
+
+/// Maximum number of pairs of locks that are counted, which limits the memory.
+const MAX_EDGES: usize = 100_000;
+
+/// The lock order of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LockOrder {
+    /// The pairs of locks, by held and then by taken object.
+    pub edges: Vec<OrderEdge>,
+    /// True if there were more pairs than can be counted.
+    pub cut: bool,
+}
+
+/// A lock that was taken while another was held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrderEdge {
+    /// The object that was held.
+    pub held: ObjectIndex,
+    /// The object that was taken meanwhile.
+    pub taken: ObjectIndex,
+    /// Number of calls that took it, or waited for it when the recording ended.
+    pub count: u64,
+    /// The first of these calls, nanoseconds since the recording began.
+    pub first_ns: u64,
+    /// The first use that had taken the held object.
+    pub held_at: UseIndex,
+    /// The use that took the other object meanwhile.
+    pub taken_at: UseIndex,
+    /// The threads that did it, in order.
+    pub threads: Vec<ThreadIndex>,
+    /// True if other edges lead from the taken object back to the held one.
+    pub in_circle: bool,
+}
+
+impl LockOrder {
+    /// Per pair of held and taken object, the first finding about a circle that contains it.
+    pub fn findings(findings: &[Finding]) -> BTreeMap<(ObjectIndex, ObjectIndex), usize> {
+        let mut first = BTreeMap::new();
+        for (index, finding) in findings.iter().enumerate() {
+            if let Facts::LockOrder { steps, .. } = &finding.facts {
+                for step in steps {
+                    first.entry((step.holds, step.takes)).or_insert(index);
+                }
+            }
+        }
+        first
+    }
+}
+
+/// The calls that took one lock while another was held.
+#[derive(Clone, Debug)]
+struct Seen {
+    count: u64,
+    first_ns: u64,
+    held_at: UseIndex,
+    taken_at: UseIndex,
+}
+
+/// Counts the pairs during the replay.
+#[derive(Debug, Default)]
+pub(super) struct OrderCounts {
+    edges: HashMap<(ObjectIndex, ObjectIndex), (Seen, HashSet<ThreadIndex>)>,
+    /// What a thread has taken during a hold that it has not yet been seen to end.
+    open: HashMap<(ThreadIndex, ObjectIndex), HashMap<ObjectIndex, Seen>>,
+    cut: bool,
+}
+
+impl OrderCounts {
+    /// A thread that took `held` at `held_at` is about to take `taken`.
+    pub(super) fn takes(
+        &mut self,
+        thread: ThreadIndex,
+        (held, held_at): (ObjectIndex, UseIndex),
+        (taken, taken_at): (ObjectIndex, UseIndex),
+        now: u64,
+    ) {
+        let open = self.open.entry((thread, held)).or_default();
+        let seen = open.entry(taken).or_insert(Seen {
+            count: 0,
+            first_ns: now,
+            held_at,
+            taken_at,
+        });
+        seen.count += 1;
+    }
+
+    /// A thread releases an object: counts what it took during the hold.
+    pub(super) fn confirm(&mut self, thread: ThreadIndex, held: ObjectIndex) {
+        for (taken, seen) in self.open.remove(&(thread, held)).unwrap_or_default() {
+            if self.edges.len() >= MAX_EDGES && !self.edges.contains_key(&(held, taken)) {
+                self.cut = true;
+                continue;
+            }
+            let first = || (Seen { count: 0, ..seen }, HashSet::default());
+            let (sum, threads) = self.edges.entry((held, taken)).or_insert_with(first);
+            let count = sum.count + seen.count;
+            if seen.first_ns < sum.first_ns {
+                *sum = seen;
+            }
+            sum.count = count;
+            threads.insert(thread);
+        }
+    }
+
+    /// Drops what a thread took during a hold that may have been interrupted.
+    pub(super) fn discard(&mut self, thread: ThreadIndex, held: ObjectIndex) {
+        self.open.remove(&(thread, held));
+    }
+
+    /// All pairs that were confirmed.
+    pub(super) fn finish(self) -> LockOrder {
+        let all = self.edges.into_iter();
+        let all = all.map(|((held, taken), (seen, threads))| {
+            let mut threads: Vec<ThreadIndex> = threads.into_iter().collect();
+            threads.sort_unstable();
+            OrderEdge {
+                held,
+                taken,
+                count: seen.count,
+                first_ns: seen.first_ns,
+                held_at: seen.held_at,
+                taken_at: seen.taken_at,
+                threads,
+                in_circle: false,
+            }
+        });
+        let mut edges: Vec<OrderEdge> = all.collect();
+        edges.sort_unstable_by_key(|edge| (edge.held, edge.taken));
+        mark_circles(&mut edges);
+        LockOrder {
+            edges,
+            cut: self.cut,
+        }
+    }
+}
+
+/// Marks the edges whose two objects reach each other, by Tarjan's algorithm. `edges` are sorted.
+fn mark_circles(edges: &mut [OrderEdge]) {
+    let mut after: HashMap<ObjectIndex, Vec<ObjectIndex>> = HashMap::new();
+    for edge in edges.iter() {
+        after.entry(edge.held).or_default().push(edge.taken);
+    }
+    let after_of = |object| after.get(&object).map_or(&[][..], Vec::as_slice);
+    // Per object: its number in the order of visits, and the lowest number that it reaches.
+    let mut low: HashMap<ObjectIndex, usize> = HashMap::new();
+    let mut component: HashMap<ObjectIndex, usize> = HashMap::new();
+    let mut unassigned: Vec<ObjectIndex> = Vec::new();
+    for start in edges.iter().map(|edge| edge.held) {
+        if low.contains_key(&start) {
+            continue;
+        }
+        // A path of objects, each with its number and the successors that are still to visit. A
+        // list, because a recursion as deep as the chain of locks could exhaust the stack.
+        let mut path: Vec<(ObjectIndex, usize, &[ObjectIndex])> = Vec::new();
+        let mut enter = Some(start);
+        loop {
+            if let Some(object) = enter.take() {
+                let number = low.len();
+                low.insert(object, number);
+                unassigned.push(object);
+                path.push((object, number, after_of(object)));
+            }
+            let Some((object, number, todo)) = path.last_mut() else {
+                break;
+            };
+            let (object, number) = (*object, *number);
+            if let Some((next, rest)) = todo.split_first() {
+                *todo = rest;
+                match low.get(next).copied() {
+                    None => enter = Some(*next),
+                    Some(other) if !component.contains_key(next) => {
+                        lower(&mut low, object, other);
+                    }
+                    Some(_) => {}
+                }
+                continue;
+            }
+            path.pop();
+            let reached = low[&object];
+            if reached == number {
+                while let Some(member) = unassigned.pop() {
+                    component.insert(member, number);
+                    if member == object {
+                        break;
+                    }
+                }
+            }
+            if let Some((before, ..)) = path.last() {
+                lower(&mut low, *before, reached);
+            }
+        }
+    }
+    for edge in edges {
+        edge.in_circle = component.get(&edge.held) == component.get(&edge.taken);
+    }
+}
+
+fn lower(low: &mut HashMap<ObjectIndex, usize>, object: ObjectIndex, to: usize) {
+    low.entry(object).and_modify(|low| *low = to.min(*low));
+}

@@ -1,0 +1,136 @@
+//! Tests of the lock order: every pair is counted, and circles are marked.
+
+use unspool_capture::{Gap, GapKind};
+
+use super::*;
+use crate::model::sync::{LockOrder, OrderEdge};
+
+/// Held object, taken object, count, threads, whether it is in a circle: one row per pair.
+fn rows(model: &Model) -> Vec<(u64, u64, u64, usize, bool)> {
+    let sync = &model.sync;
+    let row = |edge: &OrderEdge| {
+        let address = |object| sync.object(object).address;
+        (
+            address(edge.held),
+            address(edge.taken),
+            edge.count,
+            edge.threads.len(),
+            edge.in_circle,
+        )
+    };
+    sync.lock_order.edges.iter().map(row).collect()
+}
+
+#[test]
+fn every_pair_of_nested_locks_is_counted() {
+    let mut acting = two_threads();
+    for round in 0..40 {
+        acting.nested(ONE, 2000 + round * 100, A, B);
+    }
+    acting
+        .nested(TWO, 8000, A, B)
+        .lock(TWO, 9000, A)
+        .nested(TWO, 9010, B, C)
+        .unlock(TWO, 9050, A)
+        .lock(TWO, 9100, C)
+        .unlock(TWO, 9110, C)
+        .stage
+        .end(20);
+    let model = acting.stage.model();
+    assert_eq!(
+        rows(&model),
+        [
+            (A, B, 42, 2, false),
+            (A, C, 1, 1, false),
+            (B, C, 1, 1, false)
+        ]
+    );
+    let sync = &model.sync;
+    let first = &sync.lock_order.edges[0];
+    assert_eq!(first.first_ns, 2_010_000);
+    let lines = [first.held_at, first.taken_at].map(|used| {
+        let used = sync.used(used);
+        (used.object, sync.path(used).frames[1].place.line)
+    });
+    assert_eq!(lines, [(first.held, Some(21)), (first.taken, Some(21))]);
+    assert!(LockOrder::findings(&model.findings).is_empty());
+}
+
+#[test]
+fn pairs_of_a_circle_are_marked_and_lead_to_its_finding() {
+    let mut acting = two_threads();
+    acting
+        .nested(ONE, 2000, A, B)
+        .nested(TWO, 3000, B, A)
+        .nested(TWO, 4000, A, C)
+        .stage
+        .end(20);
+    let model = acting.stage.model();
+    let order = &model.sync.lock_order;
+    assert_eq!(
+        rows(&model),
+        [(A, B, 1, 1, true), (A, C, 1, 1, false), (B, A, 1, 1, true)]
+    );
+    let findings = LockOrder::findings(&model.findings);
+    let found: Vec<Option<&usize>> = (order.edges.iter())
+        .map(|edge| findings.get(&(edge.held, edge.taken)))
+        .collect();
+    assert_eq!(found, [Some(&0), None, Some(&0)]);
+    assert_eq!(kinds(&model), [("lock-order", true)]);
+}
+
+#[test]
+fn a_circle_that_another_lock_prevents_is_no_finding() {
+    let mut acting = two_threads();
+    for (tid, us, outer, inner) in [(ONE, 2000, A, B), (TWO, 3000, B, A)] {
+        acting
+            .lock(tid, us, C)
+            .nested(tid, us + 100, outer, inner)
+            .unlock(tid, us + 200, C);
+    }
+    acting.stage.end(20);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), []);
+    let in_circle = rows(&model).into_iter().filter(|row| row.4);
+    assert_eq!(in_circle.count(), 2);
+}
+
+#[test]
+fn two_circles_with_a_common_lock_are_told_from_a_bridge() {
+    const D: u64 = 0xe000;
+    const E: u64 = 0xe100;
+    let mut acting = two_threads();
+    let pairs = [(A, B), (B, A), (B, C), (C, D), (D, E), (E, C)];
+    for (at, (outer, inner)) in pairs.into_iter().enumerate() {
+        acting.nested(ONE, 2000 + at as u64 * 100, outer, inner);
+    }
+    acting.stage.end(20);
+    let rows = rows(&acting.stage.model());
+    let bridges = rows.iter().filter(|row| !row.4);
+    assert_eq!(
+        bridges.map(|row| (row.0, row.1)).collect::<Vec<_>>(),
+        [(B, C)]
+    );
+    assert_eq!(rows.len(), 6);
+}
+
+#[test]
+fn a_hold_that_may_be_two_orders_nothing() {
+    let mut acting = two_threads();
+    acting.lock(ONE, 2000, A);
+    for kind in [GapKind::Paused, GapKind::Resumed] {
+        for probe in [100, 102] {
+            acting.stage.add(Gap {
+                probe,
+                kind: kind.into(),
+                time_ns: 2_005_000,
+            });
+        }
+    }
+    acting
+        .lock(ONE, 2010, B)
+        .unlock(ONE, 2020, B)
+        .unlock(ONE, 2030, A);
+    acting.stage.end(20);
+    assert_eq!(rows(&acting.stage.model()), []);
+}
