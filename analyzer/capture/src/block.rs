@@ -4,9 +4,8 @@
 //! functions take slices. `docs/reference/capture-format.md`, sections 2 and 3, defines layouts and
 //! limits.
 
-use std::borrow::Cow;
-
 use prost::Message;
+use zstd::bulk::Decompressor;
 
 use crate::calls::Head;
 use crate::reader::{CutReason, ReadError};
@@ -107,25 +106,32 @@ impl BlockHeader {
         })
     }
 
-    /// Unpacks the batch of length-delimited envelopes.
-    pub(crate) fn unpack<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, CutReason> {
+    /// Unpacks the batch of length-delimited envelopes into `batch`.
+    pub(crate) fn unpack(
+        &self,
+        payload: &[u8],
+        decompressor: &mut Decompressor<'_>,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), CutReason> {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&self.bytes[8..]), payload);
         if crc != u32_at(&self.bytes, 4) {
             return Err(CutReason::Checksum);
         }
-        let batch = match self.flags {
-            0 => Cow::Borrowed(payload),
+        batch.clear();
+        match self.flags {
+            0 => batch.extend_from_slice(payload),
             FLAG_ZSTD => {
-                // The output buffer never exceeds the declared size.
-                let unpacked = zstd::bulk::decompress(payload, self.unpacked);
-                Cow::Owned(unpacked.map_err(|_| CutReason::Compression)?)
+                // The output never exceeds the buffer, and the buffer never a declared size.
+                batch.reserve_exact(self.unpacked);
+                let unpacked = decompressor.decompress_to_buffer(payload, batch);
+                unpacked.map_err(|_| CutReason::Compression)?;
             }
             flags => return Err(CutReason::UnknownFlags { flags }),
-        };
+        }
         if batch.len() != self.unpacked {
             return Err(CutReason::Compression);
         }
-        Ok(batch)
+        Ok(())
     }
 }
 
@@ -144,15 +150,31 @@ pub(crate) fn record(envelope: &[u8]) -> Result<Option<Record>, CutReason> {
     Ok(envelope.record)
 }
 
-/// Decodes only the main fields of an event, if the envelope contains one and nothing else: field
-/// 9, length-delimited.
+/// Decodes the record in an envelope into `place`, and reuses the memory of an event there. Returns
+/// false if the record's kind is unknown.
+pub(crate) fn record_into(envelope: &[u8], place: &mut Record) -> Result<bool, CutReason> {
+    if let (Some(bytes), Record::Event(event)) = (event_bytes(envelope), &mut *place) {
+        event.clear();
+        event.merge(bytes).map_err(|_| CutReason::Record)?;
+        return Ok(true);
+    }
+    let record = record(envelope)?;
+    Ok(record.map(|record| *place = record).is_some())
+}
+
+/// Decodes only the main fields of an event, if the envelope contains one and nothing else.
 pub(crate) fn event_head(envelope: &[u8]) -> Option<Head> {
+    Head::decode(event_bytes(envelope)?).ok()
+}
+
+/// The encoded event of an envelope that contains nothing else: field 9, length-delimited.
+fn event_bytes(envelope: &[u8]) -> Option<&[u8]> {
     const EVENT: u8 = 9 << 3 | 2;
     let (EVENT, mut rest) = envelope.split_first().map(|(tag, rest)| (*tag, rest))? else {
         return None;
     };
     let length = prost::decode_length_delimiter(&mut rest).ok()?;
-    Head::decode(Some(rest).filter(|rest| rest.len() == length)?).ok()
+    Some(rest).filter(|rest| rest.len() == length)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

@@ -4,19 +4,17 @@
 //! one. Everything else is in memory.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
+use crate::block_reader::{Block, read_ahead};
 use crate::calls::{CallSummary, Calls, DeclaredProbes};
 use crate::reader::{Cut, CutReason, ReadError, Reader};
 use crate::record::{Event, Header, Record, Resolution, Target};
 
 /// Maximum size of the records in memory, in bytes. A larger file is cut there.
 const WHOLE_LIMIT: u64 = 4 << 30;
-/// Number of blocks that are read ahead.
-const READ_AHEAD_BLOCKS: usize = 4;
 
 /// A capture from a file, or one that was never stored.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,10 +65,11 @@ impl Capture {
             return Capture::read_from(BufReader::new(file));
         }
         let mut reader = Reader::new(BufReader::new(&file))?;
-        reader.gathering = Some(CallSummary::default());
-        let mut capture = Capture::take_in(&mut reader);
-        capture.calls = reader.gathering.take().unwrap_or_default().finish();
-        let length = reader.offset();
+        reader.decoder.gathering = Some(CallSummary::default());
+        let mut capture = Capture::take_in(&mut reader)?;
+        let gathered = reader.decoder.gathering.take();
+        capture.calls = gathered.unwrap_or_default().finish();
+        let length = reader.decoder.offset;
         drop(reader);
         capture.stored = Some(StoredCalls {
             file: Arc::new(file),
@@ -80,28 +79,38 @@ impl Capture {
     }
 
     /// Reads a whole capture from any source.
-    pub fn read_from(source: impl Read) -> Result<Capture, ReadError> {
-        Ok(Capture::take_in(&mut Reader::new(source)?))
+    pub fn read_from(source: impl Read + Send) -> Result<Capture, ReadError> {
+        Capture::take_in(&mut Reader::new(source)?)
     }
 
-    fn take_in(reader: &mut Reader<impl Read>) -> Capture {
+    fn take_in(reader: &mut Reader<impl Read + Send>) -> Result<Capture, ReadError> {
         let (mut records, mut resolution) = (Vec::new(), Vec::new());
-        while let Some(batch) = reader.batch() {
-            for record in batch {
+        let Reader {
+            blocks, decoder, ..
+        } = reader;
+        let mut batch = Vec::new();
+        let take = |block: &mut Block| {
+            if !decoder.decode(block, &mut batch) {
+                return false;
+            }
+            for record in batch.drain(..) {
                 match record {
                     Record::Resolution(part) => resolution.push(part),
                     other => records.push(other),
                 }
             }
-            if reader.given > WHOLE_LIMIT {
-                reader.stop(CutReason::TooLarge);
+            if decoder.given > WHOLE_LIMIT {
+                decoder.stop(CutReason::TooLarge);
             }
-        }
+            decoder.cut().is_none()
+        };
+        read_ahead(|block| blocks.next(block), take)?;
+        decoder.finish(blocks.damage.take());
         let mut capture = Capture::from_records(records);
         capture.resolution = resolution;
-        capture.unknown = reader.unknown();
-        capture.cut = reader.cut().cloned();
-        capture
+        capture.unknown = decoder.unknown;
+        capture.cut = decoder.cut().cloned();
+        Ok(capture)
     }
 
     /// A capture that was never stored, such as an inspection. It is not cut.
@@ -156,23 +165,12 @@ impl StoredCalls {
             count += usize::from(!of_calls);
             visit(count.saturating_sub(1), record);
         };
-        let read = std::thread::scope(|scope| -> io::Result<u64> {
-            let (sender, blocks) = sync_channel(READ_AHEAD_BLOCKS);
-            let ahead = std::thread::Builder::new().spawn_scoped(scope, move || {
-                while let Some(batch) = reader.batch() {
-                    if sender.send(batch).is_err() {
-                        break;
-                    }
-                }
-                reader.offset()
-            })?;
-            for batch in blocks {
-                batch.iter().for_each(&mut show);
-            }
-            // The thread does not panic.
-            Ok(ahead.join().unwrap_or(0))
-        })?;
-        if read == self.length {
+        let show_batch = |batch: &mut Vec<Record>| {
+            batch.iter().for_each(&mut show);
+            true
+        };
+        read_ahead(|batch| reader.fill(batch), show_batch)?;
+        if reader.decoder.offset == self.length {
             Ok(())
         } else {
             Err(ReadError::Changed)

@@ -23,6 +23,7 @@
 //! ```
 
 mod block;
+mod block_reader;
 mod calls;
 mod capture;
 mod reader;

@@ -3,13 +3,13 @@
 //! Damage after the file header is a [`Cut`] and no error: everything before it is valid and is
 //! returned. Sizes are checked before memory is allocated for them.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read};
 
-use crate::block::{self, BLOCK_HEADER, BlockHeader, FILE_HEADER, MAJOR_VERSION};
+use crate::block::{self, FILE_HEADER, MAJOR_VERSION};
+use crate::block_reader::{Block, BlockReader};
 use crate::calls::CallSummary;
-use crate::record::Record;
+use crate::record::{Event, Record};
 
 /// The capture cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -143,19 +143,10 @@ impl fmt::Display for CutReason {
 /// Reads a capture record by record, with one block in memory at a time.
 #[derive(Debug)]
 pub struct Reader<R: io::Read> {
-    source: R,
-    offset: u64,
-    /// Size of the returned records in bytes.
-    pub(crate) given: u64,
-    /// Number of returned records.
-    count: usize,
-    /// If set, call events are gathered here instead of being returned.
-    pub(crate) gathering: Option<CallSummary>,
-    ready: VecDeque<Record>,
-    unknown: u64,
-    ended: bool,
-    /// Set when there is nothing more to read, with the cut if there is one.
-    stop: Option<Option<Cut>>,
+    pub(crate) blocks: BlockReader<R>,
+    pub(crate) decoder: Decoder,
+    block: Block,
+    ready: std::vec::IntoIter<Record>,
 }
 
 impl<R: io::Read> Reader<R> {
@@ -167,104 +158,141 @@ impl<R: io::Read> Reader<R> {
             .take(FILE_HEADER as u64)
             .read_to_end(&mut header)?;
         let whole = block::check_file_header(&header)?;
-        let offset = header.len() as u64;
-        let cut = Cut {
-            offset,
-            reason: CutReason::InFileHeader,
+        let mut decoder = Decoder {
+            offset: header.len() as u64,
+            ..Decoder::default()
         };
+        if !whole {
+            decoder.stop(CutReason::InFileHeader);
+        }
         Ok(Reader {
-            source,
-            offset,
-            given: 0,
-            count: 0,
-            gathering: None,
-            ready: VecDeque::new(),
-            unknown: 0,
-            ended: false,
-            stop: (!whole).then_some(Some(cut)),
+            blocks: BlockReader::new(source)?,
+            decoder,
+            block: Block::default(),
+            ready: Vec::new().into_iter(),
         })
     }
 
     /// The cut, if there is one. Valid after the last record.
     pub fn cut(&self) -> Option<&Cut> {
-        self.stop.as_ref().and_then(Option::as_ref)
-    }
-
-    /// Everything before this offset has been read.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Stops reading.
-    pub(crate) fn stop(&mut self, reason: CutReason) {
-        self.ready.clear();
-        let offset = self.offset;
-        self.stop = Some(Some(Cut { offset, reason }));
-    }
-
-    /// The records of the next block that has any.
-    pub(crate) fn batch(&mut self) -> Option<VecDeque<Record>> {
-        while self.ready.is_empty() {
-            if self.stop.is_some() {
-                return None;
-            }
-            if let Err(reason) = self.next_block() {
-                let offset = self.offset;
-                self.stop = Some(reason.map(|reason| Cut { offset, reason }));
-            }
-        }
-        Some(std::mem::take(&mut self.ready))
+        self.decoder.cut()
     }
 
     /// Number of records of unknown kinds skipped so far.
     pub fn unknown(&self) -> u64 {
-        self.unknown
+        self.decoder.unknown
     }
 
-    fn next_block(&mut self) -> Result<(), Option<CutReason>> {
-        let mut header = Vec::with_capacity(BLOCK_HEADER);
-        self.read(BLOCK_HEADER, &mut header)?;
-        if header.is_empty() {
-            return Err((!self.ended).then_some(CutReason::NoEnd));
-        }
-        let header: [u8; BLOCK_HEADER] = header
-            .try_into()
-            .map_err(|_| Some(CutReason::InBlock { missing: None }))?;
-        let header = BlockHeader::parse(header).map_err(Some)?;
-        let mut payload = Vec::new();
-        self.read(header.stored, &mut payload)?;
-        if payload.len() < header.stored {
-            let missing = (header.stored - payload.len()) as u64;
-            return Err(Some(CutReason::InBlock {
-                missing: Some(missing),
-            }));
-        }
-        let batch = header.unpack(&payload).map_err(Some)?;
-        let mut rest = &batch[..];
-        let mut records = VecDeque::new();
-        while !rest.is_empty() {
-            let envelope = block::next_envelope(&mut rest).map_err(Some)?;
-            if self
-                .is_gathered(envelope, self.count + records.len())
-                .map_err(Some)?
-            {
-                continue;
+    /// Replaces `records` by those of the next block that has any, and reuses their memory. Returns
+    /// false if there is none.
+    pub(crate) fn fill(&mut self, records: &mut Vec<Record>) -> bool {
+        while self.decoder.stop.is_none() {
+            if !self.blocks.next(&mut self.block) {
+                self.decoder.finish(self.blocks.damage.take());
+            } else if self.decoder.decode(&self.block, records) && !records.is_empty() {
+                return true;
             }
-            let Some(record) = block::record(envelope).map_err(Some)? else {
-                self.unknown += 1;
-                continue;
-            };
-            if let Some(gathering) = &mut self.gathering {
-                gathering.keep(&record);
-            }
-            self.given += envelope.len() as u64;
-            records.push_back(record);
+        }
+        false
+    }
+}
+
+impl<R: io::Read> Iterator for Reader<R> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        if self.ready.len() == 0 {
+            let mut records = Vec::new();
+            self.fill(&mut records);
+            self.ready = records.into_iter();
+        }
+        self.ready.next()
+    }
+}
+
+/// Decodes the records of one block after another.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    /// Everything before this offset has been decoded.
+    pub(crate) offset: u64,
+    /// Size of the returned records in bytes.
+    pub(crate) given: u64,
+    /// Number of returned records.
+    count: usize,
+    /// If set, call events are gathered here instead of being returned.
+    pub(crate) gathering: Option<CallSummary>,
+    /// Number of skipped records of unknown kinds.
+    pub(crate) unknown: u64,
+    ended: bool,
+    /// Set when there is nothing more to decode, with the cut if there is one.
+    stop: Option<Option<Cut>>,
+}
+
+impl Decoder {
+    /// The cut, if there is one.
+    pub(crate) fn cut(&self) -> Option<&Cut> {
+        self.stop.as_ref().and_then(Option::as_ref)
+    }
+
+    /// Stops decoding.
+    pub(crate) fn stop(&mut self, reason: CutReason) {
+        let offset = self.offset;
+        self.stop = Some(Some(Cut { offset, reason }));
+    }
+
+    /// There is no further block, perhaps because of a damage.
+    pub(crate) fn finish(&mut self, damage: Option<CutReason>) {
+        let open = (!self.ended).then_some(CutReason::NoEnd);
+        match damage.or(open) {
+            _ if self.stop.is_some() => {}
+            Some(reason) => self.stop(reason),
+            None => self.stop = Some(None),
+        }
+    }
+
+    /// Replaces `records` by those of a block, and reuses their memory. Returns false if the block
+    /// is damaged; it then has no records.
+    pub(crate) fn decode(&mut self, block: &Block, records: &mut Vec<Record>) -> bool {
+        let decoded = self.decode_batch(&block.batch, records);
+        let count = decoded.as_ref().map_or(0, |count| *count);
+        records.truncate(count);
+        if let Err(reason) = decoded {
+            self.stop(reason);
+            return false;
         }
         self.ended |= records.iter().any(|r| matches!(r, Record::End(_)));
-        self.count += records.len();
-        self.ready = records;
-        self.offset += (BLOCK_HEADER + header.stored) as u64;
-        Ok(())
+        self.count += count;
+        self.offset += block.stored;
+        true
+    }
+
+    /// Decodes envelopes into the first elements of `records`, and returns their number.
+    fn decode_batch(
+        &mut self,
+        mut batch: &[u8],
+        records: &mut Vec<Record>,
+    ) -> Result<usize, CutReason> {
+        let mut count = 0;
+        while !batch.is_empty() {
+            let envelope = block::next_envelope(&mut batch)?;
+            if self.is_gathered(envelope, self.count + count)? {
+                continue;
+            }
+            if count == records.len() {
+                records.push(Record::Event(Event::default()));
+            }
+            let record = &mut records[count];
+            if !block::record_into(envelope, record)? {
+                self.unknown += 1;
+                continue;
+            }
+            if let Some(gathering) = &mut self.gathering {
+                gathering.keep(record);
+            }
+            self.given += envelope.len() as u64;
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// Whether the envelope is a call event, which is then gathered. `before` is the number of
@@ -286,24 +314,5 @@ impl<R: io::Read> Reader<R> {
             gathering.first(at, event);
         }
         Ok(true)
-    }
-
-    /// Reads `len` bytes. Memory is allocated as bytes arrive, never by the stated size alone.
-    fn read(&mut self, len: usize, into: &mut Vec<u8>) -> Result<(), Option<CutReason>> {
-        match self.source.by_ref().take(len as u64).read_to_end(into) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Some(CutReason::Io(error.to_string()))),
-        }
-    }
-}
-
-impl<R: io::Read> Iterator for Reader<R> {
-    type Item = Record;
-
-    fn next(&mut self) -> Option<Record> {
-        if self.ready.is_empty() {
-            self.ready = self.batch()?;
-        }
-        self.ready.pop_front()
     }
 }

@@ -190,7 +190,10 @@ pub(super) fn analyse(
     let (stood_ns, late_ns) = (stalls.total(), stalls.late_ns());
     let (musl, layout) = (frames.is_musl(), frames.layout());
     let mut replay = Replay::new(model, &identity_of, slots, stalls, musl, layout);
-    replay.journal = Some(Journal::default());
+    replay.journal = Some(Journal {
+        keeps_holds: detail.journal,
+        ..Journal::default()
+    });
     let mut call_marks = CallMarks::default();
     let mut calls = if records.iter().any(instruments) {
         Calls::interpret(capture, model, frames, &mut |calls, moment| {

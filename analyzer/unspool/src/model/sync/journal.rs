@@ -41,6 +41,8 @@ pub struct HoldSpan {
 pub struct Journal {
     /// The waits.
     pub waits: Vec<WaitSpan>,
-    /// The holds whose end was recorded.
+    /// The holds whose end was recorded, if they are kept.
     pub holds: Vec<HoldSpan>,
+    /// True to keep the holds. The critical path needs only the waits.
+    pub(super) keeps_holds: bool,
 }

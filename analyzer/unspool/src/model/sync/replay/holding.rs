@@ -77,7 +77,7 @@ impl Replay<'_> {
         let locks = spans
             .into_iter()
             .filter(|(object, _)| objects[object.0].used_as_lock);
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = self.journal.as_mut().filter(|journal| journal.keeps_holds) {
             journal.holds.extend(locks.map(|(_, span)| span));
             journal.holds.sort_by_key(|span| span.to_ns);
         }
@@ -171,7 +171,7 @@ impl Replay<'_> {
             self.order.discard(thread, object);
         } else {
             self.order.confirm(thread, object);
-            if let Some(journal) = &mut self.journal {
+            if let Some(journal) = self.journal.as_mut().filter(|journal| journal.keeps_holds) {
                 journal.holds.push(HoldSpan {
                     thread,
                     taken: held.taken,
