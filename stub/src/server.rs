@@ -72,7 +72,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         mask: signals.original_mask(),
     };
     let multi = options.subject == Subject::Any;
-    let starts = matches!(options.subject, Subject::Start(_));
+    let started_program = matches!(options.subject, Subject::Start(_));
     let mut debuggee = Debuggee::new(program, options.limits, multi);
     match options.subject {
         Subject::Any => {}
@@ -104,7 +104,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         held_up_since: None,
         turn: Turn::new(),
         multi,
-        starts,
+        started_program,
         once: options.once || quiet,
         quiet,
         terminated: false,
@@ -132,7 +132,7 @@ struct Server {
     /// The server outlives its programs.
     multi: bool,
     /// The server has started its program, instead of attaching to it.
-    starts: bool,
+    started_program: bool,
     /// The server ends after the first client.
     once: bool,
     /// Print only errors.
@@ -195,7 +195,7 @@ impl Server {
         }
         self.end();
         self.endpoint = Endpoint::Open(None);
-        if !self.quiet && self.starts {
+        if !self.quiet && self.started_program {
             self.wait_after_detach()?;
         }
         Ok(())

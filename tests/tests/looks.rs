@@ -73,7 +73,7 @@ fn run() -> Result<Background> {
     Ok(child)
 }
 
-fn look(address: &str, options: &[&str]) -> Result<String> {
+pub(crate) fn look(address: &str, options: &[&str]) -> Result<String> {
     let mut command = report::unspool()?;
     command
         .args(["inspect", "--connect", address])
@@ -174,7 +174,8 @@ fn attached() -> Result<()> {
     stub.ends_well("the stub", LIMIT)
 }
 
-fn multi() -> Result<(Background, String)> {
+/// A stub whose clients name the process, and its address.
+pub(crate) fn multi() -> Result<(Background, String)> {
     serve(|stub| {
         stub.args(["--multi", "127.0.0.1:0"]);
     })

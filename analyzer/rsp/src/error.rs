@@ -116,7 +116,7 @@ pub enum Error {
         packet: String,
     },
     /// The server answered with an error.
-    #[error("{}", remote(packet, error))]
+    #[error("{}", remote_text(packet, error))]
     Remote {
         /// The request.
         packet: String,
@@ -206,9 +206,9 @@ pub enum Error {
     },
 }
 
-fn remote(packet: &str, error: &RemoteError) -> String {
+fn remote_text(packet: &str, error: &RemoteError) -> String {
     match error {
-        RemoteError::Message(words) => format!("the server refused `{packet}`: {words}"),
+        RemoteError::Message(message) => format!("the server refused `{packet}`: {message}"),
         _ => format!("the server answered `{packet}` with {error}; see what the server printed"),
     }
 }

@@ -195,7 +195,11 @@ impl Process {
         }
         let state: Option<String> = status_field(&status, "State");
         let tid = Tid(pid);
-        ptrace::seize(tid, ptrace::WITH_END).map_err(|errno| match errno {
+        let seized = match reports.keep(tid) {
+            true => Ok(()),
+            false => ptrace::seize(tid, ptrace::WITH_END),
+        };
+        seized.map_err(|errno| match errno {
             Errno::ESRCH => Error::NoSuchProcess(pid),
             Errno::EPERM => match status_field(&status, "TracerPid") {
                 Some(tracer) if tracer != 0 => Error::AlreadyTraced(pid, tracer),
@@ -239,7 +243,7 @@ impl Process {
             if self.threads.contains_key(&tid) {
                 continue;
             }
-            if ptrace::seize(tid, ptrace::OPTIONS).is_ok() {
+            if self.reports.keep(tid) || ptrace::seize(tid, ptrace::OPTIONS).is_ok() {
                 self.threads.insert(tid, Thread::new(tid, Action::Hold));
                 found = Found::Some;
             } else if let Some(tracer) = foreign_tracer(self.pid(), tid) {

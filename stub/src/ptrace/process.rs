@@ -288,6 +288,11 @@ impl Process {
         !self.threads.values().any(runs)
     }
 
+    /// True if a report about a thread may follow.
+    pub(crate) fn may_report(&self) -> bool {
+        self.reports.has_tasks() && Stat::of(self.pid).is_some_and(|stat| !stat.has_ended())
+    }
+
     /// Lets the threads that are in an uninterruptible wait count as stopped.
     pub(crate) fn mark_unstoppable(&mut self) {
         for (tid, thread) in &mut self.threads {
@@ -330,8 +335,8 @@ impl Process {
         }
     }
 
-    /// Asks a thread to stop. Returns `false` if it does not run, or cannot stop because it waits
-    /// in vfork(2).
+    /// Asks a thread to stop. Returns `false` if it does not run, or cannot stop because it is in an
+    /// uninterruptible wait, e.g. in vfork(2).
     pub(crate) fn interrupt(&self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get(&tid) else {
             return false;

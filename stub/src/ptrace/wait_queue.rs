@@ -20,7 +20,7 @@ pub(crate) struct WaitQueue(Rc<RefCell<List>>);
 #[derive(Default)]
 struct List {
     reports: VecDeque<(Tid, Status)>,
-    /// Threads to detach as soon as possible: they were inside vfork(2) at the time.
+    /// Threads to detach as soon as possible: they could not be stopped at the time.
     released: Vec<Tid>,
 }
 
@@ -59,6 +59,25 @@ impl WaitQueue {
         if let Some(status) = self.take(tid) {
             self.leave(tid, status);
         }
+    }
+
+    /// Keeps a thread that was to be detached. Returns false if it is not traced for that.
+    pub(crate) fn keep(&self, tid: Tid) -> bool {
+        let mut list = self.0.borrow_mut();
+        let index = list.released.iter().position(|other| *other == tid);
+        index
+            .map(|index| list.released.swap_remove(index))
+            .is_some()
+    }
+
+    /// True if any task is traced.
+    pub(crate) fn has_tasks(&self) -> bool {
+        match wait_rewinding(None, false) {
+            Ok(Some((tid, status))) => self.leave(tid, status),
+            Ok(None) => {}
+            Err(_) => return false,
+        }
+        true
     }
 
     /// Reads all available reports.

@@ -21,11 +21,17 @@ mod subscription;
 mod thread;
 mod trace;
 
+use nix::errno::Errno;
+
 use super::Session;
 use super::debuggee::Debuggee;
 use super::framing::number;
 use crate::sys::Tid;
 use crate::tracee::Tracee;
+
+/// The reply while a child that is not traced runs in the program's memory.
+const CHILD_INSIDE: &[u8] = b"E.a thread waits in vfork(2) for a child that runs in the same \
+memory, where a breakpoint would kill it; try again when the child has started its program or ended";
 
 /// The way to answer a packet.
 pub(super) enum Answer {
@@ -44,6 +50,16 @@ impl Answer {
 
     fn error(errno: nix::errno::Errno) -> Answer {
         Answer::Reply(format!("E{:02x}", errno as i32).into_bytes())
+    }
+}
+
+/// The answer to a packet that inserts traps.
+fn planted(result: Result<(), Errno>) -> Answer {
+    match result {
+        Ok(()) => Answer::ok(),
+        // See `Process::has_untraced_child_inside`.
+        Err(Errno::EBUSY) => Answer::Reply(CHILD_INSIDE.into()),
+        Err(errno) => Answer::error(errno),
     }
 }
 

@@ -28,8 +28,11 @@ impl BlockedCall {
             return None;
         }
         let call = proc_file::read(format!("/proc/{process}/task/{tid}/syscall"));
-        let call = BlockedCall::parse(&String::from_utf8_lossy(&call));
-        is_uninterruptible().then(|| call.unwrap_or_default())
+        let call = match call.is_empty() {
+            true => Some(BlockedCall::default()),
+            false => BlockedCall::parse(&String::from_utf8_lossy(&call)),
+        };
+        call.filter(|_| is_uninterruptible())
     }
 
     /// Parses the number, the arguments, the stack pointer and the program counter: `202 0x7f30 0x0
@@ -50,8 +53,8 @@ impl BlockedCall {
         })
     }
 
-    /// Reads a register. Fails unless it is the stack pointer, the program counter, or one that the
-    /// call uses.
+    /// Reads a register. Fails unless it is the stack pointer, the program counter, or holds the
+    /// call's number or an argument.
     pub(crate) fn register(&self, register: &Register, value: &mut [u8]) -> Result<(), Errno> {
         let known = match register.number {
             _ if self.number.is_none() => return Err(Errno::ENODATA),
@@ -77,17 +80,18 @@ impl BlockedCall {
         let Some(number) = self.number else {
             return true;
         };
-        let calls = [
-            #[cfg(not(target_arch = "aarch64"))]
-            libc::SYS_vfork,
-            libc::SYS_clone,
-            libc::SYS_clone3,
-        ];
         #[allow(
             clippy::useless_conversion,
             reason = "the constants have 32 bits on ARM"
         )]
-        calls.map(i64::from).contains(&number)
+        let is = |call: libc::c_long| i64::from(call) == number;
+        #[cfg(not(target_arch = "aarch64"))]
+        if is(libc::SYS_vfork) {
+            return true;
+        }
+        let has_flag = self.arguments[0] & libc::CLONE_VFORK as u64 != 0;
+        // The flags of clone3(2) are in memory.
+        is(libc::SYS_clone3) || (is(libc::SYS_clone) && has_flag)
     }
 }
 

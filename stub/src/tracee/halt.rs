@@ -12,7 +12,6 @@ use crate::arch;
 use crate::ptrace::run_state::RunState;
 use crate::ptrace::stop::{Cause, Stop};
 use crate::sys::signals;
-use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns};
 
 use super::Tracee;
@@ -20,7 +19,7 @@ use super::Tracee;
 /// Maximum number of reports handled before clients have their turn.
 const MAX_BATCH_REPORTS: u32 = 128;
 /// Time between looks for reports while threads may be in an uninterruptible wait.
-const HALT_POLL: Duration = Duration::from_micros(200);
+const HALT_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl Tracee {
     /// Handles the reports that have come. If one of them is for the client, halts the program and
@@ -134,10 +133,10 @@ impl Tracee {
         self.halt_within(None);
     }
 
-    /// As [`halt`](Self::halt). After `patience`, threads that are in an uninterruptible wait count
+    /// As [`halt`](Self::halt). After `timeout`, threads that are in an uninterruptible wait count
     /// as stopped: their requested stop precedes their next instruction.
-    pub(super) fn halt_within(&mut self, patience: Option<Duration>) {
-        let end_of_patience = patience.map(|patience| Instant::now() + patience);
+    pub(super) fn halt_within(&mut self, timeout: Option<Duration>) {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         self.process.run.block_starts();
         self.process.interrupt_all();
         let all: Vec<Tid> = self.process.threads.keys().copied().collect();
@@ -152,13 +151,13 @@ impl Tracee {
             if self.process.all_stopped(false) && !self.process.has_reports() {
                 break;
             }
-            match self.process.next_report(end_of_patience.is_none()) {
+            match self.process.next_report(deadline.is_none()) {
                 Some((tid, status)) => self.handle(tid, status),
-                None if end_of_patience.is_some() && Stat::of(self.process.pid()).is_some() => {
-                    if end_of_patience.is_some_and(|end| Instant::now() > end) {
+                None if deadline.is_some() && self.process.may_report() => {
+                    if deadline < Some(Instant::now()) {
                         self.process.mark_unstoppable();
                     }
-                    std::thread::sleep(HALT_POLL);
+                    std::thread::sleep(HALT_POLL_INTERVAL);
                 }
                 None => {
                     // The process has vanished without a report.

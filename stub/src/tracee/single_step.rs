@@ -99,6 +99,9 @@ impl Tracee {
     /// Inserts the traps that end a step. Returns their addresses, without those that cannot be
     /// written, because nothing can be executed there either.
     pub(super) fn plant_all(&mut self, places: &[(u64, usize)]) -> Vec<u64> {
+        if self.process.has_untraced_child_inside() {
+            return Vec::new();
+        }
         let (breakpoints, memory) = (&mut self.breakpoints, &self.process.memory);
         let mut plant = |at, kind| breakpoints.plant_step(memory, at, kind).ok();
         places

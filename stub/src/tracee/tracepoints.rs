@@ -110,9 +110,6 @@ impl Tracee {
     fn place_probes(&mut self, only_new: bool) -> Result<(), Errno> {
         self.tracepoints.fast.placement.begin();
         let wanted = self.subscriptions.places();
-        if !wanted.is_empty() && self.process.has_untraced_child_inside() {
-            return Err(Errno::EBUSY);
-        }
         self.provide_trap_handler(&wanted);
         self.place_jumps(&wanted);
         for at in self.breakpoints.probes() {

@@ -93,6 +93,9 @@ impl Tracee {
 
     /// Inserts the trap of a tracepoint.
     pub(super) fn plant_probe(&mut self, at: u64, kind: usize) -> Result<(), Errno> {
+        if self.process.has_untraced_child_inside() {
+            return Err(Errno::EBUSY);
+        }
         let code = self.code(at);
         self.tracepoints
             .trap_handler

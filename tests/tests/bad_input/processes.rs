@@ -173,6 +173,12 @@ fn in_vfork() -> Result<()> {
         attach("record", pid)?.current_dir(&folder),
         &["vfork", "same memory", "again"],
     )?;
+    // The first look leaves the thread traced until it can be detached.
+    let (_stub, address) = crate::looks::multi()?;
+    for _ in 0..2 {
+        let text = crate::looks::look(&address, &["--attach", &pid.to_string()])?;
+        ensure!(text.contains("in the system call vfork"), "{text}");
+    }
     drop(program.0.stdin.take());
     let ended = program.0.wait()?;
     ensure!(ended.code() == Some(3), "{ended}");

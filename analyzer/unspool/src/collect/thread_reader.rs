@@ -361,7 +361,15 @@ impl<'a> ThreadReader<'a> {
         }
         // The server knows only some registers of a thread that it cannot stop.
         for one in self.separate_registers(&unread)? {
-            self.read_thread(one.thread, &one.registers, None, time_ns);
+            self.sink.note(
+                Severity::Warning,
+                format!(
+                    "Thread {} is in an uninterruptible wait in the kernel and could not be \
+                     stopped. Frames may be missing from its stack.",
+                    one.thread.tid
+                ),
+            );
+            self.read_thread(one.thread, &one.registers, None, None);
         }
         if long.is_empty() {
             return Ok(());

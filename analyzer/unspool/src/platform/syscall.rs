@@ -115,8 +115,9 @@ pub fn of(
     let call = unchecked(arch, register)?;
     let platform = Architecture::of(arch)?;
     match &platform.system_call.stop {
-        Stop::Result(result) => INTERRUPTED
-            .contains(&(register(result)? as i64))
+        // There is no result while the call of a thread that cannot be stopped goes on.
+        Stop::Result(result) => register(result)
+            .is_none_or(|result| INTERRUPTED.contains(&(result as i64)))
             .then_some(call),
         Stop::Instruction => {
             let instruction =

@@ -9,10 +9,9 @@ use nix::errno::Errno;
 
 use super::machine::RegisterBlock;
 use super::{Debuggee, part, refused};
-use crate::arch;
+use crate::arch::{self, Register};
 use crate::ptrace::thread::Stopped;
 use crate::sys::Tid;
-use crate::sys::blocked_call::BlockedCall;
 
 impl Debuggee {
     pub(super) fn stopped(&mut self, tid: WireTid) -> Result<&mut Stopped, Errno> {
@@ -21,30 +20,31 @@ impl Debuggee {
         tracee.process.stopped(tid).ok_or(Errno::ESRCH)
     }
 
-    /// The wait of a thread that cannot be stopped. Only two of its registers are known.
-    fn unstoppable(&mut self, tid: WireTid) -> Option<BlockedCall> {
-        let threads = &self.live()?.process.threads;
-        threads.get(&Tid(tid.get() as i32))?.unstoppable
+    /// Reads a register of a thread. Only some are known of a thread that cannot be stopped.
+    pub(super) fn register(
+        &mut self,
+        tid: WireTid,
+        register: &Register,
+        value: &mut [u8],
+    ) -> Result<(), Errno> {
+        let threads = self.live().map(|tracee| &tracee.process.threads);
+        let thread = threads.and_then(|threads| threads.get(&Tid(tid.get() as i32)));
+        match thread.and_then(|thread| thread.unstoppable) {
+            Some(call) => call.register(register, value),
+            None => self.stopped(tid)?.register(register, value),
+        }
     }
 }
 
 impl MultiThreadBase for Debuggee {
     fn read_registers(&mut self, into: &mut RegisterBlock, tid: WireTid) -> TargetResult<(), Self> {
         let layout = arch::layout();
-        let blocked = self.unstoppable(tid);
         let mut bytes = vec![0; layout.size];
         let mut hidden = Vec::new();
         for register in &layout.registers {
             let place = register.offset..register.offset + register.size;
             let value = &mut bytes[place.clone()];
-            let read = match blocked {
-                Some(call) => call.register(register, value),
-                None => self
-                    .stopped(tid)
-                    .map_err(refused)?
-                    .register(register, value),
-            };
-            match read {
+            match self.register(tid, register, value) {
                 Ok(()) => {}
                 Err(Errno::ESRCH) => return Err(refused(Errno::ESRCH)),
                 Err(_) => hidden.push(place),

@@ -18,14 +18,13 @@ impl SingleRegisterAccess<WireTid> for Debuggee {
     ) -> TargetResult<usize, Self> {
         let register = arch::layout().register(number.0);
         let register = register.ok_or_else(|| refused(Errno::EINVAL))?;
-        let stopped = self.stopped(tid).map_err(refused)?;
         let value = buf
             .get_mut(..register.size)
             .ok_or_else(|| refused(Errno::EINVAL))?;
-        match stopped.register(register, value) {
+        match self.register(tid, register, value) {
             Ok(()) => Ok(register.size),
             // For a register that this kernel does not show, gdbstub writes `xx`.
-            Err(Errno::ENODEV) => Ok(0),
+            Err(Errno::ENODEV | Errno::ENODATA) => Ok(0),
             Err(errno) => Err(refused(errno)),
         }
     }

@@ -8,12 +8,7 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{number, unhex};
 
-use super::{Answer, range};
-
-/// The reply while a child that is not traced runs in the program's memory.
-const BUSY: &[u8] =
-    b"E.a thread waits in vfork(2) for a child that runs in the same memory, where a \
-breakpoint would kill it; try again when the child has started its program or ended";
+use super::{Answer, planted, range};
 
 /// `Z0`: a software breakpoint, with conditions and commands that the stub evaluates.
 ///
@@ -26,12 +21,7 @@ pub(super) fn insert_software(_: &mut Session, debuggee: &mut Debuggee, rest: &[
     let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    match tracee.plant(at, kind, actions) {
-        Ok(()) => Answer::ok(),
-        // It has no other cause (see `has_untraced_child_inside`).
-        Err(Errno::EBUSY) => Answer::Reply(BUSY.into()),
-        Err(errno) => Answer::error(errno),
-    }
+    planted(tracee.plant(at, kind, actions))
 }
 
 /// `z0`: removes a software breakpoint.

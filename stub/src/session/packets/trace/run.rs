@@ -3,7 +3,7 @@
 
 use nix::errno::Errno;
 
-use super::super::Answer;
+use super::super::{Answer, planted};
 use super::{numbers, unhex};
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
@@ -16,10 +16,7 @@ pub(in super::super) fn start(session: &mut Session, debuggee: &mut Debuggee, _:
     let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    match tracee.start_trace(role) {
-        Ok(()) => Answer::ok(),
-        Err(errno) => Answer::error(errno),
-    }
+    planted(tracee.start_trace(role))
 }
 
 pub(in super::super) fn stop(session: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
@@ -60,10 +57,7 @@ fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool)
     };
     tracepoint.enabled = on;
     let at = tracepoint.at;
-    match tracee.tracepoint_changed(role, at) {
-        Ok(()) => Answer::ok(),
-        Err(errno) => Answer::error(errno),
-    }
+    planted(tracee.tracepoint_changed(role, at))
 }
 
 pub(in super::super) fn disconnected(
