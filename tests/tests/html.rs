@@ -3,6 +3,7 @@
 
 mod calls;
 mod groups;
+mod lock_order;
 mod processes;
 
 use std::fs;
@@ -30,7 +31,7 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 11] = [
+    let checks: [(&str, Check); 12] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
@@ -40,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("processes_not_recorded", processes::not_recorded),
         ("calls", calls::numbers),
         ("calls_many", calls::many),
+        ("lock_order_many_equal", lock_order::many_equal),
         ("text_stays_text", text_stays_text),
         ("bad_recordings", bad_recordings),
     ];

@@ -9,6 +9,7 @@
 mod backtrace;
 pub mod call_graph;
 pub mod calls;
+mod circles;
 pub mod critical_path;
 mod cxx;
 pub mod diff;

@@ -4,7 +4,6 @@
 //! from two sources: owners stored in objects (`snapshot`), and recorded calls (`recording`).
 //! Findings are made from the combined graph, so that `inspect` and `report` agree.
 
-mod circles;
 mod closed_groups;
 mod hangs;
 mod processes;

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use foldhash::{HashMap, HashMapExt, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use super::objects::{ObjectIndex, UseIndex};
+use crate::model::circles::{components, targets};
 use crate::model::{Facts, Finding, ThreadIndex};
 
 /// Maximum number of pairs of locks that are counted, which limits the memory.
@@ -145,67 +146,13 @@ impl OrderCounts {
     }
 }
 
-/// Marks the edges whose two objects reach each other, by Tarjan's algorithm. `edges` are sorted.
+/// Marks the edges whose two objects reach each other.
 fn mark_circles(edges: &mut [OrderEdge]) {
-    let mut after: HashMap<ObjectIndex, Vec<ObjectIndex>> = HashMap::new();
-    for edge in edges.iter() {
-        after.entry(edge.held).or_default().push(edge.taken);
-    }
-    let after_of = |object| after.get(&object).map_or(&[][..], Vec::as_slice);
-    // Per object: its number in the order of visits, and the lowest number that it reaches.
-    let mut low: HashMap<ObjectIndex, usize> = HashMap::new();
-    let mut component: HashMap<ObjectIndex, usize> = HashMap::new();
-    let mut unassigned: Vec<ObjectIndex> = Vec::new();
-    for start in edges.iter().map(|edge| edge.held) {
-        if low.contains_key(&start) {
-            continue;
-        }
-        // A path of objects, each with its number and the successors that are still to visit. A
-        // list, because a recursion as deep as the chain of locks could exhaust the stack.
-        let mut path: Vec<(ObjectIndex, usize, &[ObjectIndex])> = Vec::new();
-        let mut enter = Some(start);
-        loop {
-            if let Some(object) = enter.take() {
-                let number = low.len();
-                low.insert(object, number);
-                unassigned.push(object);
-                path.push((object, number, after_of(object)));
-            }
-            let Some((object, number, todo)) = path.last_mut() else {
-                break;
-            };
-            let (object, number) = (*object, *number);
-            if let Some((next, rest)) = todo.split_first() {
-                *todo = rest;
-                match low.get(next).copied() {
-                    None => enter = Some(*next),
-                    Some(other) if !component.contains_key(next) => {
-                        lower(&mut low, object, other);
-                    }
-                    Some(_) => {}
-                }
-                continue;
-            }
-            path.pop();
-            let reached = low[&object];
-            if reached == number {
-                while let Some(member) = unassigned.pop() {
-                    component.insert(member, number);
-                    if member == object {
-                        break;
-                    }
-                }
-            }
-            if let Some((before, ..)) = path.last() {
-                lower(&mut low, *before, reached);
-            }
-        }
-    }
+    let targets = targets(edges.iter().map(|edge| (edge.held.0, edge.taken.0)));
+    let groups = components(&targets).into_iter().enumerate();
+    let group_of = groups.flat_map(|(at, group)| group.into_iter().map(move |lock| (lock, at)));
+    let group_of: HashMap<usize, usize> = group_of.collect();
     for edge in edges {
-        edge.in_circle = component.get(&edge.held) == component.get(&edge.taken);
+        edge.in_circle = group_of.get(&edge.held.0) == group_of.get(&edge.taken.0);
     }
-}
-
-fn lower(low: &mut HashMap<ObjectIndex, usize>, object: ObjectIndex, to: usize) {
-    low.entry(object).and_modify(|low| *low = to.min(*low));
 }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::circles::circles;
 use super::closed_groups::Group;
 use super::recording::has_ended;
 use super::{Edge, Node, WaitGraph, Waiting};
+use crate::model::circles::circles;
 use crate::model::finding::{
     Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, ObjectName,
     Shows,

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::circles::components;
+use crate::model::circles::components;
 use crate::model::finding::{
     Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, Shows,
 };

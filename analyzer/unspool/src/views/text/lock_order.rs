@@ -173,7 +173,6 @@ fn write_row(
     let line = Line::new().with(Ink::Name, format!("  {held} → {taken}"));
     page.line(&line)?;
     let lead = Line::new().with(Ink::Plain, "      ");
-    let room = page.width.saturating_sub(6) / 2;
     let path = |used| place(model, sync.used(used).path.0, sources, room);
     let mut text = format!(
         "taken {} by {}, first at {} in {}, held since {}",

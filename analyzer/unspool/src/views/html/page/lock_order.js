@@ -20,8 +20,8 @@ function orderWords(rec, {edge, pairs, sizes}) {
 }
 
 /**
- * The edges between identities of locks, for a graph of many equal locks. Each is shown as the edge
- * of its pairs that is the most frequent.
+ * The edges between identities of locks, for a graph of many equal locks. Each is shown as
+ * its first pair in the table.
  */
 function groupedOrder(rec, edges) {
   const first = new Map();
@@ -54,12 +54,12 @@ function lockLabel(rec, lock, sizes) {
 /**
  * The place of each lock: a lock is below all locks that are held when it is taken. Edges of
  * circles do not count for this, so the others lead downwards. Identities can be in circles of pairs
- * that are in none, so the number of rounds is limited.
+ * that are in none, so the number of rounds is limited, and rows can remain empty.
  */
 function orderPlaces(edges) {
   const locks = [...new Set(edges.flatMap(({edge}) => [edge.held, edge.taken]))];
   const row = new Map(locks.map((lock) => [lock, 0]));
-  const down = edges.filter(({edge}) => !edge.circle);
+  const down = edges.filter(({edge}) => !edge.circle && edge.held !== edge.taken);
   for (let round = 0, changed = true; changed && round < locks.length; round += 1) {
     changed = false;
     for (const {edge} of down) {
@@ -68,13 +68,13 @@ function orderPlaces(edges) {
       changed = true;
     }
   }
-  const used = [];
+  const filled = [...new Set(row.values())].sort((a, b) => a - b);
+  const used = filled.map(() => 0);
   const places = new Map();
   for (const lock of locks) {
-    const y = row.get(lock);
-    const x = used[y] ?? 0;
-    used[y] = x + 1;
-    places.set(lock, {x, y});
+    const y = filled.indexOf(row.get(lock));
+    places.set(lock, {x: used[y], y});
+    used[y] += 1;
   }
   return {places, columns: Math.max(...used), rows: used.length};
 }

@@ -1,23 +1,14 @@
-//! Finds circles in a graph of numbers. Separate from the wait graph, because the kind of a wait
-//! does not matter here.
+//! Finds circles in a graph of numbers: of waits, and of the order of locks. What the numbers stand
+//! for does not matter here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Returns the circles of waiting threads, sorted. An edge leads from a waiting thread to the
-/// thread it waits for.
+/// Returns the circles, sorted.
 ///
-/// Each circle begins with its smallest number and follows the edges. If circles share threads,
+/// Each circle begins with its smallest number and follows the edges. If circles share numbers,
 /// each edge is in the shortest circle that contains it, and no circle is returned twice.
 pub(super) fn circles(edges: &[(usize, usize)]) -> Vec<Vec<usize>> {
-    let mut targets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (from, to) in edges {
-        targets.entry(*from).or_default().push(*to);
-        targets.entry(*to).or_default();
-    }
-    for list in targets.values_mut() {
-        list.sort_unstable();
-        list.dedup();
-    }
+    let targets = targets(edges.iter().copied());
     let mut found = BTreeSet::new();
     for group in components(&targets) {
         let inside: BTreeSet<usize> = group.iter().copied().collect();
@@ -34,6 +25,22 @@ pub(super) fn circles(edges: &[(usize, usize)]) -> Vec<Vec<usize>> {
         }
     }
     found.into_iter().collect()
+}
+
+/// The targets of each number, sorted. A number without an edge from it has an empty list.
+pub(super) fn targets(
+    edges: impl IntoIterator<Item = (usize, usize)>,
+) -> BTreeMap<usize, Vec<usize>> {
+    let mut targets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (from, to) in edges {
+        targets.entry(from).or_default().push(to);
+        targets.entry(to).or_default();
+    }
+    for list in targets.values_mut() {
+        list.sort_unstable();
+        list.dedup();
+    }
+    targets
 }
 
 /// The shortest circle with an edge between two members of one group, from its smallest number on.
@@ -66,7 +73,8 @@ fn shortest<I: Iterator<Item = usize>>(
     circle
 }
 
-/// Tarjan's algorithm, without recursion: a chain of waits may be as long as there are threads.
+/// The strongly connected components, by Tarjan's algorithm. Each target is a key, too. Not
+/// recursive, because a chain as long as there are threads or locks could exhaust the stack.
 pub(super) fn components(targets: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize>> {
     #[derive(Clone, Copy)]
     struct Mark {
@@ -81,7 +89,7 @@ pub(super) fn components(targets: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize
         if marks.contains_key(root) {
             continue;
         }
-        // (thread, how many of its edges have been followed)
+        // (number, how many of its edges have been followed)
         let mut path = vec![(*root, 0)];
         while let Some((node, followed)) = path.pop() {
             if followed == 0 {
