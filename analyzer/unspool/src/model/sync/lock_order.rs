@@ -12,7 +12,7 @@ use crate::model::circles::{components, targets};
 use crate::model::{Facts, Finding, ThreadIndex};
 
 /// Maximum number of pairs of locks that are counted, which limits the memory.
-const MAX_EDGES: usize = 100_000;
+pub(super) const MAX_EDGES: usize = 100_000;
 
 /// The lock order of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,8 +72,9 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct OrderCounts {
     edges: HashMap<(ObjectIndex, ObjectIndex), (Seen, HashSet<ThreadIndex>)>,
-    /// What a thread has taken during a hold that it has not yet been seen to end.
-    open: HashMap<(ThreadIndex, ObjectIndex), HashMap<ObjectIndex, Seen>>,
+    /// What a thread has taken during a hold that it has not yet been seen to end. Sorted by taken
+    /// object, so that the limit keeps the same pairs each time.
+    open: HashMap<(ThreadIndex, ObjectIndex), BTreeMap<ObjectIndex, Seen>>,
     cut: bool,
 }
 
