@@ -159,3 +159,28 @@ fn the_lowest_pairs_of_a_hold_are_kept_at_the_limit() {
     let last = order.edges.last().map(|edge| (edge.held.0, edge.taken.0));
     assert_eq!(last, Some((1, MAX_EDGES / 2)));
 }
+
+#[test]
+fn pairs_of_unfinished_holds_are_limited() {
+    let full = 1..=MAX_EDGES;
+    let mut counts = OrderCounts::default();
+    take_all(&mut counts, 0, full.clone());
+    counts.discard(ThreadIndex(0), ObjectIndex(0));
+    take_all(&mut counts, 0, full.clone());
+    counts.confirm(ThreadIndex(0), ObjectIndex(0));
+    take_all(&mut counts, 0, full.clone());
+    take_all(&mut counts, 0, full.clone());
+    counts.confirm(ThreadIndex(0), ObjectIndex(0));
+    let order = counts.finish();
+    assert!(!order.cut);
+    assert!(order.edges.iter().all(|edge| edge.count == 3));
+
+    let mut counts = OrderCounts::default();
+    take_all(&mut counts, 0, full);
+    take_all(&mut counts, MAX_EDGES, 0..1);
+    counts.discard(ThreadIndex(0), ObjectIndex(0));
+    counts.confirm(ThreadIndex(0), ObjectIndex(MAX_EDGES));
+    let order = counts.finish();
+    assert!(order.cut);
+    assert_eq!(order.edges, []);
+}
