@@ -4,6 +4,7 @@
 //! module counts all of them, for people who want to see the whole order.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use foldhash::{HashMap, HashSet};
 
@@ -11,8 +12,9 @@ use super::objects::{ObjectIndex, UseIndex};
 use crate::model::circles::{components, targets};
 use crate::model::{Facts, Finding, ThreadIndex};
 
-/// Maximum number of pairs of locks that are counted, which limits the memory.
-const MAX_EDGES: usize = 100_000;
+/// Maximum number of pairs of locks that are counted, and of pairs of holds that have not ended.
+/// Limits the memory.
+pub(super) const MAX_EDGES: usize = 100_000;
 
 /// The lock order of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,8 +74,11 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct OrderCounts {
     edges: HashMap<(ObjectIndex, ObjectIndex), (Seen, HashSet<ThreadIndex>)>,
-    /// What a thread has taken during a hold that it has not yet been seen to end.
-    open: HashMap<(ThreadIndex, ObjectIndex), HashMap<ObjectIndex, Seen>>,
+    /// What a thread has taken during a hold that it has not yet been seen to end. Sorted by taken
+    /// object, so that the limit keeps the same pairs each time.
+    open: HashMap<(ThreadIndex, ObjectIndex), BTreeMap<ObjectIndex, Seen>>,
+    /// Number of pairs in `open`.
+    open_pairs: usize,
     cut: bool,
 }
 
@@ -86,19 +91,24 @@ impl OrderCounts {
         (taken, taken_at): (ObjectIndex, UseIndex),
         now: u64,
     ) {
-        let open = self.open.entry((thread, held)).or_default();
-        let seen = open.entry(taken).or_insert(Seen {
-            count: 0,
-            first_ns: now,
-            held_at,
-            taken_at,
-        });
-        seen.count += 1;
+        match self.open.entry((thread, held)).or_default().entry(taken) {
+            Entry::Occupied(mut seen) => seen.get_mut().count += 1,
+            Entry::Vacant(_) if self.open_pairs >= MAX_EDGES => self.cut = true,
+            Entry::Vacant(pair) => {
+                self.open_pairs += 1;
+                pair.insert(Seen {
+                    count: 1,
+                    first_ns: now,
+                    held_at,
+                    taken_at,
+                });
+            }
+        }
     }
 
     /// A thread releases an object: counts what it took during the hold.
     pub(super) fn confirm(&mut self, thread: ThreadIndex, held: ObjectIndex) {
-        for (taken, seen) in self.open.remove(&(thread, held)).unwrap_or_default() {
+        for (taken, seen) in self.end_hold(thread, held) {
             if self.edges.len() >= MAX_EDGES && !self.edges.contains_key(&(held, taken)) {
                 self.cut = true;
                 continue;
@@ -116,7 +126,14 @@ impl OrderCounts {
 
     /// Drops what a thread took during a hold that may have been interrupted.
     pub(super) fn discard(&mut self, thread: ThreadIndex, held: ObjectIndex) {
-        self.open.remove(&(thread, held));
+        self.end_hold(thread, held);
+    }
+
+    /// Removes what a thread took during a hold.
+    fn end_hold(&mut self, thread: ThreadIndex, held: ObjectIndex) -> BTreeMap<ObjectIndex, Seen> {
+        let ended = self.open.remove(&(thread, held)).unwrap_or_default();
+        self.open_pairs -= ended.len();
+        ended
     }
 
     /// All pairs that were confirmed.

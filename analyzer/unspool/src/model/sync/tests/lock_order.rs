@@ -3,7 +3,9 @@
 use unspool_capture::{Gap, GapKind};
 
 use super::*;
-use crate::model::sync::{LockOrder, OrderEdge};
+use crate::model::ThreadIndex;
+use crate::model::sync::lock_order::{MAX_EDGES, OrderCounts};
+use crate::model::sync::{LockOrder, ObjectIndex, OrderEdge, UseIndex};
 
 /// Held object, taken object, count, threads, whether it is in a circle: one row per pair.
 fn rows(model: &Model) -> Vec<(u64, u64, u64, usize, bool)> {
@@ -133,4 +135,52 @@ fn a_hold_that_may_be_two_orders_nothing() {
         .unlock(ONE, 2030, A);
     acting.stage.end(20);
     assert_eq!(rows(&acting.stage.model()), []);
+}
+
+/// A thread that holds `held` takes all of the other objects.
+fn take_all(counts: &mut OrderCounts, held: usize, taken: impl Iterator<Item = usize>) {
+    for taken in taken {
+        let [held, taken] = [held, taken].map(|at| (ObjectIndex(at), UseIndex(at)));
+        counts.takes(ThreadIndex(0), held, taken, 1000);
+    }
+}
+
+#[test]
+fn the_lowest_pairs_of_a_hold_are_kept_at_the_limit() {
+    let mut counts = OrderCounts::default();
+    let half = 2..2 + MAX_EDGES / 2 + 1;
+    for held in 0..2 {
+        take_all(&mut counts, held, half.clone().rev());
+        counts.confirm(ThreadIndex(0), ObjectIndex(held));
+    }
+    let order = counts.finish();
+    assert!(order.cut);
+    assert_eq!(order.edges.len(), MAX_EDGES);
+    let last = order.edges.last().map(|edge| (edge.held.0, edge.taken.0));
+    assert_eq!(last, Some((1, MAX_EDGES / 2)));
+}
+
+#[test]
+fn pairs_of_unfinished_holds_are_limited() {
+    let full = 1..=MAX_EDGES;
+    let mut counts = OrderCounts::default();
+    take_all(&mut counts, 0, full.clone());
+    counts.discard(ThreadIndex(0), ObjectIndex(0));
+    take_all(&mut counts, 0, full.clone());
+    counts.confirm(ThreadIndex(0), ObjectIndex(0));
+    take_all(&mut counts, 0, full.clone());
+    take_all(&mut counts, 0, full.clone());
+    counts.confirm(ThreadIndex(0), ObjectIndex(0));
+    let order = counts.finish();
+    assert!(!order.cut);
+    assert!(order.edges.iter().all(|edge| edge.count == 3));
+
+    let mut counts = OrderCounts::default();
+    take_all(&mut counts, 0, full);
+    take_all(&mut counts, MAX_EDGES, 0..1);
+    counts.discard(ThreadIndex(0), ObjectIndex(0));
+    counts.confirm(ThreadIndex(0), ObjectIndex(MAX_EDGES));
+    let order = counts.finish();
+    assert!(order.cut);
+    assert_eq!(order.edges, []);
 }
