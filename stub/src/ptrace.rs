@@ -7,6 +7,7 @@
 pub(crate) mod action;
 pub(crate) mod attach;
 pub(crate) mod auxv;
+pub(crate) mod blocked_call;
 pub(crate) mod environment;
 pub(crate) mod events;
 pub(crate) mod fork;

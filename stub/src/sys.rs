@@ -6,7 +6,6 @@
 
 #![allow(unsafe_code)]
 
-pub(crate) mod blocked_call;
 pub(crate) mod fork;
 pub(crate) mod launch;
 pub(crate) mod maps;

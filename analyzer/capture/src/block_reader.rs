@@ -82,7 +82,8 @@ impl<R: Read> BlockReader<R> {
         Ok(true)
     }
 
-    /// Reads up to `len` bytes. Memory is allocated as bytes arrive, never by the stated size alone.
+    /// Reads up to `len` bytes. Memory is allocated as bytes arrive, never by the stated size
+    /// alone.
     fn read(&mut self, len: usize) -> Result<(), CutReason> {
         self.payload.clear();
         let mut source = self.source.by_ref().take(len as u64);
@@ -92,8 +93,8 @@ impl<R: Read> BlockReader<R> {
     }
 }
 
-/// Passes items to `visit` that another thread fills, a few items ahead. Ends when `fill` or `visit`
-/// returns false. Used items are filled again, so that their memory is reused.
+/// Passes items to `visit` that another thread fills, a few items ahead. Ends when `fill` or
+/// `visit` returns false. Used items are filled again, so that their memory is reused.
 pub(crate) fn read_ahead<T: Default + Send>(
     mut fill: impl FnMut(&mut T) -> bool + Send,
     mut visit: impl FnMut(&mut T) -> bool,

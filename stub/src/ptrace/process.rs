@@ -8,7 +8,6 @@ use std::time::Instant;
 use nix::errno::Errno;
 
 use crate::arch::watch::Watch;
-use crate::sys::blocked_call::BlockedCall;
 use crate::sys::memory::Memory;
 use crate::sys::ptrace::{self, SignalInfo};
 use crate::sys::stat::Stat;
@@ -16,6 +15,7 @@ use crate::sys::wait::Status;
 use crate::sys::{Tid, proc_file};
 
 use super::action::Action;
+use super::blocked_call::BlockedCall;
 use super::fork::Children;
 use super::run_state::RunControl;
 use super::stop::Stop;
@@ -291,6 +291,12 @@ impl Process {
     /// True if a report about a thread may follow.
     pub(crate) fn may_report(&self) -> bool {
         self.reports.has_tasks() && Stat::of(self.pid).is_some_and(|stat| !stat.has_ended())
+    }
+
+    /// True if a thread is in an uninterruptible wait.
+    pub(crate) fn has_uninterruptible_wait(&self) -> bool {
+        let mut tids = self.threads.keys();
+        tids.any(|tid| BlockedCall::uninterruptible(self.pid, *tid).is_some())
     }
 
     /// Lets the threads that are in an uninterruptible wait count as stopped.

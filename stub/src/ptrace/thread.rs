@@ -8,10 +8,10 @@ use nix::errno::Errno;
 use crate::arch::watch::Watch;
 use crate::arch::{self, Register};
 use crate::sys::Tid;
-use crate::sys::blocked_call::BlockedCall;
 use crate::sys::ptrace::{self, SignalInfo};
 
 use super::action::Action;
+use super::blocked_call::BlockedCall;
 use super::rewind::is_rewound;
 use super::stop::Cause;
 

@@ -10,8 +10,10 @@ use super::Tracee;
 
 /// Time limit for another tracer that has detached from some threads, but not all.
 const TRACER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time after which an attach goes on without the threads that are in an uninterruptible wait.
-const STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time limit for uninterruptible waits to end before the other threads are stopped.
+const WAIT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time after which an attach goes on without the threads that are still in such a wait.
+const STOP_TIMEOUT: Duration = Duration::from_millis(20);
 
 impl Tracee {
     /// Starts a program and halts it before its first instruction.
@@ -25,8 +27,12 @@ impl Tracee {
         // New threads may appear meanwhile. The kernel traces those that a traced thread creates
         // from their first instruction.
         let deadline = Instant::now() + TRACER_TIMEOUT;
+        let wait_deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let found = tracee.process.seize_new_threads();
+            while tracee.process.has_uninterruptible_wait() && Instant::now() < wait_deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             tracee.halt_within(Some(STOP_TIMEOUT));
             match found {
                 Found::None if tracee.process.has_all_threads() || Instant::now() > deadline => {

@@ -173,6 +173,11 @@ fn in_vfork() -> Result<()> {
         attach("record", pid)?.current_dir(&folder),
         &["vfork", "same memory", "again"],
     )?;
+    // The kernel detaches from the thread when it has ended the recording's stub.
+    process::wait_until("the thread is untraced", Duration::from_secs(10), || {
+        std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .is_ok_and(|status| status.contains("TracerPid:\t0\n"))
+    })?;
     // The first look leaves the thread traced until it can be detached.
     let (_stub, address) = crate::looks::multi()?;
     for _ in 0..2 {

@@ -7,6 +7,8 @@ use super::user_regs::{COUNT, PC, set_word, word};
 pub(crate) const INSTRUCTION: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
 /// Its length, in bytes.
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
+/// The number of vfork(2), if it is a system call of its own.
+pub(crate) const VFORK: Option<u64> = None;
 pub(crate) const MMAP: u64 = 222;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;

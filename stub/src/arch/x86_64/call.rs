@@ -7,6 +7,8 @@ use super::user_regs::{COUNT, CS, ORIG_RAX, RAX, RIP, USER_CS, set_word, word};
 pub(crate) const INSTRUCTION: &[u8] = &[0x0f, 0x05];
 /// Its length, in bytes.
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
+/// The number of vfork(2), if it is a system call of its own.
+pub(crate) const VFORK: Option<u64> = Some(58);
 pub(crate) const MMAP: u64 = 9;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;

@@ -81,7 +81,8 @@ fn summary(model: &Model) -> String {
             .to_owned();
     }
     if edges.is_empty() {
-        return "no lock order: no thread took a lock while it held another.".to_owned();
+        return "no lock order: no recorded call took a lock while its thread held another."
+            .to_owned();
     }
     let locks: BTreeSet<ObjectIndex> = edges.iter().flat_map(|e| [e.held, e.taken]).collect();
     let in_circles = edges.iter().filter(|edge| edge.in_circle).count();

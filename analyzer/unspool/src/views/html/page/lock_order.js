@@ -277,7 +277,7 @@ function orderCard(rec, index) {
 /** Why there is nothing to show. */
 function noOrder(rec) {
   return rec.objects.some((object) => object.taken > 0)
-    ? 'No thread took a lock while it held another.'
+    ? 'No recorded call took a lock while its thread held another.'
     : 'No acquisition of a lock was recorded; unspool record --sync=all records them.';
 }
 

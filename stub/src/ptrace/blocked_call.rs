@@ -3,9 +3,8 @@
 use nix::errno::Errno;
 
 use crate::arch::{self, Register, call};
-
-use super::stat::Stat;
-use super::{Tid, proc_file};
+use crate::sys::stat::Stat;
+use crate::sys::{Tid, proc_file};
 
 /// A system call in an uninterruptible wait. The thread's registers do not change meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,13 +84,11 @@ impl BlockedCall {
             reason = "the constants have 32 bits on ARM"
         )]
         let is = |call: libc::c_long| i64::from(call) == number;
-        #[cfg(not(target_arch = "aarch64"))]
-        if is(libc::SYS_vfork) {
-            return true;
-        }
         let has_flag = self.arguments[0] & libc::CLONE_VFORK as u64 != 0;
         // The flags of clone3(2) are in memory.
-        is(libc::SYS_clone3) || (is(libc::SYS_clone) && has_flag)
+        call::VFORK == Some(number.cast_unsigned())
+            || is(libc::SYS_clone3)
+            || (is(libc::SYS_clone) && has_flag)
     }
 }
 
