@@ -415,11 +415,7 @@ impl<'a> Replay<'a> {
                 if let Some(word) = call.args.first().filter(|_| futex && kind == Kind::Mutex) {
                     self.tenures.wait(object, *word, now, pending.owner);
                 }
-                let objects = &self.objects.objects;
-                let is_held = |h: &&Held| !self.gaps.may_be_free(objects[h.object.0].kind, h.stamp);
-                let held = self.holds.of(thread).iter().filter(is_held).copied();
-                // Usually empty, which costs nothing.
-                let held: Vec<Held> = held.collect();
+                let held = self.held_by(thread);
                 self.order
                     .takes(thread, &held, object, used, shared, primitive.timed, now);
             }
@@ -433,6 +429,10 @@ impl<'a> Replay<'a> {
                     let mutex = self.objects.at(Kind::Mutex, mutex, call.path, now);
                     self.mutex_of.insert(object, mutex);
                     pending.given_up = self.release(thread, mutex, now);
+                    // At its end, the wait takes the mutex again.
+                    let held = self.held_by(thread);
+                    self.order
+                        .takes(thread, &held, mutex, used, false, false, now);
                 }
             }
             Operation::Wait | Operation::Arrive | Operation::Once | Operation::Join => {

@@ -121,6 +121,14 @@ impl Replay<'_> {
         );
     }
 
+    /// What a thread surely holds. Usually empty, which costs nothing.
+    pub(super) fn held_by(&self, thread: ThreadIndex) -> Vec<Held> {
+        let objects = &self.objects.objects;
+        let is_held = |h: &&Held| !self.gaps.may_be_free(objects[h.object.0].kind, h.stamp);
+        let held = self.holds.of(thread).iter().filter(is_held);
+        held.copied().collect()
+    }
+
     pub(super) fn given_up(
         &mut self,
         thread: ThreadIndex,

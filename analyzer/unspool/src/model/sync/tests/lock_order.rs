@@ -117,6 +117,24 @@ fn two_circles_with_a_common_lock_are_told_from_a_bridge() {
 }
 
 #[test]
+fn a_wait_at_a_condition_takes_its_mutex_again() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .lock(ONE, 2010, B)
+        .enter(ONE, 2020, "pthread_cond_wait", &[COND, A])
+        .leave(ONE, 2100, "pthread_cond_wait", 0)
+        .unlock(ONE, 2110, B)
+        .unlock(ONE, 2120, A)
+        .stage
+        .end(20);
+    assert_eq!(
+        rows(&acting.stage.model()),
+        [(A, B, 1, 1, true), (B, A, 1, 1, true)]
+    );
+}
+
+#[test]
 fn a_hold_that_may_be_two_orders_nothing() {
     let mut acting = two_threads();
     acting.lock(ONE, 2000, A);
