@@ -346,7 +346,7 @@ pub struct OrderStep {
     pub takes: ObjectIndex,
     /// The call that takes it.
     pub taken: UseIndex,
-    /// How often it happened.
+    /// How often the thread did it, at any place.
     pub count: u64,
 }
 

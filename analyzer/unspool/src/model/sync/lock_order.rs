@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::circles::{components, targets};
@@ -73,7 +73,8 @@ struct Seen {
 /// Counts the pairs during the replay.
 #[derive(Debug, Default)]
 pub(super) struct OrderCounts {
-    edges: HashMap<(ObjectIndex, ObjectIndex), (Seen, HashSet<ThreadIndex>)>,
+    /// With the number of calls of each thread.
+    edges: HashMap<(ObjectIndex, ObjectIndex), (Seen, HashMap<ThreadIndex, u64>)>,
     /// What a thread has taken during a hold that it has not yet been seen to end. Sorted by taken
     /// object, so that the limit keeps the same pairs each time.
     open: HashMap<(ThreadIndex, ObjectIndex), BTreeMap<ObjectIndex, Seen>>,
@@ -113,15 +114,26 @@ impl OrderCounts {
                 self.cut = true;
                 continue;
             }
-            let first = || (Seen { count: 0, ..seen }, HashSet::default());
+            let first = || (Seen { count: 0, ..seen }, HashMap::default());
             let (sum, threads) = self.edges.entry((held, taken)).or_insert_with(first);
             let count = sum.count + seen.count;
+            *threads.entry(thread).or_default() += seen.count;
             if seen.first_ns < sum.first_ns {
                 *sum = seen;
             }
             sum.count = count;
-            threads.insert(thread);
         }
+    }
+
+    /// How often a thread took `taken` during holds of `held` that it has been seen to end.
+    pub(super) fn calls_of(
+        &self,
+        thread: ThreadIndex,
+        held: ObjectIndex,
+        taken: ObjectIndex,
+    ) -> Option<u64> {
+        let (_, threads) = self.edges.get(&(held, taken))?;
+        threads.get(&thread).copied()
     }
 
     /// Drops what a thread took during a hold that may have been interrupted.
@@ -140,7 +152,7 @@ impl OrderCounts {
     pub(super) fn finish(self) -> LockOrder {
         let all = self.edges.into_iter();
         let all = all.map(|((held, taken), (seen, threads))| {
-            let mut threads: Vec<ThreadIndex> = threads.into_iter().collect();
+            let mut threads: Vec<ThreadIndex> = threads.into_keys().collect();
             threads.sort_unstable();
             OrderEdge {
                 held,

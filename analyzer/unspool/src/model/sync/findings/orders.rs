@@ -12,6 +12,7 @@ pub(super) fn find(
     findings: &mut Vec<Finding>,
 ) {
     let joins_are_seen = joins_are_seen && !basis.model.recording.joins_are_missing;
+    let counts = &replay.order.counts;
     for circle in replay.order.circles(basis.model) {
         let doubtful = circle.objects.iter().any(|o| basis.objects[o.0].doubtful);
         let semaphore = circle.semaphore.filter(|_| circle.possible);
@@ -35,7 +36,10 @@ pub(super) fn find(
                 holds,
                 takes,
                 taken: step.taken,
-                count: step.count,
+                // From all places, unless there were too many pairs.
+                count: counts
+                    .calls_of(step.thread, holds, takes)
+                    .unwrap_or(step.count),
             });
             evidence.push(basis.evidence(step.thread, step.held, Act::Takes, holds));
             let act = Act::TakesWhile(holds);

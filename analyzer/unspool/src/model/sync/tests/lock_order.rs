@@ -4,6 +4,7 @@ use unspool_capture::{Gap, GapKind};
 
 use super::*;
 use crate::model::ThreadIndex;
+use crate::model::finding::Facts;
 use crate::model::sync::lock_order::{MAX_EDGES, OrderCounts};
 use crate::model::sync::{LockOrder, ObjectIndex, OrderEdge, UseIndex};
 
@@ -79,6 +80,26 @@ fn pairs_of_a_circle_are_marked_and_lead_to_its_finding() {
         .collect();
     assert_eq!(found, [Some(&0), None, Some(&0)]);
     assert_eq!(kinds(&model), [("lock-order", true)]);
+}
+
+#[test]
+fn a_finding_counts_all_calls_of_its_thread() {
+    let mut acting = two_threads();
+    acting
+        .nested(ONE, 2000, A, B)
+        .lock(ONE, 2100, C)
+        .nested(ONE, 2110, A, B)
+        .unlock(ONE, 2150, C)
+        .nested(TWO, 3000, B, A)
+        .stage
+        .end(20);
+    let model = acting.stage.model();
+    let Facts::LockOrder { steps, .. } = &model.findings[0].facts else {
+        panic!("{:?}", model.findings);
+    };
+    let mut counts: Vec<u64> = steps.iter().map(|step| step.count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2]);
 }
 
 #[test]
