@@ -31,8 +31,12 @@ enum Mark {
 
 /// Pairs of locks whose identities are equal.
 struct Row<'a> {
+    /// Groups of objects with equal identities.
     held: usize,
     taken: usize,
+    /// The locks of these groups that are in the pairs.
+    held_locks: BTreeSet<ObjectIndex>,
+    taken_locks: BTreeSet<ObjectIndex>,
     count: u64,
     threads: BTreeSet<ThreadIndex>,
     /// The pair that was seen first.
@@ -117,11 +121,15 @@ fn rows<'a>(model: &'a Model, groups: &[ObjectGroup]) -> BTreeMap<Mark, Vec<Row<
         let row = sums.entry((mark, held, taken)).or_insert_with(|| Row {
             held,
             taken,
+            held_locks: BTreeSet::new(),
+            taken_locks: BTreeSet::new(),
             count: 0,
             threads: BTreeSet::new(),
             first: edge,
         });
         row.count += edge.count;
+        row.held_locks.insert(edge.held);
+        row.taken_locks.insert(edge.taken);
         row.threads.extend(&edge.threads);
         if edge.first_ns < row.first.first_ns {
             row.first = edge;
@@ -166,10 +174,18 @@ fn write_row(
 ) -> io::Result<()> {
     let sync = &model.sync;
     let room = page.width.saturating_sub(6) / 2;
-    let held = groups[row.held].title(sync, room);
+    let named = |group: usize, locks: &BTreeSet<ObjectIndex>| {
+        let group = &groups[group];
+        let title = group.title(sync, room);
+        match locks.len() < group.members.len() {
+            true => format!("{} of {title}", locks.len()),
+            false => title,
+        }
+    };
+    let held = named(row.held, &row.held_locks);
     let taken = match row.held == row.taken {
         true => "another of them".to_owned(),
-        false => groups[row.taken].title(sync, room),
+        false => named(row.taken, &row.taken_locks),
     };
     let line = Line::new().with(Ink::Name, format!("  {held} → {taken}"));
     page.line(&line)?;
