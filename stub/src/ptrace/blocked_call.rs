@@ -35,8 +35,8 @@ impl BlockedCall {
     }
 
     /// Parses the number, the arguments, the stack pointer and the program counter: `202 0x7f30 0x0
-    /// 0x2 0x0 0x0 0x0 0x7ffd 0x7f31`. Outside a system call, e.g. in a page fault, the number is -1 and the
-    /// arguments are missing.
+    /// 0x2 0x0 0x0 0x0 0x7ffd 0x7f31`. Outside a system call, e.g. in a page fault, the number is
+    /// -1 and the arguments are missing.
     fn parse(text: &str) -> Option<BlockedCall> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [number, ref arguments @ .., sp, pc] = words[..] else {
