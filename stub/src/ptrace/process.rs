@@ -341,8 +341,8 @@ impl Process {
         }
     }
 
-    /// Asks a thread to stop. Returns `false` if it does not run, or cannot stop because it is in an
-    /// uninterruptible wait, e.g. in vfork(2).
+    /// Asks a thread to stop. Returns `false` if it does not run, or cannot stop because it is in
+    /// an uninterruptible wait, e.g. in vfork(2).
     pub(crate) fn interrupt(&self, tid: Tid) -> bool {
         let Some(thread) = self.threads.get(&tid) else {
             return false;

@@ -27,8 +27,8 @@ fn voluntary_switches(process: Tid, tid: Tid) -> Option<u64> {
 
 impl Tracee {
     /// Stops those of the threads that are running; [`unpause_threads`](Self::unpause_threads) must
-    /// follow. Leaves out a thread that cannot stop now, because it has ended or is in an uninterruptible
-    /// wait.
+    /// follow. Leaves out a thread that cannot stop now, because it has ended or is in an
+    /// uninterruptible wait.
     pub(crate) fn pause_threads(&mut self, tids: &[Tid]) -> PausedThreads {
         let mut ran = tids.to_vec();
         ran.retain(|tid| self.process.interrupt(*tid));
