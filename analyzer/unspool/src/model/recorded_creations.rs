@@ -13,9 +13,9 @@ impl Model {
         let (own, other) = (&self.target, &recording.target);
         if (own.pid, &own.executable) != (other.pid, &other.executable) {
             self.notes.push(Note::error(format!(
-                "The recording was not used, because it is of another process: {} with the \
-                 process id {}. This is {} with {}.",
-                other.executable, other.pid, own.executable, own.pid
+                "The recording was not used, because it is of process {} ({}). This is process {} \
+                 ({}).",
+                other.pid, other.executable, own.pid, own.executable
             )));
         } else {
             let mut unknown = 0usize;

@@ -47,7 +47,9 @@ fn stopped(model: &Model, finding: &Finding) -> String {
     let Some(processes) = wording::named_processes(&stopped) else {
         return String::new();
     };
-    format!(" A signal such as SIGSTOP has stopped {processes}, which does not change this.")
+    format!(
+        " A signal such as SIGSTOP has also stopped {processes}. After SIGCONT the threads are still stuck."
+    )
 }
 
 fn circle(model: &Model, hang: &Hang) -> String {
@@ -273,8 +275,8 @@ fn pool(hang: &Hang, function: &str) -> String {
         count => format!("All {count} threads that run {function} wait for futures"),
     };
     format!(
-        "{who}, from within tasks. If only threads that run this function run such tasks, no \
-         thread is left to run the tasks that set the futures."
+        "{who} from within their tasks. If no other threads run such tasks, the tasks that set the \
+         futures never run."
     )
 }
 

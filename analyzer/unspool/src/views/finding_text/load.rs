@@ -31,11 +31,17 @@ pub(super) fn long_hold(
         let who = thread(model, waiter);
         match hold.waiting.len() {
             0 | 1 => format!(" Meanwhile {who} waited for it{long}{place}."),
-            count => format!(
-                " Meanwhile {count} threads waited for it, {who}{place} longest,{long}. The waits of \
-                 these threads add up to {}.",
-                length(hold.waited_ns)
-            ),
+            count => {
+                let wait = match ns {
+                    Some(ns) => format!("longest wait, of {},", length(ns)),
+                    None => "first wait".to_owned(),
+                };
+                format!(
+                    " Meanwhile {count} threads waited for it. The {wait} was that of \
+                     {who}{place}. The waits of these threads add up to {}.",
+                    length(hold.waited_ns)
+                )
+            }
         }
     });
     let ns = length(hold.ns);

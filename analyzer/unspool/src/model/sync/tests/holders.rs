@@ -84,7 +84,8 @@ fn the_longest_holder_of_a_contended_lock_is_reported() {
     assert!(hold.proved, "{}", text(&model, hold));
     for words in [
         "two (TID 12) held mutex lock_a for 900 ms or longer, released in two (orders.c:41).",
-        "Meanwhile 2 threads waited for it, one (TID 11) in one (orders.c:22) longest, for 900 ms.",
+        "Meanwhile 2 threads waited for it. The longest wait, of 900 ms, was that of one (TID 11) in one \
+         (orders.c:22).",
         "The waits of these threads add up to 1.79 s.",
     ] {
         assert!(
