@@ -187,6 +187,12 @@ impl Drop for Background {
     }
 }
 
+/// True if no process traces this one.
+pub fn is_untraced(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .is_ok_and(|status| status.contains("TracerPid:\t0\n"))
+}
+
 /// Waits until `condition` holds. After `limit`, the error names `what`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + limit;

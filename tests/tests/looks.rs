@@ -205,8 +205,7 @@ fn named_process() -> Result<()> {
         recording.ends_well("the recording", LIMIT)?;
         // The stub detaches when its last client has left.
         process::wait_until("the program is untraced", LIMIT, || {
-            std::fs::read_to_string(format!("/proc/{pid}/status"))
-                .is_ok_and(|status| status.contains("TracerPid:\t0\n"))
+            process::is_untraced(program.0.id())
         })?;
     }
     Ok(())

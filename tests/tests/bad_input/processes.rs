@@ -175,8 +175,7 @@ fn in_vfork() -> Result<()> {
     )?;
     // The kernel detaches from the thread when it has ended the recording's stub.
     process::wait_until("the thread is untraced", Duration::from_secs(10), || {
-        std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .is_ok_and(|status| status.contains("TracerPid:\t0\n"))
+        process::is_untraced(pid)
     })?;
     // The first look leaves the thread traced until it can be detached.
     let (_stub, address) = crate::looks::multi()?;
