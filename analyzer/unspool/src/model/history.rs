@@ -500,6 +500,8 @@ impl<'a> History<'a> {
     fn finish(mut self) -> Model {
         self.link_leftovers();
         self.list_unfollowed();
+        // A thread whose start was read too late or not at all looks as if it was never joined.
+        self.recording.joins_are_missing |= !self.handles.all_found();
         for (thread, trace) in self.threads.iter_mut().zip(&self.traces) {
             thread.ending = match (trace.gone, thread.joiner, thread.detached) {
                 _ if thread.tid.is_none() => Ending::Unknown,

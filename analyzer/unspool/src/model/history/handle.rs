@@ -17,6 +17,8 @@ pub(super) struct Handles {
     /// Threads whose handle is not known, and their stack pointer at the start.
     by_stack: Vec<(u64, usize)>,
     expected: HashMap<u64, Expected>,
+    /// A second operation replaced an expected one, so one of them belongs to another thread.
+    replaced: bool,
 }
 
 /// Operations on a handle before its thread was seen to start.
@@ -70,9 +72,21 @@ impl Handles {
             .map(|(_, index)| *index)
     }
 
-    /// Notes something for the thread that will have this handle.
-    pub(super) fn expect(&mut self, handle: u64) -> &mut Expected {
-        self.expected.entry(handle).or_default()
+    /// Notes a join for the thread that will have this handle.
+    pub(super) fn expect_join(&mut self, handle: u64, joiner: (usize, u64)) {
+        let expected = self.expected.entry(handle).or_default();
+        self.replaced |= expected.joiner.replace(joiner).is_some();
+    }
+
+    /// Notes that the thread that will have this handle is detached.
+    pub(super) fn expect_detach(&mut self, handle: u64) {
+        let expected = self.expected.entry(handle).or_default();
+        self.replaced |= std::mem::replace(&mut expected.detached, true);
+    }
+
+    /// Whether the thread of every joined or detached handle was found.
+    pub(super) fn all_found(&self) -> bool {
+        self.expected.is_empty() && !self.replaced
     }
 }
 

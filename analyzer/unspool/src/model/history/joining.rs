@@ -16,7 +16,7 @@ impl History<'_> {
             .find(handle, |index| threads[index].joiner.is_none())
         {
             Some(index) => self.joined_by(index, (joiner, time_ns)),
-            None => self.handles.expect(handle).joiner = Some((joiner, time_ns)),
+            None => self.handles.expect_join(handle, (joiner, time_ns)),
         }
     }
 
@@ -27,7 +27,7 @@ impl History<'_> {
             threads[index].joiner.is_none() && !threads[index].detached
         }) {
             Some(index) => self.threads[index].detached = true,
-            None => self.handles.expect(handle).detached = true,
+            None => self.handles.expect_detach(handle),
         }
     }
 

@@ -269,6 +269,28 @@ fn handles_lie_below_thread_pointers() {
     assert_eq!(ending(11), Ending::Exited);
 }
 
+/// Two joins of a handle with one thread that had it: the other thread's start was recorded late,
+/// and it would look as if it was never joined.
+#[test]
+fn joins_without_a_thread_leave_ends_in_doubt() {
+    let mut stage = Stage::new();
+    stage.spawn(PID, 11, 1, "orders!worker", MAIN);
+    stage.join(PID, 3, 11 << 12);
+    stage.join(PID, 5, 11 << 12);
+    assert!(stage.model().recording.joins_are_missing);
+
+    let mut stage = Stage::new();
+    stage.spawn(PID, 11, 1, "orders!worker", MAIN);
+    stage.join(PID, 3, 11 << 12);
+    stage.detach(PID, 4, 12 << 12);
+    stage.spawn(PID, 12, 5, "orders!worker", MAIN);
+    assert!(!stage.model().recording.joins_are_missing);
+    stage.detach(PID, 6, 13 << 12);
+    stage.detach(PID, 7, 13 << 12);
+    stage.spawn(PID, 13, 8, "orders!worker", MAIN);
+    assert!(stage.model().recording.joins_are_missing);
+}
+
 #[test]
 fn a_thread_that_continues_after_a_join_has_joined() {
     let mut stage = Stage::new();
