@@ -395,6 +395,9 @@ pub struct ThreadState {
     /// its own PID namespace. None if unknown.
     #[prost(uint64, optional, tag = "5")]
     pub own_tid: Option<u64>,
+    /// True if its cgroup has frozen its process, as `docker pause` does.
+    #[prost(bool, tag = "6")]
+    pub frozen: bool,
 }
 
 /// No thread of the program executed during this time, so everything read in between belongs to one

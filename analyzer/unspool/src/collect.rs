@@ -11,6 +11,7 @@ mod auxv;
 mod blocking_calls;
 mod bytecode;
 mod calls;
+mod cgroup;
 mod collected_stack;
 mod cpu_times;
 mod creation_args;

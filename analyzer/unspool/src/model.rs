@@ -49,7 +49,7 @@ pub use finding::{
 pub use hits::Hits;
 pub use identity::Key;
 pub use inspection::{
-    CallSubject, Holder, Inspection, OtherProcess, ProcessWait, State, Wait, WaitTrace,
+    CallSubject, Holder, Inspection, OtherProcess, ProcessWait, State, StopCause, Wait, WaitTrace,
 };
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};

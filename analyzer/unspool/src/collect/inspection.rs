@@ -209,7 +209,7 @@ impl Inspection {
             None => threads.compare(sink, session, true),
         }
         before.record(&mut self.sink);
-        self.reader().record_kernel_state(before.state);
+        self.reader().record_kernel_state(before);
         self.program
             .list_modules(&mut self.session, &mut self.sink, executable);
         match taken {

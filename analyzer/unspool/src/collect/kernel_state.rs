@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use unspool_capture::{Blocked, Chunk, Snapshot};
 
+use super::cgroup;
 use super::local_process::stat;
 use super::pipes::numbers;
 use super::session::Session;
@@ -112,6 +113,8 @@ pub(super) fn record_blocked(
 pub(super) struct BeforeStop {
     /// The letter of the process's state (proc(5), `stat`).
     pub(super) state: Option<char>,
+    /// Whether its cgroup has frozen it.
+    pub(super) frozen: bool,
     /// The threads that were asleep in system calls. A stop ends some calls early: a `write` of
     /// more than a pipe holds then returns the number of bytes written so far.
     blocked: Vec<Blocked>,
@@ -138,6 +141,7 @@ impl BeforeStop {
         });
         BeforeStop {
             state: state(&format!("/proc/{pid}/stat")),
+            frozen: cgroup::is_frozen(pid),
             blocked: blocked.collect(),
         }
     }

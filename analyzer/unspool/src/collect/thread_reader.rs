@@ -14,6 +14,7 @@ use unspool_unwind::{StackMemory, WalkOptions, walk};
 
 use super::collected_stack::CollectedStack;
 use super::error::Error;
+use super::kernel_state::BeforeStop;
 use super::modules::Modules;
 use super::session::Session;
 use super::sink::Sink;
@@ -170,7 +171,7 @@ impl<'a> ThreadReader<'a> {
     pub(super) fn read_all(&mut self, is_stopped: bool) -> Result<(), Error> {
         let from_ns = self.sink.now_ns();
         let taken = self.take_threads(from_ns, is_stopped)?;
-        self.record_kernel_state(None);
+        self.record_kernel_state(&BeforeStop::default());
         match taken {
             Some((taken, _)) => self.record_taken(taken, Some(from_ns)),
             None => self.read_each(from_ns, is_stopped),
@@ -239,7 +240,7 @@ impl<'a> ThreadReader<'a> {
 
     /// Records the state that only the kernel knows: whether a signal had stopped the program,
     /// which signals it handles, and the thread ids inside its PID namespace.
-    pub(super) fn record_kernel_state(&mut self, before: Option<char>) {
+    pub(super) fn record_kernel_state(&mut self, before: &BeforeStop) {
         let Some(pid) = self.session.pid else {
             return;
         };
@@ -248,7 +249,8 @@ impl<'a> ThreadReader<'a> {
         self.sink.record(ThreadState {
             tid: pid,
             time_ns: self.sink.now_ns(),
-            state: before.map(String::from).unwrap_or_default(),
+            state: before.state.map(String::from).unwrap_or_default(),
+            frozen: before.frozen,
             handled_signals: field(&status, "SigCgt:")
                 .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
             own_tid: own,
@@ -359,18 +361,7 @@ impl<'a> ThreadReader<'a> {
                 self.record_thread(one.thread, &registers, noted.into_chunks(), time_ns);
             }
         }
-        // The server knows only some registers of a thread that it cannot stop.
-        for one in self.separate_registers(&unread)? {
-            self.sink.note(
-                Severity::Warning,
-                format!(
-                    "Thread {} is in an uninterruptible wait in the kernel and could not be \
-                     stopped. Frames may be missing from its stack.",
-                    one.thread.tid
-                ),
-            );
-            self.read_thread(one.thread, &one.registers, None, None);
-        }
+        self.read_unstoppable(&unread)?;
         if long.is_empty() {
             return Ok(());
         }
@@ -427,6 +418,26 @@ impl<'a> ThreadReader<'a> {
             return Ok(parts.collect());
         }
         self.separate_registers(threads)
+    }
+
+    /// Reads threads that cannot be stopped. The server knows only some of their registers.
+    fn read_unstoppable(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+        let read = self.separate_registers(threads)?;
+        let tids: Vec<String> = read.iter().map(|one| one.thread.tid.to_string()).collect();
+        let threads = match &tids[..] {
+            [] => return Ok(()),
+            [tid] => format!("Thread {tid}"),
+            [first, .., last] => format!("{} threads ({first} to {last})", tids.len()),
+        };
+        let note = format!(
+            "{threads} could not be stopped: in an uninterruptible wait in the kernel, or frozen \
+             by a cgroup. Frames may be missing from the stack."
+        );
+        self.sink.note(Severity::Warning, note);
+        for one in read {
+            self.read_thread(one.thread, &one.registers, None, None);
+        }
+        Ok(())
     }
 
     /// The registers of all readable threads, each read by a request of its own.

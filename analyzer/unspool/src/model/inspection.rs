@@ -53,12 +53,21 @@ pub enum State {
         /// What it works on, if it waits for that.
         on: Option<CallSubject>,
     },
-    /// A signal such as SIGSTOP has stopped the program in this state.
-    Stopped(Box<State>),
+    /// The program is stopped in this state.
+    Stopped(StopCause, Box<State>),
+}
+
+/// The reason why no thread of a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCause {
+    /// A signal such as SIGSTOP.
+    Signal,
+    /// Its cgroup is frozen.
+    Frozen,
 }
 
 impl State {
-    /// `running`, `waiting`, `sleeping`, `syscall` or `stopped`.
+    /// `running`, `waiting`, `sleeping`, `syscall`, `stopped` or `frozen`.
     pub fn as_str(&self) -> Option<&'static str> {
         match self {
             State::Unknown | State::Absent => None,
@@ -66,7 +75,8 @@ impl State {
             State::Waiting(_) => Some("waiting"),
             State::Sleeping => Some("sleeping"),
             State::InCall { .. } => Some("syscall"),
-            State::Stopped(_) => Some("stopped"),
+            State::Stopped(StopCause::Signal, _) => Some("stopped"),
+            State::Stopped(StopCause::Frozen, _) => Some("frozen"),
         }
     }
 
@@ -74,7 +84,7 @@ impl State {
     pub(super) fn subject(&self) -> Option<&CallSubject> {
         match self {
             State::InCall { on, .. } => on.as_ref(),
-            State::Stopped(before) => before.subject(),
+            State::Stopped(_, before) => before.subject(),
             _ => None,
         }
     }
@@ -83,7 +93,7 @@ impl State {
     fn wait_mut(&mut self) -> Option<&mut Wait> {
         match self {
             State::Waiting(wait) => Some(wait),
-            State::Stopped(before) => before.wait_mut(),
+            State::Stopped(_, before) => before.wait_mut(),
             _ => None,
         }
     }
@@ -92,7 +102,7 @@ impl State {
     pub fn wait(&self) -> Option<&Wait> {
         match self {
             State::Waiting(wait) => Some(wait),
-            State::Stopped(before) => before.wait(),
+            State::Stopped(_, before) => before.wait(),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! What a thread does at the moment of an inspection, in words. Thread lists and findings both
 //! say it.
 
-use crate::model::{CallSubject, Model, OtherProcess, State, ThreadIndex};
+use crate::model::{CallSubject, Model, OtherProcess, State, StopCause, ThreadIndex};
 use crate::platform::syscall::{AwaitedChildren, writes};
 use crate::primitives::Kind;
 use crate::views::wording;
@@ -19,10 +19,16 @@ fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String>
         State::Unknown | State::Absent => return None,
         State::Running => "running".to_owned(),
         State::Sleeping => "sleeping".to_owned(),
-        State::Stopped(before) => match activity(model, thread, before) {
-            Some(before) => format!("stopped by a signal while {before}"),
-            None => "stopped by a signal".to_owned(),
-        },
+        State::Stopped(stop, before) => {
+            let stopped = match stop {
+                StopCause::Signal => "stopped by a signal",
+                StopCause::Frozen => "frozen by its cgroup",
+            };
+            match activity(model, thread, before) {
+                Some(before) => format!("{stopped} while {before}"),
+                None => stopped.to_owned(),
+            }
+        }
         State::InCall {
             name: Some(name),
             on,

@@ -43,7 +43,7 @@ impl Model {
                     args: *args,
                     on: on.clone(),
                 }),
-                State::Stopped(before) => of(before, tid),
+                State::Stopped(_, before) => of(before, tid),
                 _ => None,
             }
         }
@@ -59,7 +59,7 @@ impl Model {
         fn of(state: &mut State) -> Option<(&'static str, &mut CallSubject)> {
             match state {
                 State::InCall { name, on, .. } => (*name).zip(on.as_mut()),
-                State::Stopped(before) => of(before),
+                State::Stopped(_, before) => of(before),
                 _ => None,
             }
         }

@@ -155,6 +155,7 @@ fn ring(count: u64) -> Vec<Record> {
         state: "S".into(),
         handled_signals: Some(0),
         own_tid: Some(100),
+        frozen: false,
     }));
     records
 }
@@ -165,6 +166,22 @@ fn look(records: Vec<Record>, mut files: Files) -> (Inspection, Vec<Finding>) {
     let inspection = super::inspect(&Scene::of(&capture, &model), &model, &mut files);
     model.add_hangs(Some(&inspection));
     (inspection, model.findings)
+}
+
+#[test]
+fn a_frozen_program_is_still_in_a_deadlock() {
+    let mut records = ring(2);
+    for record in &mut records {
+        if let Record::ThreadState(state) = record {
+            state.frozen = true;
+        }
+    }
+    let (inspection, findings) = look(records, Files::new());
+    assert!(matches!(findings[..], [_]), "{findings:?}");
+    for state in &inspection.states {
+        assert_eq!(state.as_str(), Some("frozen"));
+        assert!(state.wait().is_some(), "{state:?}");
+    }
 }
 
 /// Turns an inspection into a recording that reads its threads at its end, at nanoseconds 9 to 14.

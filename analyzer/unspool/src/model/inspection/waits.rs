@@ -13,7 +13,9 @@ use unspool_image::Arch;
 
 use super::memory::Memory;
 use super::object;
-use super::{CallSubject, Holder, Inspection, Onward, OtherProcess, State, Wait, WaitTrace};
+use super::{
+    CallSubject, Holder, Inspection, Onward, OtherProcess, State, StopCause, Wait, WaitTrace,
+};
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
@@ -115,7 +117,7 @@ struct Inspector<'a> {
     by_tid: HashMap<u64, ThreadIndex>,
     /// Thread pointers, sorted.
     pointers: Vec<(u64, u64)>,
-    stopped: bool,
+    stopped: Option<StopCause>,
     library: Result<Library, String>,
     layout: Result<&'static Layout, String>,
     inspection: Inspection,
@@ -154,7 +156,7 @@ impl<'a> Inspector<'a> {
             standstills: Vec::new(),
             by_tid: HashMap::new(),
             pointers: Vec::new(),
-            stopped: false,
+            stopped: None,
             library: Err(String::new()),
             layout: Err(String::new()),
             inspection: Inspection::default(),
@@ -181,7 +183,11 @@ impl<'a> Inspector<'a> {
                     inspector.standstills.push((stood.from_ns, stood.to_ns));
                 }
                 Record::ThreadState(state) => {
-                    inspector.stopped |= state.state == "T" && state.tid == scene.target.pid;
+                    if state.frozen {
+                        inspector.stopped = Some(StopCause::Frozen);
+                    } else if state.state == "T" && state.tid == scene.target.pid {
+                        inspector.stopped = Some(StopCause::Signal);
+                    }
                     inspector.inspection.handled_signals = state
                         .handled_signals
                         .or(inspector.inspection.handled_signals);
@@ -240,8 +246,8 @@ impl<'a> Inspector<'a> {
         let stack = thread.stack.clone().unwrap_or_default();
         let state = self.activity(event, last, snapshot, &stack);
         match self.stopped {
-            true => State::Stopped(Box::new(state)),
-            false => state,
+            Some(stop) => State::Stopped(stop, Box::new(state)),
+            None => state,
         }
     }
 

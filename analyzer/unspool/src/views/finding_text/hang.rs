@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{MAX_NAMED, capital, is_doing, list, place, what};
 use crate::model::{
-    Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, State, ThreadIndex,
+    Doubt, Finding, FindingKind, Hang, HangReason, HangWait, Model, State, StopCause, ThreadIndex,
 };
 use crate::primitives::Kind;
 use crate::views::wording;
@@ -27,7 +27,9 @@ pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
         HangReason::Readers { readers, others } => upgraders(model, hang, *readers, *others),
         HangReason::Pool { function } => pool(hang, function),
     };
-    text.push_str(&stopped(model, finding));
+    for by in [StopCause::Signal, StopCause::Frozen] {
+        text.push_str(&stopped(model, finding, by));
+    }
     for doubt in &hang.doubts {
         text.push(' ');
         text.push_str(reservation(*doubt));
@@ -35,11 +37,11 @@ pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
     text
 }
 
-/// Names the processes that a signal has stopped. They still wait when they continue.
-fn stopped(model: &Model, finding: &Finding) -> String {
+/// Names the processes that are stopped. They still wait when they continue.
+fn stopped(model: &Model, finding: &Finding, by: StopCause) -> String {
     let is_stopped = |thread: &&ThreadIndex| {
         let state = model.inspection.state(**thread);
-        matches!(state, State::Stopped(_))
+        matches!(state, State::Stopped(stop, _) if *stop == by)
     };
     let stopped = finding.threads.iter().filter(is_stopped);
     let stopped: BTreeSet<u64> = stopped.map(|thread| model.pid_of(*thread)).collect();
@@ -47,9 +49,11 @@ fn stopped(model: &Model, finding: &Finding) -> String {
     let Some(processes) = wording::named_processes(&stopped) else {
         return String::new();
     };
-    format!(
-        " A signal such as SIGSTOP has also stopped {processes}. After SIGCONT the threads are still stuck."
-    )
+    let (has_stopped, continues) = match by {
+        StopCause::Signal => ("A signal such as SIGSTOP has also stopped", "SIGCONT"),
+        StopCause::Frozen => ("A cgroup has also frozen", "a thaw"),
+    };
+    format!(" {has_stopped} {processes}. After {continues} the threads are still stuck.")
 }
 
 fn circle(model: &Model, hang: &Hang) -> String {

@@ -90,7 +90,7 @@ impl<'a> InspectedThread<'a> {
         let stack = thread.stack.as_deref();
         let state = model.inspection.state(index);
         let before = match state {
-            State::Stopped(before) => before,
+            State::Stopped(_, before) => before,
             other => other,
         };
         let (syscall, syscall_number, on) = match before {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::Sort;
 use crate::model::live::{Live, LiveThread, Shares};
-use crate::model::{Creation, Model, State, Thread, ThreadIndex, Wait, start_code};
+use crate::model::{Creation, Model, State, StopCause, Thread, ThreadIndex, Wait, start_code};
 use crate::primitives::Kind;
 use crate::views::text::frames;
 use crate::views::text::line::clean;
@@ -166,7 +166,13 @@ fn short_state(model: &Model, state: &State) -> String {
             name: Some(name), ..
         } => format!("in {name}()"),
         State::InCall { number, .. } => format!("in system call {number}"),
-        State::Stopped(before) => format!("stopped: {}", short_state(model, before)),
+        State::Stopped(stop, before) => {
+            let stop = match stop {
+                StopCause::Signal => "stopped",
+                StopCause::Frozen => "frozen",
+            };
+            format!("{stop}: {}", short_state(model, before))
+        }
         State::Waiting(wait) => match holder(model, wait) {
             Some(holder) => clean(&format!("{}, {holder}", object(model, wait))),
             None => clean(&object(model, wait)),
