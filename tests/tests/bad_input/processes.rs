@@ -163,7 +163,7 @@ fn in_vfork() -> Result<()> {
     let pid = program.0.id();
     let folder = tempfile::tempdir()?;
     let shown = process::run(&mut attach("inspect", pid)?, Duration::from_secs(30))?.success()?;
-    for words in ["in the system call vfork", "\n    main "] {
+    for words in ["in the system call vfork until process ", "\n    main "] {
         ensure!(
             shown.text().contains(words),
             "{words:?} is missing:\n{shown}"

@@ -183,6 +183,13 @@ impl LocalProcess {
         by_id
     }
 
+    /// The process that a thread started last, of those that still exist.
+    pub fn newest_child(&self, tid: u64) -> Option<u64> {
+        let path = format!("/proc/{}/task/{tid}/children", self.pid);
+        let children = fs::read_to_string(path).ok()?;
+        children.split_whitespace().next_back()?.parse().ok()
+    }
+
     /// The file behind a descriptor, as `/proc` names it.
     pub fn file(&self, descriptor: i32) -> Option<String> {
         file_of(self.pid.into(), descriptor)

@@ -131,6 +131,17 @@ pub enum CallSubject {
     },
 }
 
+/// A system call in which a thread is.
+#[derive(Debug)]
+pub struct NamedCall<'a> {
+    /// The thread.
+    pub tid: u64,
+    /// The call's name.
+    pub name: &'static str,
+    /// What it works on.
+    pub on: &'a mut CallSubject,
+}
+
 /// A process of this machine, which may not have been inspected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherProcess {

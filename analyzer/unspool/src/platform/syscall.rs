@@ -27,6 +27,8 @@ pub enum AwaitedChildren {
     One(u64),
     /// Any of several.
     Any,
+    /// The one that the thread has just started, until it executes a program or ends (vfork(2)).
+    Newest,
 }
 
 /// A wait at a futex word.
@@ -187,10 +189,16 @@ impl Call {
         const P_ALL: u64 = 0;
         const P_PID: u64 = 1;
         const P_PGID: u64 = 2;
+        const CLONE_VFORK: u64 = 0x4000;
         let child = match (self.name(arch)?, self.args) {
             ("wait4" | "waitpid", [child, ..]) => child as i32,
             ("waitid", [P_PID, child, ..]) => child as i32,
             ("waitid", [P_ALL | P_PGID, ..]) => return Some(AwaitedChildren::Any),
+            // Nothing else blocks a thread in these calls. The flags of `clone3` are in memory.
+            ("vfork" | "clone3", _) => return Some(AwaitedChildren::Newest),
+            ("clone", [flags, ..]) if flags & CLONE_VFORK != 0 => {
+                return Some(AwaitedChildren::Newest);
+            }
             _ => return None,
         };
         // 0 and negative numbers mean a process group, or all children.

@@ -78,6 +78,12 @@ fn subject(model: &Model, thread: ThreadIndex, call: &str, subject: &CallSubject
             processes,
             ..
         } => prefixed(" for ", self::processes(processes)),
+        CallSubject::Children {
+            awaited: AwaitedChildren::Newest,
+            processes,
+        } => self::processes(processes).map_or(String::new(), |child| {
+            format!(" until {child} executes a program or ends")
+        }),
         CallSubject::Children { processes, .. } => {
             prefixed(" for any child: ", self::processes(processes))
         }

@@ -2,26 +2,28 @@
 //! and children.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::collect::{LocalProcess, PipeUsers, pipe_users};
-use crate::model::{CallSubject, OtherProcess};
+use crate::model::{CallSubject, NamedCall, OtherProcess};
 use crate::platform::syscall::{AwaitedChildren, writes};
 
 /// Names the files and processes of the calls of a process of this machine.
-pub(super) fn name<'a>(
-    subjects: impl Iterator<Item = (&'static str, &'a mut CallSubject)>,
-    process: &LocalProcess,
-) {
+pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &LocalProcess) {
     let mut pipes = BTreeSet::new();
     let mut at_files = Vec::new();
     // Finding the children reads all processes, and many threads may wait for them.
     let all_children = OnceCell::new();
-    for (call, subject) in subjects {
-        match subject {
+    for call in calls {
+        match call.on {
             CallSubject::Children { awaited, processes } => {
-                let all = all_children.get_or_init(|| process.children());
-                *processes = children(all, *awaited);
+                let all = || all_children.get_or_init(|| process.children());
+                let pids = match *awaited {
+                    AwaitedChildren::One(id) => all().get(&id).copied().into_iter().collect(),
+                    AwaitedChildren::Any => all().values().copied().collect(),
+                    AwaitedChildren::Newest => Vec::from_iter(process.newest_child(call.tid)),
+                };
+                *processes = pids.into_iter().map(named).collect();
             }
             CallSubject::File {
                 descriptor, name, ..
@@ -30,30 +32,22 @@ pub(super) fn name<'a>(
                 let file = process.file(*descriptor);
                 *name = file.filter(|file| !file.starts_with("anon_inode:"));
                 pipes.extend(name.clone().filter(|name| name.starts_with("pipe:")));
-                at_files.push((call, subject));
+                at_files.push(call);
             }
         }
     }
     let users = pipe_users(&pipes);
-    for (call, subject) in at_files {
+    for call in at_files {
         if let CallSubject::File {
             name: Some(name),
             other_end,
             is_complete,
             ..
-        } = subject
+        } = call.on
         {
-            *other_end = at_other_end(&users, name, writes(call));
+            *other_end = at_other_end(&users, name, writes(call.name));
             *is_complete = users.is_complete;
         }
-    }
-}
-
-/// The children for which a call waits.
-fn children(all: &BTreeMap<u64, u64>, awaited: AwaitedChildren) -> Vec<OtherProcess> {
-    match awaited {
-        AwaitedChildren::One(id) => all.get(&id).copied().map(named).into_iter().collect(),
-        AwaitedChildren::Any => all.values().copied().map(named).collect(),
     }
 }
 

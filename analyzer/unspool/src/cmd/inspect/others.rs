@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use unspool_image::Arch;
 
 use crate::collect::{Asleep, LocalProcess, process_of_thread};
-use crate::model::{CallSubject, Model, Note, ProcessWait, WaitTrace};
+use crate::model::{CallSubject, Model, NamedCall, Note, ProcessWait, WaitTrace};
 use crate::platform::syscall::AwaitedChildren;
 
 use super::calls;
@@ -73,7 +73,7 @@ impl Inspected {
             let is_child = matches!(
                 wait.on,
                 CallSubject::Children {
-                    awaited: AwaitedChildren::One(_),
+                    awaited: AwaitedChildren::One(_) | AwaitedChildren::Newest,
                     ..
                 }
             );
@@ -96,8 +96,13 @@ impl Inspected {
             .iter()
             .all(|tid| self.threads.contains(tid));
         let mut now: Vec<CallSubject> = self.process_waits.iter().map(|it| it.on.clone()).collect();
-        let names = self.process_waits.iter().map(|wait| wait.name);
-        calls::name(names.zip(&mut now), &self.process);
+        let waits = self.process_waits.iter().zip(&mut now);
+        let waits = waits.map(|(wait, on)| NamedCall {
+            tid: wait.tid,
+            name: wait.name,
+            on,
+        });
+        calls::name(waits, &self.process);
         let waits = self.waits.iter();
         let waits = waits.filter(|(_, trace)| has_bytes(&self.process, trace));
         let waits = waits.map(|(tid, trace)| Unchanged::Futex(*tid, trace));

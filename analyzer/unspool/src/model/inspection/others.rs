@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{CallSubject, OtherProcess, State, Wait, WaitTrace};
+use super::{CallSubject, NamedCall, OtherProcess, State, Wait, WaitTrace};
 use crate::model::{Model, ThreadIndex, finding, wait_graph};
 
 impl Model {
@@ -55,23 +55,28 @@ impl Model {
     }
 
     /// The system calls in which threads are, with what they work on, to be named.
-    pub fn call_subjects(&mut self) -> impl Iterator<Item = (&'static str, &mut CallSubject)> {
-        fn of(state: &mut State) -> Option<(&'static str, &mut CallSubject)> {
+    pub fn call_subjects(&mut self) -> impl Iterator<Item = NamedCall<'_>> {
+        fn of(state: &mut State, tid: u64) -> Option<NamedCall<'_>> {
             match state {
-                State::InCall { name, on, .. } => (*name).zip(on.as_mut()),
-                State::Stopped(_, before) => of(before),
+                State::InCall { name, on, .. } => Some(NamedCall {
+                    tid,
+                    name: (*name)?,
+                    on: on.as_mut()?,
+                }),
+                State::Stopped(_, before) => of(before, tid),
                 _ => None,
             }
         }
-        self.inspection.states.iter_mut().filter_map(of)
+        let threads = self.threads.iter().zip(&mut self.inspection.states);
+        threads.filter_map(|(thread, state)| of(state, thread.tid?))
     }
 
     /// Takes over what system calls work on from an earlier model of the same inspection.
     pub fn take_call_subjects(&mut self, earlier: &mut Model) {
-        let named = earlier.call_subjects().map(|(_, subject)| subject.clone());
+        let named = earlier.call_subjects().map(|call| call.on.clone());
         let named: Vec<CallSubject> = named.collect();
-        for ((_, subject), named) in self.call_subjects().zip(named) {
-            *subject = named;
+        for (call, named) in self.call_subjects().zip(named) {
+            *call.on = named;
         }
     }
 

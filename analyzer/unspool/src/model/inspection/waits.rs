@@ -298,7 +298,7 @@ impl<'a> Inspector<'a> {
                     pid,
                     program: String::new(),
                 }),
-                AwaitedChildren::Any => None,
+                AwaitedChildren::Any | AwaitedChildren::Newest => None,
             };
             return Some(CallSubject::Children {
                 awaited,

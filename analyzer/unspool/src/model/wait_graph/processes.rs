@@ -100,13 +100,13 @@ fn wait_of(
     }
     let on = state.subject()?;
     let mut pids: Vec<u64> = on.processes().iter().map(|process| process.pid).collect();
-    if let CallSubject::Children {
-        awaited: AwaitedChildren::Any,
-        ..
-    } = on
-    {
-        // Another thread may start a child.
-        pids.push(own);
+    if let CallSubject::Children { awaited, .. } = on {
+        match awaited {
+            // Another thread may start a child.
+            AwaitedChildren::Any => pids.push(own),
+            AwaitedChildren::Newest if pids.is_empty() => return None,
+            AwaitedChildren::Newest | AwaitedChildren::One(_) => {}
+        }
     }
     let enders = pids.into_iter().map(node_of).collect::<Option<_>>()?;
     Some(Blocked {
