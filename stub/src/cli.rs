@@ -32,6 +32,8 @@ Options:
   --root DIRECTORY                let clients read files below DIRECTORY only
   --allow-write                   let clients write, create and remove files
   --may-attach PID[,PID...]       let clients attach to these processes only
+  --leave-asleep                  do not stop threads in system calls that a stop would end early,
+                                  such as a write to a full pipe (x86-64 only)
   --budget SHARE                  share of one processor that tracepoints may use (default 5%);
                                   above it the most expensive ones pause; 'none': no limit
   --disable-packet=NAME[,NAME...] disable vCont, T, Tthread, qC or qfThreadInfo; 'threads'
@@ -175,6 +177,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Usa
                     None => return Err(UsageError::OpenWrapper),
                 }
             },
+            "--leave-asleep" => limits.leaves_asleep = true,
             "--allow-write" => limits.files.write = true,
             "--root" => {
                 let root = args.next().unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::arch::{self, Register, call};
 use crate::sys::stat::Stat;
 use crate::sys::{Tid, proc_file};
 
-/// A system call in an uninterruptible wait. The thread's registers do not change meanwhile.
+/// A system call in which a thread sleeps. The thread's registers do not change meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct BlockedCall {
     /// -1 outside a call, e.g. in a page fault. `None` if the kernel does not show the call.
@@ -21,17 +21,35 @@ impl BlockedCall {
     /// The call of a thread that no signal and no tracer can stop now, e.g. because it waits for a
     /// child in vfork(2), or for a file server. `None` if the thread is not in such a wait.
     pub(crate) fn uninterruptible(process: Tid, tid: Tid) -> Option<BlockedCall> {
-        let is_uninterruptible =
-            || Stat::of_thread(process, tid).is_some_and(|stat| stat.state() == Some(b'D'));
+        let is_uninterruptible = || is_in(process, tid, b'D');
         if !is_uninterruptible() {
             return None;
         }
+        BlockedCall::read(process, tid).filter(|_| is_uninterruptible())
+    }
+
+    /// The call of a thread that sleeps in one that a stop would end early or with an error, such
+    /// as a write to a full pipe. `None` if the thread does something else.
+    pub(crate) fn ended_by_stops(process: Tid, tid: Tid) -> Option<BlockedCall> {
+        let call = BlockedCall::read(process, tid).filter(BlockedCall::is_ended_by_stops)?;
+        // In between, the thread may have left the call.
+        let is_same = || is_in(process, tid, b'S') && BlockedCall::read(process, tid) == Some(call);
+        is_same().then_some(call)
+    }
+
+    /// True for a call that a stop would end early or with an error.
+    pub(crate) fn is_ended_by_stops(&self) -> bool {
+        let number = self.number.and_then(|number| u64::try_from(number).ok());
+        number.is_some_and(|number| call::ENDED_BY_STOPS.contains(&number))
+    }
+
+    /// The call of a thread. `None` if the thread runs.
+    fn read(process: Tid, tid: Tid) -> Option<BlockedCall> {
         let call = proc_file::read(format!("/proc/{process}/task/{tid}/syscall"));
-        let call = match call.is_empty() {
+        match call.is_empty() {
             true => Some(BlockedCall::default()),
             false => BlockedCall::parse(&String::from_utf8_lossy(&call)),
-        };
-        call.filter(|_| is_uninterruptible())
+        }
     }
 
     /// Parses the number, the arguments, the stack pointer and the program counter: `202 0x7f30 0x0
@@ -90,6 +108,11 @@ impl BlockedCall {
             || is(libc::SYS_clone3)
             || (is(libc::SYS_clone) && has_flag)
     }
+}
+
+/// True if the kernel gives this letter as the thread's state.
+fn is_in(process: Tid, tid: Tid, state: u8) -> bool {
+    Stat::of_thread(process, tid).is_some_and(|stat| stat.state() == Some(state))
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub(crate) struct Process {
     pid: Tid,
     /// It was running before the stub attached to it.
     pub(crate) attached: bool,
+    /// Threads in calls that a stop would end early or with an error are not stopped.
+    pub(crate) leaves_asleep: bool,
     /// It has been resumed since the stub started it.
     pub(crate) resumed: bool,
     pub(crate) memory: Memory,
@@ -59,6 +61,7 @@ impl Process {
             pid,
             attached,
             resumed: false,
+            leaves_asleep: false,
             memory,
             threads: Threads::default(),
             children: Children::default(),
@@ -333,20 +336,34 @@ impl Process {
     }
 
     /// Asks every running thread to stop.
-    pub(crate) fn interrupt_all(&self) {
-        for thread in self.threads.values() {
-            if let State::Running(running) = &thread.state {
+    pub(crate) fn interrupt_all(&mut self) {
+        for (tid, thread) in &mut self.threads {
+            let is_left = self.leaves_asleep && thread.is_left_asleep(self.pid, *tid);
+            if let State::Running(running) = &thread.state
+                && !is_left
+            {
                 running.interrupt();
             }
         }
     }
 
+    /// True if the thread is still in the call in which it was left. If it has left the call, it
+    /// can be stopped.
+    pub(crate) fn is_still_asleep(&mut self, tid: Tid) -> bool {
+        let pid = self.pid;
+        let thread = self.threads.get_mut(&tid);
+        thread.is_some_and(|thread| thread.is_left_asleep(pid, tid))
+    }
+
     /// Asks a thread to stop. Returns `false` if it does not run, or cannot stop because it is in
     /// an uninterruptible wait, e.g. in vfork(2).
-    pub(crate) fn interrupt(&self, tid: Tid) -> bool {
-        let Some(thread) = self.threads.get(&tid) else {
+    pub(crate) fn interrupt(&mut self, tid: Tid) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
         };
+        if self.leaves_asleep && thread.is_left_asleep(self.pid, tid) {
+            return false;
+        }
         match &thread.state {
             State::Running(running) if thread.can_stop() => {
                 running.interrupt();

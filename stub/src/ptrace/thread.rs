@@ -394,8 +394,8 @@ pub(crate) struct Thread {
     pub(crate) vfork_child: Option<Tid>,
     /// The vfork(2) child is debugged, too, so another process waits for its reports.
     pub(crate) lends_memory: bool,
-    /// The wait in the kernel in which the thread was when it could not be stopped. It stops before
-    /// its next instruction.
+    /// The wait in the kernel in which the thread was when it could not be stopped, or was not to
+    /// be. After an uninterruptible wait, it stops before its next instruction.
     pub(crate) unstoppable: Option<BlockedCall>,
 }
 
@@ -460,6 +460,24 @@ impl Thread {
     /// child, or in another uninterruptible wait.
     pub(crate) fn can_stop(&self) -> bool {
         self.vfork_child.is_none() && !self.lends_memory && self.unstoppable.is_none()
+    }
+
+    /// True if the thread sleeps in a call that a stop would end early or with an error. Then it
+    /// counts as stopped.
+    pub(crate) fn is_left_asleep(&mut self, process: Tid, tid: Tid) -> bool {
+        if !matches!(self.state, State::Running(_)) {
+            return false;
+        }
+        let call = BlockedCall::ended_by_stops(process, tid);
+        if call.is_some() || self.left_asleep().is_some() {
+            self.unstoppable = call;
+        }
+        call.is_some()
+    }
+
+    /// The call in which the thread was left asleep.
+    pub(crate) fn left_asleep(&self) -> Option<BlockedCall> {
+        self.unstoppable.filter(BlockedCall::is_ended_by_stops)
     }
 
     /// The thread's registers, if it is stopped.

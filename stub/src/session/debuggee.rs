@@ -76,6 +76,8 @@ pub(crate) struct Debuggee {
     multi: bool,
     /// Ids of the only processes that a client may attach to. `None` means all.
     attachable: Option<Vec<i32>>,
+    /// Threads in calls that a stop would end early or with an error are not stopped.
+    leaves_asleep: bool,
     /// The default limit of the cost of tracing. `None` means no limit.
     budget: Option<Share>,
     /// The command line gave the budget, so no client gets more.
@@ -106,6 +108,7 @@ impl Debuggee {
             files: Files::new(limits.files),
             multi,
             attachable: limits.attachable,
+            leaves_asleep: limits.leaves_asleep,
             budget: limits.budget,
             budget_is_bound: limits.budget_is_given,
         }
@@ -153,7 +156,7 @@ impl Debuggee {
         {
             return Err(Error::NotAllowed(pid));
         }
-        let tracee = Tracee::attach(pid, self.family.wait_queue())?;
+        let tracee = Tracee::attach(pid, self.family.wait_queue(), self.leaves_asleep)?;
         self.take(tracee);
         Ok(())
     }

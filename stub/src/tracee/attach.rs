@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::ptrace::attach::{Error, Found, Program};
 use crate::ptrace::process::Process;
 use crate::ptrace::wait_queue::WaitQueue;
+use crate::sys::Tid;
 
 use super::Tracee;
 
@@ -21,9 +22,15 @@ impl Tracee {
         Process::start(program, reports).map(Tracee::new)
     }
 
-    /// Attaches to a running process and halts it.
-    pub(crate) fn attach(pid: i32, reports: WaitQueue) -> Result<Tracee, Error> {
+    /// Attaches to a running process and halts it. With `leaves_asleep`, threads in calls that a
+    /// stop would end early or with an error are not stopped.
+    pub(crate) fn attach(
+        pid: i32,
+        reports: WaitQueue,
+        leaves_asleep: bool,
+    ) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(Process::seize(pid, reports)?);
+        tracee.process.leaves_asleep = leaves_asleep;
         // New threads may appear meanwhile. The kernel traces those that a traced thread creates
         // from their first instruction.
         let deadline = Instant::now() + TRACER_TIMEOUT;
@@ -53,5 +60,14 @@ impl Tracee {
         }
         tracee.process.mark_shown(tracee.process.current());
         Ok(tracee)
+    }
+
+    /// Stops a thread that was left asleep and has left its call since.
+    pub(crate) fn stop_if_awake(&mut self, tid: Tid) {
+        let thread = self.process.threads.get(&tid);
+        let was_left = thread.is_some_and(|thread| thread.left_asleep().is_some());
+        if was_left && !self.process.is_still_asleep(tid) && !self.process.is_going() {
+            self.halt_within(Some(STOP_TIMEOUT));
+        }
     }
 }

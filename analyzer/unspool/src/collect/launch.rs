@@ -51,11 +51,20 @@ pub(super) fn program(
     )
 }
 
-/// Starts a stub that attaches to process `pid`.
-pub(super) fn process(pid: u32, budget: Option<&str>) -> Result<(Stub, UnixStream), Error> {
+/// Starts a stub that attaches to process `pid`. To `observe` it, threads need not be stopped in
+/// system calls that would end early.
+pub(super) fn process(
+    pid: u32,
+    budget: Option<&str>,
+    observe: bool,
+) -> Result<(Stub, UnixStream), Error> {
     check_traceable(pid)?;
+    let options: &[&str] = match observe {
+        true => &["--once", "--leave-asleep", "--attach"],
+        false => &["--once", "--attach"],
+    };
     start(
-        &["--once", "--attach"],
+        options,
         budget,
         &[pid.to_string().into()],
         // If the stub cannot stop the process, it keeps trying and outlives the recorder. It must

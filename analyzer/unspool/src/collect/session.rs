@@ -83,7 +83,7 @@ impl Session {
                 (Some(stub), Client::over(stream, client_options))
             }
             Source::Attach { pid } => {
-                let (stub, stream) = launch::process(*pid, options.budget.as_deref())?;
+                let (stub, stream) = launch::process(*pid, options.budget.as_deref(), observe)?;
                 (Some(stub), Client::over(stream, client_options))
             }
         };

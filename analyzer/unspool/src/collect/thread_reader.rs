@@ -35,6 +35,8 @@ const LONG_STACK: usize = 64 * 1024;
 
 /// Limit on attempts to find all threads asleep.
 const ASLEEP_TRIES: usize = 60;
+/// Maximum number of times that a thread is read that runs meanwhile.
+const UNSTOPPED_TRIES: usize = 5;
 /// Time for which all threads must sleep.
 const ASLEEP_FOR: Duration = Duration::from_millis(5);
 
@@ -361,7 +363,7 @@ impl<'a> ThreadReader<'a> {
                 self.record_thread(one.thread, &registers, noted.into_chunks(), time_ns);
             }
         }
-        self.read_unstoppable(&unread)?;
+        self.read_unstopped(&unread)?;
         if long.is_empty() {
             return Ok(());
         }
@@ -420,23 +422,38 @@ impl<'a> ThreadReader<'a> {
         self.separate_registers(threads)
     }
 
-    /// Reads threads that cannot be stopped. The server knows only some of their registers.
-    fn read_unstoppable(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
-        let read = self.separate_registers(threads)?;
-        let tids: Vec<String> = read.iter().map(|one| one.thread.tid.to_string()).collect();
-        let threads = match &tids[..] {
+    /// Reads threads that are not stopped, because they cannot be or because a stop would end their
+    /// system calls. The server knows only some of their registers.
+    fn read_unstopped(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+        let mut unstoppable = Vec::new();
+        for thread in threads {
+            let mut asleep = self.asleep(&[*thread]);
+            for _ in 0..UNSTOPPED_TRIES {
+                let Some(one) = self.separate_registers(&[*thread])?.pop() else {
+                    break;
+                };
+                self.read_thread(one.thread, &one.registers, None, None);
+                let before = std::mem::replace(&mut asleep, self.asleep(&[*thread]));
+                // Otherwise the thread may have run while its stack was read.
+                if before == asleep {
+                    break;
+                }
+            }
+            let status = self.session.task_file(thread.tid, "status");
+            if status.is_some_and(|status| field(&status, "State:\tD").is_some()) {
+                unstoppable.push(thread.tid);
+            }
+        }
+        let threads = match unstoppable[..] {
             [] => return Ok(()),
             [tid] => format!("Thread {tid}"),
-            [first, .., last] => format!("{} threads ({first} to {last})", tids.len()),
+            [first, .., last] => format!("{} threads ({first} to {last})", unstoppable.len()),
         };
         let note = format!(
             "{threads} could not be stopped: in an uninterruptible wait in the kernel, or frozen \
              by a cgroup. Frames may be missing from the stack."
         );
         self.sink.note(Severity::Warning, note);
-        for one in read {
-            self.read_thread(one.thread, &one.registers, None, None);
-        }
         Ok(())
     }
 

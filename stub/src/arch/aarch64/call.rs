@@ -9,6 +9,9 @@ pub(crate) const INSTRUCTION: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
 /// The number of vfork(2), if it is a system call of its own.
 pub(crate) const VFORK: Option<u64> = None;
+/// Calls in which threads can be left asleep. None, because the kernel does not show the link
+/// register, which unwinding needs.
+pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
 pub(crate) const MMAP: u64 = 222;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;

@@ -11,6 +11,9 @@ pub(crate) const LENGTH: u64 = 4;
 /// `mmap2`, whose offset is in pages.
 /// The number of vfork(2), if it is a system call of its own.
 pub(crate) const VFORK: Option<u64> = Some(190);
+/// Calls in which threads can be left asleep. None, because the kernel does not show the link
+/// register, which unwinding needs.
+pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
 pub(crate) const MMAP: u64 = 192;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 4096;

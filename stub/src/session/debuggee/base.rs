@@ -38,6 +38,9 @@ impl Debuggee {
 
 impl MultiThreadBase for Debuggee {
     fn read_registers(&mut self, into: &mut RegisterBlock, tid: WireTid) -> TargetResult<(), Self> {
+        if let Some(tracee) = self.live() {
+            tracee.stop_if_awake(Tid(tid.get() as i32));
+        }
         let layout = arch::layout();
         let mut bytes = vec![0; layout.size];
         let mut hidden = Vec::new();

@@ -57,7 +57,7 @@ impl Debuggee {
         let Some(untraced) = self.untraced.take_if(|untraced| !untraced.has_ended()) else {
             return Ok(false);
         };
-        match Tracee::attach(untraced.pid.0, self.family.wait_queue()) {
+        match Tracee::attach(untraced.pid.0, self.family.wait_queue(), self.leaves_asleep) {
             Ok(mut tracee) => {
                 tracee.process.attached = untraced.attached;
                 tracee.process.resumed = true;
