@@ -1,7 +1,7 @@
 //! Tests that recordings and inspections do not affect the program and the processes around it, or
 //! report that they do.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("starts_of_processes", starts_of_processes),
         ("set_user_id", set_user_id),
         ("ending_process", ending_process),
+        ("calls_of_inspected_threads", calls_of_inspected_threads),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("undisturbed::{name}"), check))
@@ -206,4 +207,48 @@ fn ending_process() -> Result<()> {
         "{ended} before: {run}"
     );
     Ok(())
+}
+
+/// An inspection does not end the system calls in which threads sleep, and shows their stacks.
+fn calls_of_inspected_threads() -> Result<()> {
+    let (_folder, file) = waiting::compile_in(".", "interrupted.c", &OPTIONS)?;
+    let mut program = Command::new(file);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = Background(process::start(&mut program)?);
+    let pid = program.0.id();
+    let calls =
+        ["write", "epoll_wait", "recvfrom"].map(|name| format!("in the system call {name}"));
+    let mut shown = String::new();
+    process::wait_until("all threads sleep in their calls", LIMIT / 10, || {
+        let run = inspect(pid);
+        shown = run.unwrap_or_else(|error| error.to_string());
+        calls.iter().all(|call| shown.contains(call))
+    })?;
+    for _ in 0..3 {
+        let shown = inspect(pid)?;
+        for words in ["\n    writes ", "\n    polls ", "\n    receives "] {
+            ensure!(shown.contains(words), "{words:?} is missing:\n{shown}");
+        }
+        ensure!(!shown.contains("What is missing"), "{shown}");
+    }
+    drop(program.0.stdin.take());
+    let mut results = String::new();
+    let mut output = program.0.stdout.take().context("piped")?;
+    output.read_to_string(&mut results)?;
+    let mut results: Vec<&str> = results.lines().map(str::trim).collect();
+    results.sort_unstable();
+    ensure!(
+        results == ["epoll_wait 0", "recv -1 EAGAIN", "write 1048576"],
+        "{results:?}"
+    );
+    Ok(())
+}
+
+fn inspect(pid: u32) -> Result<String> {
+    let mut command = report::unspool()?;
+    command.args(["inspect", "--attach", &pid.to_string()]);
+    Ok(process::run(&mut command, LIMIT)?
+        .success()?
+        .text()
+        .to_owned())
 }
