@@ -17,6 +17,7 @@
 //! instructions, because threads may be inside; slots lie in bytes that nothing else uses.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -26,6 +27,11 @@ use crate::sys::fork::{self, Side};
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, maps, ptrace};
+
+/// Limit of the time in which a tracer that exits is waited for.
+const REAP_TIMEOUT: Duration = Duration::from_millis(20);
+/// Interval at which its end is checked.
+const REAP_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Forks. Returns `None` in the tracer. The first process returns the exit code when the tracer has
 /// ended.
@@ -57,7 +63,7 @@ fn guard(tracer: Tid) -> ExitCode {
                     let code = exit_code(tracer).filter(|_| clean);
                     let _ = ptrace::cont(tracer, 0);
                     if let Some(code) = code {
-                        // The kernel may take 50 ms to close the tracer's perf events.
+                        reap(tracer);
                         return code;
                     }
                 }
@@ -73,6 +79,17 @@ fn guard(tracer: Tid) -> ExitCode {
             Ok((signal, _)) => drop(ptrace::send_signal(tracer, tracer, signal)),
             Err(_) => return ExitCode::FAILURE,
         }
+    }
+}
+
+/// Waits for the end of the tracer, because pid 1 of a container may never do so. Not for long: the
+/// kernel may take 50 ms to close the tracer's perf events.
+fn reap(tracer: Tid) {
+    let deadline = Instant::now() + REAP_TIMEOUT;
+    while let Ok(None) = wait(Some(tracer), false)
+        && Instant::now() < deadline
+    {
+        std::thread::sleep(REAP_INTERVAL);
     }
 }
 
