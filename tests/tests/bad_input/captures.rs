@@ -18,6 +18,7 @@ pub(super) const TRIALS: &[Case] = &[
     ("capture_of_a_later_version", capture_of_a_later_version),
     ("not_a_capture", not_a_capture),
     ("no_capture", no_capture),
+    ("to_standard_output", to_standard_output),
     ("disk_full_from_the_start", disk_full_from_the_start),
     ("disk_full_while_recording", disk_full_while_recording),
     ("not_overwritten", not_overwritten),
@@ -130,6 +131,12 @@ fn no_capture() -> Result<()> {
         &["directory"],
     )?;
     Ok(())
+}
+
+fn to_standard_output() -> Result<()> {
+    let run = report::record(Path::new("-"), &["-q"], &[&pool()?])?;
+    ensure!(run.code()? != 0 && run.text().is_empty(), "{run}");
+    complains(&run, &["standard output", "-o"])
 }
 
 fn disk_full_from_the_start() -> Result<()> {

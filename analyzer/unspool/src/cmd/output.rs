@@ -34,6 +34,12 @@ impl Output {
     /// Checks the present file at `path`, and that the directory is writable, so that no program
     /// starts in vain.
     pub(super) fn prepare(path: &Path) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            bail!(
+                "a recording cannot go to standard output, which the program may use; name a file \
+                 with -o (-o ./- for a file of that name)"
+            );
+        }
         let before = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Before::Nothing,
             Err(error) => {

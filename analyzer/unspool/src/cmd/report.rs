@@ -79,8 +79,8 @@ pub(super) struct Cmd {
     #[arg(long, conflicts_with_all = ["source", "disasm"])]
     off_cpu: bool,
 
-    /// Print what is missing or doubtful in the recording, in full
-    #[arg(long, conflicts_with_all = ["view", "format"])]
+    /// Print what is missing or doubtful in the recording, in full, instead of a view
+    #[arg(long, conflicts_with = "format")]
     notes: bool,
 
     /// Width of the text in columns [default: the terminal's]
