@@ -305,7 +305,7 @@ impl Process {
     /// Lets the threads that are in an uninterruptible wait count as stopped.
     pub(crate) fn mark_unstoppable(&mut self) {
         for (tid, thread) in &mut self.threads {
-            if matches!(thread.state, State::Running(_)) {
+            if matches!(thread.state, State::Running(_)) && thread.left_asleep().is_none() {
                 thread.unstoppable = BlockedCall::uninterruptible(self.pid, *tid);
             }
         }
