@@ -202,7 +202,7 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
         None => format!("{:#x}", object.address),
     };
     let room = room.saturating_sub(noun.len() + 1).max(12);
-    format!("{noun} {}", super::names::middle(&name, room))
+    format!("{noun} {}", super::names::shorten_object(&name, room))
 }
 
 /// A system call in which threads were blocked: `read() of pipe:[41234]`.
@@ -253,7 +253,16 @@ pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> St
     let (named, others) = identities.split_at(named.unwrap_or(1).min(identities.len()));
     let share = |room| {
         let part = |identity: &usize| self::identity(model, *identity, room);
-        named.iter().map(part).collect::<Vec<String>>()
+        let parts: Vec<String> = named.iter().map(part).collect();
+        let is_twice = |name: &String| parts.iter().filter(|part| *part == name).count() > 1;
+        let with_ids = named
+            .iter()
+            .zip(&parts)
+            .map(|(identity, name)| match is_twice(name) {
+                true => format!("{name} ({})", tids_of(model, *identity)),
+                false => name.clone(),
+            });
+        with_ids.collect::<Vec<String>>()
     };
     // Short names leave more room for long names.
     let whole = share(room).join(", ");
@@ -281,6 +290,17 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     let Some((_, first, count)) = model.sync.identities.get(identity) else {
         return "unknown threads".to_owned();
     };
+/// The ids of the threads of an identity.
+fn tids_of(model: &Model, identity: usize) -> String {
+    let threads = model.sync.identity_of.iter().enumerate();
+    let members = threads.filter(|(_, of)| **of == identity);
+    tids(
+        members
+            .map(|(thread, _)| model.threads.get(thread)?.tid)
+            .collect(),
+    )
+}
+
     let Some(thread) = model.thread(*first) else {
         return "unknown threads".to_owned();
     };
