@@ -339,6 +339,23 @@ pub(super) fn processes(count: usize) -> String {
     }
 }
 
+/// Why circles may be missing from the lock order. None if no pair of locks is known to be missing.
+pub(super) fn missing_circles(model: &Model) -> Option<String> {
+    let recording = &model.recording;
+    if !recording.misses_lock_calls() {
+        let text = "Pairs of locks were left out, so circles may be missing.";
+        return model.sync.lock_order.cut.then(|| text.to_owned());
+    }
+    Some(match recording.lock_calls_missed() {
+        0 => "Some calls of locks were not recorded, so circles may be missing.".to_owned(),
+        missed => format!(
+            "At least {missed} beginnings and ends of calls of locks were missed, and {} recorded, \
+             so circles may be missing.",
+            recording.lock_calls_recorded
+        ),
+    })
+}
+
 /// Processes of one program: `process tar`, `3 × process cc1`.
 pub(super) fn program_of(program: &str, count: usize, room: usize) -> String {
     let number = match count {

@@ -21,7 +21,7 @@ pub(super) const MAX_EDGES: usize = 100_000;
 pub struct LockOrder {
     /// The pairs of locks, by held and then by taken object.
     pub edges: Vec<OrderEdge>,
-    /// True if there were more pairs than can be counted.
+    /// True if there were more pairs than can be counted, or more locks of one thread.
     pub cut: bool,
 }
 

@@ -59,6 +59,11 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         let shown = page.rows(MAX_ROWS, rows.len());
         for row in &rows[..shown] {
             write_row(page, model, &groups, row, &sources)?;
+    if model.sync.recorded
+        && let Some(missing) = wording::missing_circles(model)
+    {
+        page.paragraph(&Line::new(), &Line::new(), Ink::Alarm, &missing)?;
+    }
         }
         if rows.len() > shown {
             let more = format!("  {} more", rows.len() - shown);

@@ -1,12 +1,13 @@
 //! Tests of the lock order: every pair is counted, and circles are marked.
 
-use unspool_capture::{Gap, GapKind};
+use unspool_capture::{Dropped, Gap, GapKind, Missed};
 
 use super::*;
 use crate::model::ThreadIndex;
 use crate::model::finding::Facts;
 use crate::model::sync::lock_order::{MAX_EDGES, OrderCounts};
 use crate::model::sync::{LockOrder, ObjectIndex, OrderEdge, UseIndex};
+use crate::views::Style;
 
 /// Held object, taken object, count, threads, whether it is in a circle: one row per pair.
 fn rows(model: &Model) -> Vec<(u64, u64, u64, usize, bool)> {
@@ -116,6 +117,96 @@ fn a_circle_that_another_lock_prevents_is_no_finding() {
     assert_eq!(kinds(&model), []);
     let in_circle = rows(&model).into_iter().filter(|row| row.4);
     assert_eq!(in_circle.count(), 2);
+}
+
+/// The text view, without its line breaks.
+fn shown(model: &Model) -> String {
+    let mut out = Vec::new();
+    crate::views::text::lock_order::write(model, &mut out, &Style::default()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn missed_calls_of_locks_are_told() {
+    let missed = |hits| {
+        let mut acting = two_threads();
+        acting.nested(ONE, 2000, A, B);
+        // These calls are all recorded, and say nothing about locks.
+        for call in 0..30 {
+            acting.call(TWO, 3000 + 10 * call, "sem_post", &[0x5000]);
+        }
+        acting.stage.add(Missed {
+            probe: 100,
+            pauses: 1,
+            paused_ns: 1_000_000,
+            hits,
+            time_ns: 5_000_000,
+        });
+        acting.stage.end(20);
+        acting.stage.model()
+    };
+    // The fixture's probes of ends have no function.
+    for (hits, few) in [(4, false), (5, true)] {
+        let model = missed(hits);
+        assert!(!model.recording.too_little_seen());
+        assert_eq!(model.recording.too_few_lock_calls(), few);
+        let text = shown(&model);
+        let line = format!(
+            "At least {hits} beginnings and ends of calls of locks were missed, and 4 recorded, so"
+        );
+        assert!(text.contains(&line), "{text}");
+    }
+    let mut acting = two_threads();
+    acting.nested(ONE, 2000, A, B);
+    let complete = shown(&acting.stage.model());
+    assert!(!complete.contains("may be missing"), "{complete}");
+    acting.stage.add(Dropped {
+        probe: 102,
+        count: 9,
+        time_ns: 5_000_000,
+    });
+    let model = acting.stage.model();
+    assert!(model.recording.too_few_lock_calls());
+    assert!(shown(&model).contains("circles may be missing"));
+}
+
+#[test]
+fn locks_that_are_not_tracked_are_told() {
+    for (locks, told) in [(16, false), (17, true)] {
+        let mut acting = two_threads();
+        let address = |at: u64| 0x1_0000 + 0x100 * at;
+        for at in 0..locks {
+            acting.lock(ONE, 2000 + 10 * at, address(at));
+        }
+        for at in (0..locks).rev() {
+            acting.unlock(ONE, 4000 - 10 * at, address(at));
+        }
+        acting.stage.end(20);
+        let model = acting.stage.model();
+        assert_eq!(model.sync.lock_order.cut, told);
+        let text = shown(&model);
+        let line = "Pairs of locks were left out, so circles may be missing.";
+        assert_eq!(text.contains(line), told, "{text}");
+        assert_eq!(text.contains("more than 16 locks at a time"), told);
+    }
+}
+
+#[test]
+fn threads_of_equal_name_have_ids() {
+    let mut acting = two_threads();
+    let elsewhere = ["orders!main@orders.c:10"];
+    acting
+        .stage
+        .spawn(PID, 13, 1, "orders!one@orders.c:20", &elsewhere);
+    acting.on(13, &["orders!one@orders.c:21", END[0], END[1]]);
+    acting
+        .nested(ONE, 2000, A, B)
+        .nested(13, 3000, A, B)
+        .stage
+        .end(20);
+    let text = shown(&acting.stage.model());
+    assert!(text.contains("by one (TID 11), one (TID 13),"), "{text}");
 }
 
 #[test]
