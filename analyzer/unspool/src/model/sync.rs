@@ -40,7 +40,7 @@ pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub use histogram::Histogram;
 pub use journal::{HoldSpan, Journal, WaitSpan};
-pub use lock_order::{LockOrder, OrderEdge};
+pub use lock_order::{Exclusion, LockOrder, OrderEdge};
 pub(crate) use naming::{caller, place};
 pub(crate) use objects::share;
 pub use objects::{
@@ -260,6 +260,7 @@ pub(super) fn analyse(
         notes.push(Note::info(text).about(Topic::Times).with_details(details));
     }
     let mut lock_order = std::mem::take(&mut replay.order.counts).finish();
+    lock_order.explain(&replay.order, &findings);
     lock_order.cut |= replay.holds.overflowed;
     if lock_order.cut {
         let text = format!(

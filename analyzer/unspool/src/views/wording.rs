@@ -2,14 +2,22 @@
 //!
 //! Apart so that all views use the same wording.
 
+use std::collections::BTreeSet;
+
 use unspool_rsp::signals;
 
 use crate::model::schedule::BlockedCall;
 pub(super) use crate::model::sync::length as duration;
-use crate::model::sync::{Histogram, ObjectIndex, Sync};
-use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
+use crate::model::sync::{Exclusion, Histogram, ObjectIndex, OrderEdge, Sync};
+use crate::model::{Creation, Ending, Facts, Model, OrderRisk, OrderStep, Thread, ThreadIndex};
 use crate::views::call_waits::{Threads, Woken, WokenBy};
 use crate::views::text::line::clean;
+
+/// Maximum number of columns for the lock or semaphore that excludes a circle of lock orders.
+const MAX_GATE_WIDTH: usize = 60;
+
+/// Says that a circle cannot block any thread.
+const ALONE: &str = "one thread alone, which cannot deadlock by itself";
 
 /// A point in time, such as `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
@@ -282,14 +290,6 @@ pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> St
     parts.join(", ")
 }
 
-/// `3 × worker "billing"`
-pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
-    if let Some((program, count)) = model.program(identity) {
-        return program_of(program, *count, room);
-    }
-    let Some((_, first, count)) = model.sync.identities.get(identity) else {
-        return "unknown threads".to_owned();
-    };
 /// The ids of the threads of an identity.
 fn tids_of(model: &Model, identity: usize) -> String {
     let threads = model.sync.identity_of.iter().enumerate();
@@ -301,6 +301,14 @@ fn tids_of(model: &Model, identity: usize) -> String {
     )
 }
 
+/// `3 × worker "billing"`
+pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
+    if let Some((program, count)) = model.program(identity) {
+        return program_of(program, *count, room);
+    }
+    let Some((_, first, count)) = model.sync.identities.get(identity) else {
+        return "unknown threads".to_owned();
+    };
     let Some(thread) = model.thread(*first) else {
         return "unknown threads".to_owned();
     };
@@ -337,6 +345,50 @@ pub(super) fn processes(count: usize) -> String {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
     }
+}
+
+/// What speaks against a deadlock in the circle of a pair of locks, in a few words. None if nothing
+/// does, or if the pair is in no circle.
+pub(super) fn circle_note(
+    model: &Model,
+    edge: &OrderEdge,
+    finding: Option<usize>,
+) -> Option<String> {
+    let finding = finding.and_then(|at| model.findings.get(at));
+    if let Some(Facts::LockOrder { steps, risk }) = finding.map(|finding| &finding.facts) {
+        return order_doubt(model, steps, *risk);
+    }
+    let words = match edge.exclusion? {
+        Exclusion::OneThread => ALONE,
+        Exclusion::Gate(gate) => {
+            let gate = object(&model.sync, gate, MAX_GATE_WIDTH);
+            return Some(format!("threads hold {gate} meanwhile"));
+        }
+        Exclusion::TimeLimit => "a wait has a time limit",
+        Exclusion::SharedHolds => "readers share a lock",
+        Exclusion::ShorterCircle => "a shorter circle of these locks is a finding",
+        Exclusion::Limit => "not judged, because it is too long or there are too many",
+    };
+    Some(words.to_owned())
+}
+
+/// What speaks against a deadlock in a circle that is a finding.
+fn order_doubt(model: &Model, steps: &[OrderStep], risk: OrderRisk) -> Option<String> {
+    let threads: BTreeSet<ThreadIndex> = steps.iter().map(|step| step.thread).collect();
+    let words = match risk {
+        OrderRisk::Proved => return None,
+        OrderRisk::Semaphore(semaphore) => {
+            let semaphore = object(&model.sync, semaphore, MAX_GATE_WIDTH);
+            return Some(format!("all threads had passed {semaphore}"));
+        }
+        OrderRisk::EventsMissing => "events are missing",
+        OrderRisk::OneThread => ALONE,
+        OrderRisk::Apart if threads.len() == steps.len() => {
+            "a creation, join or barrier keeps its threads apart"
+        }
+        OrderRisk::Apart => "one thread takes several of its steps",
+    };
+    Some(words.to_owned())
 }
 
 /// Why circles may be missing from the lock order. None if no pair of locks is known to be missing.

@@ -6,7 +6,7 @@ use super::*;
 use crate::model::ThreadIndex;
 use crate::model::finding::Facts;
 use crate::model::sync::lock_order::{MAX_EDGES, OrderCounts};
-use crate::model::sync::{LockOrder, ObjectIndex, OrderEdge, UseIndex};
+use crate::model::sync::{Exclusion, LockOrder, ObjectIndex, OrderEdge, UseIndex};
 use crate::views::Style;
 
 /// Held object, taken object, count, threads, whether it is in a circle: one row per pair.
@@ -127,6 +127,16 @@ fn shown(model: &Model) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// The exclusion of each pair, by the addresses of the held and the taken lock.
+fn exclusions(model: &Model) -> Vec<(u64, u64, Option<Exclusion>)> {
+    let sync = &model.sync;
+    let address = |object| sync.object(object).address;
+    let edges = sync.lock_order.edges.iter();
+    edges
+        .map(|edge| (address(edge.held), address(edge.taken), edge.exclusion))
+        .collect()
+}
+
 #[test]
 fn missed_calls_of_locks_are_told() {
     let missed = |hits| {
@@ -190,6 +200,100 @@ fn locks_that_are_not_tracked_are_told() {
         assert_eq!(text.contains(line), told, "{text}");
         assert_eq!(text.contains("more than 16 locks at a time"), told);
     }
+}
+
+#[test]
+fn circles_without_a_finding_have_a_reason() {
+    let gated = {
+        let mut acting = two_threads();
+        for (tid, us, outer, inner) in [(ONE, 2000, A, B), (TWO, 3000, B, A)] {
+            acting
+                .lock(tid, us, C)
+                .nested(tid, us + 100, outer, inner)
+                .unlock(tid, us + 200, C);
+        }
+        acting.stage.end(20);
+        acting.stage.model()
+    };
+    let gate = gated.sync.lock_order.edges.iter();
+    let gate = gate.filter_map(|edge| edge.exclusion).next();
+    let Some(Exclusion::Gate(gate)) = gate else {
+        panic!("{gate:?}");
+    };
+    assert_eq!(gated.sync.object(gate).address, C);
+    let text = shown(&gated);
+    let title = "Circles without a finding: threads hold mutex gate meanwhile";
+    assert!(text.contains(title), "{text}");
+
+    let mut acting = two_threads();
+    acting.nested(ONE, 2000, A, B).lock(TWO, 3000, B);
+    acting
+        .call(TWO, 3010, "pthread_mutex_timedlock", &[A, 0])
+        .unlock(TWO, 3020, A)
+        .unlock(TWO, 3030, B)
+        .stage
+        .end(20);
+    let reason = Some(Exclusion::TimeLimit);
+    let timed = acting.stage.model();
+    assert_eq!(exclusions(&timed), [(A, B, reason), (B, A, reason)]);
+
+    // One thread, which a gate prevents from being a finding.
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, C)
+        .nested(ONE, 2010, A, B)
+        .nested(ONE, 2110, B, A)
+        .unlock(ONE, 2200, C)
+        .stage
+        .end(20);
+    let alone = acting.stage.model();
+    let reasons: Vec<Option<Exclusion>> = exclusions(&alone).iter().map(|e| e.2).collect();
+    assert_eq!(reasons.iter().flatten().count(), 2, "{reasons:?}");
+    assert!(shown(&alone).contains("one thread alone, which cannot deadlock by itself"));
+
+    // A and B are a finding, so the longer circle is none.
+    let mut acting = two_threads();
+    acting
+        .nested(ONE, 2000, A, B)
+        .nested(TWO, 3000, B, A)
+        .nested(TWO, 3100, B, C)
+        .nested(ONE, 4000, C, A)
+        .stage
+        .end(20);
+    let shorter = Some(Exclusion::ShorterCircle);
+    assert_eq!(
+        exclusions(&acting.stage.model()),
+        [(A, B, None), (B, A, None), (B, C, shorter), (C, A, shorter)]
+    );
+}
+
+#[test]
+fn a_circle_of_one_thread_is_told() {
+    let mut acting = two_threads();
+    acting
+        .nested(ONE, 2000, A, B)
+        .nested(ONE, 2100, B, A)
+        .stage
+        .end(20);
+    let model = acting.stage.model();
+    let text = shown(&model);
+    let title = "inferred: one thread alone, which cannot deadlock by itself";
+    assert!(text.contains(title), "{text}");
+    let sentence = super::text(&model, &model.findings[0]);
+    assert!(sentence.contains("Only one thread does this"), "{sentence}");
+
+    // One thread does both, and could not meet the other, which is created later.
+    let mut acting = Acting::new();
+    acting.on(PID, &["orders!main@orders.c:9"]);
+    acting.nested(PID, 100, A, B).nested(PID, 200, B, A);
+    let main = ["orders!main@orders.c:9"];
+    acting
+        .stage
+        .spawn(PID, ONE, 2, "orders!one@orders.c:20", &main);
+    acting.on(ONE, &["orders!one@orders.c:21", END[0]]);
+    acting.nested(ONE, 4000, B, A).stage.end(9);
+    let text = shown(&acting.stage.model());
+    assert!(text.contains("a creation, join or barrier"), "{text}");
 }
 
 #[test]
