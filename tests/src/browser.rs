@@ -165,6 +165,18 @@ impl Browser {
         Ok(())
     }
 
+    /// Gives the window this size in pixels, with its borders.
+    pub fn resize(&mut self, width: u64, height: u64) -> Result<()> {
+        let parameters = json!({"width": width, "height": height});
+        self.command(
+            "/window/rect",
+            "WebDriver:SetWindowRect",
+            "POST",
+            parameters,
+        )?;
+        Ok(())
+    }
+
     /// Runs the body of a function in the page, with these arguments, and gives what it returns.
     pub fn run(&mut self, script: &str, arguments: Value) -> Result<Value> {
         let parameters = json!({"script": script, "args": arguments});

@@ -308,7 +308,13 @@ fn too_little_seen() -> Result<()> {
             recording["too_little_seen"] == little && recording["complete"] == !little,
             "{budget}: {recording:#}"
         );
-        for view in ["tree", "findings", "waits", "timeline"] {
+        ensure!(
+            recording["too_few_lock_calls"] == little
+                && json["lock_order_note"].is_string() == little,
+            "{budget}: {}",
+            json["lock_order_note"]
+        );
+        for view in ["tree", "findings", "waits", "timeline", "lock-order"] {
             let text = report(&["--view", view])?.success()?.stdout;
             let text = String::from_utf8(text)?;
             let begins = text.starts_with("! Too little was recorded to judge:");
@@ -333,7 +339,12 @@ fn too_little_seen() -> Result<()> {
                 "{budget}: {text}"
             );
         }
-        for (kind, code) in [("wrong-unlock", if little { 4 } else { 0 }), ("churn", 0)] {
+        let unknown = if little { 4 } else { 0 };
+        for (kind, code) in [
+            ("wrong-unlock", unknown),
+            ("lock-order", unknown),
+            ("churn", 0),
+        ] {
             let found = report(&["--fail-on", kind])?.code()?;
             ensure!(
                 found == code,

@@ -31,7 +31,7 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 12] = [
+    let checks: [(&str, Check); 14] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
@@ -42,6 +42,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("calls", calls::numbers),
         ("calls_many", calls::many),
         ("lock_order_many_equal", lock_order::many_equal),
+        ("lock_order_missed", lock_order::missed),
+        ("lock_order_parts", lock_order::parts),
         ("text_stays_text", text_stays_text),
         ("bad_recordings", bad_recordings),
     ];

@@ -66,6 +66,8 @@ pub use window::Window;
 
 use unspool_capture::{Capture, Source};
 
+use crate::primitives;
+
 /// A host that took less of a recording's length is not noted.
 const NOTED_STEAL_DIVISOR: u64 = 20;
 /// The kernel counts in steps of 10 ms. Less than this many nanoseconds is not noted.
@@ -170,6 +172,10 @@ pub struct Recording {
     pub calls_dropped: u64,
     /// Number of recorded beginnings and ends of calls.
     pub calls_recorded: u64,
+    /// Number of recorded beginnings and ends of calls that take or release a lock.
+    pub lock_calls_recorded: u64,
+    /// Number of beginnings and ends of such calls that were not recorded, beside those in pauses.
+    pub lock_calls_dropped: u64,
     /// Probes that were paused to reduce the overhead.
     pub paused: Vec<Paused>,
     /// True if joins or detaches are missing.
@@ -214,7 +220,7 @@ impl Recording {
     /// Paused probes of the futex system call do not matter. Only functions define the holders, and
     /// a call whose end may be missing is never certain to go on ([`calls`]).
     pub(crate) fn is_lossless(&self) -> bool {
-        let sync = |function: &str| crate::primitives::find(function).is_some();
+        let sync = |function: &str| primitives::find(function).is_some();
         self.dropped == 0 && !self.paused.iter().any(|paused| sync(&paused.function))
     }
 
@@ -226,8 +232,29 @@ impl Recording {
     /// Number of beginnings and ends of calls that are known to be missing.
     pub fn calls_missed(&self) -> u64 {
         let paused = self.paused.iter().filter(|paused| paused.of_calls);
-        let missed = paused.map(|paused| paused.missed);
-        missed.fold(self.calls_dropped, u64::saturating_add)
+        missed(paused).saturating_add(self.calls_dropped)
+    }
+
+    /// Number of beginnings and ends of calls that take or release a lock and are known to be
+    /// missing.
+    pub fn lock_calls_missed(&self) -> u64 {
+        missed(self.paused_locks()).saturating_add(self.lock_calls_dropped)
+    }
+
+    /// True if calls that take or release a lock are missing, or may be.
+    pub fn misses_lock_calls(&self) -> bool {
+        self.lock_calls_dropped > 0 || self.paused_locks().next().is_some()
+    }
+
+    /// True if most calls that take or release a lock are missing, so that no conclusion from
+    /// absent lock orders is possible.
+    pub fn too_few_lock_calls(&self) -> bool {
+        self.lock_calls_missed() > self.lock_calls_recorded
+    }
+
+    fn paused_locks(&self) -> impl Iterator<Item = &Paused> {
+        let paused = self.paused.iter();
+        paused.filter(|paused| paused.of_calls && primitives::is_of_lock(&paused.function))
     }
 
     /// True if most calls are missing, so that conclusions from absent events are impossible.
@@ -274,6 +301,13 @@ pub struct Paused {
     pub missed: u64,
     /// True if the number is exact, from threads whose creation was not recorded.
     pub exact: bool,
+}
+
+/// Number of events that some paused probes missed.
+fn missed<'a>(paused: impl Iterator<Item = &'a Paused>) -> u64 {
+    paused
+        .map(|paused| paused.missed)
+        .fold(0, u64::saturating_add)
 }
 
 /// How a program ended.

@@ -228,6 +228,11 @@ impl Primitive {
     }
 }
 
+/// True for a function that takes or releases a mutex or a read-write lock.
+pub fn is_of_lock(function: &str) -> bool {
+    find(function).is_some_and(|primitive| matches!(primitive.kind, Kind::Mutex | Kind::Rwlock))
+}
+
 /// Finds the primitive of a function by its symbol's name, or by its demangled path with or without
 /// arguments.
 pub fn find(function: &str) -> Option<&'static Primitive> {

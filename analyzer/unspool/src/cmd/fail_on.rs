@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::terminal;
-use crate::model::{FindingKind, Model};
+use crate::model::{FindingKind, Model, Recording};
 
 /// Exit code if a selected finding exists.
 pub(super) const FOUND: u8 = 3;
@@ -23,7 +23,8 @@ pub(super) struct FailOn {
     /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
     /// wrong-unlock, lock-order, convoy, long-hold, contention, bottleneck, unlocked-signal,
     /// unjoined or churn. KIND:proved ignores inferred findings. Exit code 4 means that there is no
-    /// such finding, but most calls were missed, so there may be one.
+    /// such finding, but most calls were missed (for lock-order, most calls of locks), so there may
+    /// be one.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }
@@ -33,6 +34,17 @@ pub(super) struct FailOn {
 struct Condition {
     kind: Option<FindingKind>,
     proved: bool,
+}
+
+impl Condition {
+    /// True if there may be such a finding although the recording shows none.
+    fn may_be_missed(self, recording: &Recording) -> bool {
+        let (of_calls, of_locks) = match self.kind {
+            None => (true, true),
+            Some(kind) => (!OF_LIVES.contains(&kind), kind == FindingKind::LockOrder),
+        };
+        of_calls && recording.too_little_seen() || of_locks && recording.too_few_lock_calls()
+    }
 }
 
 fn condition(text: &str) -> Result<Condition, String> {
@@ -79,12 +91,40 @@ impl FailOn {
     }
 
     fn too_little_seen(&self, model: &Model) -> Option<ExitCode> {
-        let rests_on_calls =
-            |condition: &Condition| condition.kind.is_none_or(|kind| !OF_LIVES.contains(&kind));
-        if !model.recording.too_little_seen() || !self.conditions.iter().any(rests_on_calls) {
+        if !self
+            .conditions
+            .iter()
+            .any(|condition| condition.may_be_missed(&model.recording))
+        {
             return None;
         }
         terminal::say("failing: too little was recorded to rule out such a finding");
         Some(ExitCode::from(TOO_LITTLE_SEEN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missed_calls_of_locks_hide_lock_orders() {
+        let recording = Recording {
+            calls_recorded: 400,
+            lock_calls_recorded: 145,
+            lock_calls_dropped: 148,
+            calls_dropped: 148,
+            ..Recording::default()
+        };
+        for (kind, missed) in [
+            ("lock-order", true),
+            ("lock-order:proved", true),
+            ("any", true),
+            ("deadlock", false),
+            ("unjoined", false),
+        ] {
+            let condition = condition(kind).unwrap();
+            assert_eq!(condition.may_be_missed(&recording), missed, "{kind}");
+        }
     }
 }

@@ -356,9 +356,11 @@ pub enum OrderRisk {
     /// They can.
     Proved,
     /// They can if this semaphore lets enough of them in at the same time.
-    Seats(ObjectIndex),
+    Semaphore(ObjectIndex),
     /// They can if no missing event says otherwise.
     EventsMissing,
+    /// One thread takes all steps. It cannot deadlock by itself.
+    OneThread,
     /// In this recording no two threads could take the steps at the same time.
     Apart,
 }

@@ -15,6 +15,7 @@ use super::backtrace::{Frames, base_name};
 use super::thread::{Creation, Ending, Thread};
 use super::{Model, Note, Process, Processes, ProgramEnd, Recording, Target, Topic, origin};
 use crate::platform::Architecture;
+use crate::primitives;
 
 mod creation;
 mod handle;
@@ -273,8 +274,12 @@ impl<'a> History<'a> {
                 let recording = &mut self.recording;
                 recording.dropped = recording.dropped.saturating_add(dropped.count);
                 let probe = self.probes.get(&dropped.probe);
-                if probe.is_some_and(|probe| probe.kind().is_of_calls()) {
+                if let Some(probe) = probe.filter(|probe| probe.kind().is_of_calls()) {
                     recording.calls_dropped = recording.calls_dropped.saturating_add(dropped.count);
+                    if primitives::is_of_lock(&probe.function) {
+                        let locks = &mut recording.lock_calls_dropped;
+                        *locks = locks.saturating_add(dropped.count);
+                    }
                 } else {
                     recording.joins_are_missing = true;
                 }

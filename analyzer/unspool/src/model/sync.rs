@@ -40,7 +40,7 @@ pub use concurrency::{Concurrency, Slice};
 pub(crate) use findings::length;
 pub use histogram::Histogram;
 pub use journal::{HoldSpan, Journal, WaitSpan};
-pub use lock_order::{LockOrder, OrderEdge};
+pub use lock_order::{Exclusion, LockOrder, OrderEdge};
 pub(crate) use naming::{caller, place};
 pub(crate) use objects::share;
 pub use objects::{
@@ -62,6 +62,7 @@ use super::calls::Calls;
 use super::critical_path::CallMarks;
 use super::window::Window;
 use super::{Detail, Finding, Key, Model, Note, ThreadIndex, Topic};
+use holds::MAX_HELD;
 use kernel_waits::KernelWaits;
 use recorder_stalls::RecorderStalls;
 use replay::Replay;
@@ -258,9 +259,14 @@ pub(super) fn analyse(
              than the recorder's delays during that time.";
         notes.push(Note::info(text).about(Topic::Times).with_details(details));
     }
-    let lock_order = std::mem::take(&mut replay.order.counts).finish();
+    let mut lock_order = std::mem::take(&mut replay.order.counts).finish();
+    lock_order.explain(&replay.order, &findings);
+    lock_order.cut |= replay.holds.overflowed;
     if lock_order.cut {
-        let text = "The lock order is incomplete, because there are too many pairs of locks.";
+        let text = format!(
+            "The lock order is incomplete, because there are too many pairs of locks, or a thread \
+             seemed to hold more than {MAX_HELD} locks at a time."
+        );
         notes.push(Note::warning(text).about(Topic::Calls));
     }
     let sync = Sync {

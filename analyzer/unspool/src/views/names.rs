@@ -30,8 +30,8 @@ pub(super) fn shorten(name: &str, room: usize) -> String {
     fewer_segments(&without, room).unwrap_or_else(|| middle(&without, room))
 }
 
-/// `std::…::Builder::spawn`: keeps the first segment and as many of the last segments as fit. For a
-/// lambda, whose number identifies it, keeps only the last segments: `…::{lambda#3}`.
+/// `std::…::Builder::spawn`: keeps the first segment and as many of the last segments as fit. Keeps
+/// only the last segments if [`middle`] would cut the last one: `…::{lambda#3}`, `…worker_main`.
 fn fewer_segments(name: &str, room: usize) -> Option<String> {
     let mut depth = 0usize;
     let mut cuts = Vec::new();
@@ -45,11 +45,36 @@ fn fewer_segments(name: &str, room: usize) -> Option<String> {
     }
     let first = &name[..*cuts.first()?];
     let short = |cut: &usize| format!("{first}::…{}", &name[*cut..]);
-    let numbered = |cut: &&usize| name[**cut..].contains("{lambda#");
     let last = |cut: &usize| format!("…{}", &name[*cut..]);
-    let lambdas = cuts.iter().filter(numbered).map(last);
-    let mut ways = cuts.iter().skip(1).map(short).chain(lambdas);
+    let bare = |cut: &usize| format!("…{}", &name[*cut + 2..]);
+    let is_cut = |cut: &&usize| width(&name[**cut..]) > end_width(room);
+    let end = cuts.last().filter(is_cut);
+    let ends = end.map(|end| cuts.iter().map(last).chain([bare(end)]));
+    let mut ways = cuts
+        .iter()
+        .skip(1)
+        .map(short)
+        .chain(ends.into_iter().flatten());
     ways.find(|way| width(way) <= room)
+}
+
+/// Shortens the name of an object, such as `made in pool::Queue::new from start, main+0x12`. Keeps
+/// the end, which tells objects of one place apart, and the last segments of paths.
+pub(super) fn shorten_object(name: &str, room: usize) -> String {
+    if width(name) <= room {
+        return name.to_owned();
+    }
+    let plain = collapse(name, '<', '>').replace("<…>", "");
+    let words = plain.split(' ').map(|word| match word.rsplit_once("::") {
+        Some((_, last)) => format!("…{last}"),
+        None => word.to_owned(),
+    });
+    let short = words.collect::<Vec<String>>().join(" ");
+    if width(&short) <= room {
+        return short;
+    }
+    let place = short.split_once(" in ").map_or(&*short, |(_, place)| place);
+    middle(place, room)
 }
 
 /// Replaces the content of outermost brackets with `…`. Keeps `(anonymous namespace)` and similar
@@ -107,9 +132,15 @@ pub(super) fn middle(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
     }
+    let end = end_width(room);
+    let first = room.saturating_sub(1 + end);
+    format!("{}…{}", head(text, first), tail(text, end))
+}
+
+/// Number of columns that [`middle`] leaves to the end of a text.
+fn end_width(room: usize) -> usize {
     let room = room.saturating_sub(1);
-    let first = room / 3;
-    format!("{}…{}", head(text, first), tail(text, room - first))
+    room - room / 3
 }
 
 #[cfg(test)]
@@ -141,6 +172,9 @@ mod tests {
             shorten("pool::start()::{lambda(int, int)#2}", 20),
             "pool::…::{lambda#2}"
         );
+        let worker = "pool::thread_pool_generic::worker_main";
+        assert_eq!(shorten(worker, 15), "…::worker_main");
+        assert_eq!(shorten(worker, 12), "…worker_main");
         assert_eq!(collapse("x::operator<<(a)", '<', '>'), "x::operator<<(a)");
         assert_eq!(collapse("f<A->b>(", '<', '>'), "f<…>(");
         assert_eq!(
@@ -148,5 +182,22 @@ mod tests {
             "<A as B<…>>::f::<…>"
         );
         assert_eq!(collapse("f<a", '<', '>'), "f<a");
+    }
+
+    #[test]
+    fn names_of_objects_keep_their_end() {
+        let name = "made in THD::THD from CONNECT::create_thd+0x164";
+        assert_eq!(shorten_object(name, 47), name);
+        assert_eq!(
+            shorten_object(name, 40),
+            "made in …THD from …create_thd+0x164"
+        );
+        assert_eq!(shorten_object(name, 28), "…THD from …create_thd+0x164");
+        assert_eq!(shorten_object(name, 20), "…THD f…ate_thd+0x164");
+        assert_eq!(
+            shorten_object("made in pool::cache<pool::worker>::cache", 20),
+            "made in …cache"
+        );
+        assert_eq!(shorten_object("locks_of_all_sessions", 12), "loc…sessions");
     }
 }

@@ -2,14 +2,22 @@
 //!
 //! Apart so that all views use the same wording.
 
+use std::collections::BTreeSet;
+
 use unspool_rsp::signals;
 
 use crate::model::schedule::BlockedCall;
 pub(super) use crate::model::sync::length as duration;
-use crate::model::sync::{Histogram, ObjectIndex, Sync};
-use crate::model::{Creation, Ending, Model, Thread, ThreadIndex};
+use crate::model::sync::{Exclusion, Histogram, ObjectIndex, OrderEdge, Sync};
+use crate::model::{Creation, Ending, Facts, Model, OrderRisk, OrderStep, Thread, ThreadIndex};
 use crate::views::call_waits::{Threads, Woken, WokenBy};
 use crate::views::text::line::clean;
+
+/// Maximum number of columns for the lock or semaphore that excludes a circle of lock orders.
+const MAX_GATE_WIDTH: usize = 60;
+
+/// Says that a circle cannot block any thread.
+const ALONE: &str = "one thread alone, which cannot deadlock by itself";
 
 /// A point in time, such as `0.012 s`.
 pub(super) fn moment(ns: u64) -> String {
@@ -202,7 +210,7 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
         None => format!("{:#x}", object.address),
     };
     let room = room.saturating_sub(noun.len() + 1).max(12);
-    format!("{noun} {}", super::names::middle(&name, room))
+    format!("{noun} {}", super::names::shorten_object(&name, room))
 }
 
 /// A system call in which threads were blocked: `read() of pipe:[41234]`.
@@ -253,7 +261,16 @@ pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> St
     let (named, others) = identities.split_at(named.unwrap_or(1).min(identities.len()));
     let share = |room| {
         let part = |identity: &usize| self::identity(model, *identity, room);
-        named.iter().map(part).collect::<Vec<String>>()
+        let parts: Vec<String> = named.iter().map(part).collect();
+        let is_twice = |name: &String| parts.iter().filter(|part| *part == name).count() > 1;
+        let with_ids = named
+            .iter()
+            .zip(&parts)
+            .map(|(identity, name)| match is_twice(name) {
+                true => format!("{name} ({})", tids_of(model, *identity)),
+                false => name.clone(),
+            });
+        with_ids.collect::<Vec<String>>()
     };
     // Short names leave more room for long names.
     let whole = share(room).join(", ");
@@ -271,6 +288,17 @@ pub(super) fn identities(model: &Model, identities: &[usize], room: usize) -> St
         });
     }
     parts.join(", ")
+}
+
+/// The ids of the threads of an identity.
+fn tids_of(model: &Model, identity: usize) -> String {
+    let threads = model.sync.identity_of.iter().enumerate();
+    let members = threads.filter(|(_, of)| **of == identity);
+    tids(
+        members
+            .map(|(thread, _)| model.threads.get(thread)?.tid)
+            .collect(),
+    )
 }
 
 /// `3 × worker "billing"`
@@ -317,6 +345,67 @@ pub(super) fn processes(count: usize) -> String {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
     }
+}
+
+/// What speaks against a deadlock in the circle of a pair of locks, in a few words. None if nothing
+/// does, or if the pair is in no circle.
+pub(super) fn circle_note(
+    model: &Model,
+    edge: &OrderEdge,
+    finding: Option<usize>,
+) -> Option<String> {
+    let finding = finding.and_then(|at| model.findings.get(at));
+    if let Some(Facts::LockOrder { steps, risk }) = finding.map(|finding| &finding.facts) {
+        return order_doubt(model, steps, *risk);
+    }
+    let words = match edge.exclusion? {
+        Exclusion::OneThread => ALONE,
+        Exclusion::Gate(gate) => {
+            let gate = object(&model.sync, gate, MAX_GATE_WIDTH);
+            return Some(format!("threads hold {gate} meanwhile"));
+        }
+        Exclusion::TimeLimit => "a wait has a time limit",
+        Exclusion::SharedHolds => "readers share a lock",
+        Exclusion::ShorterCircle => "a shorter circle of these locks is a finding",
+        Exclusion::Limit => "not judged, because it is too long or there are too many",
+    };
+    Some(words.to_owned())
+}
+
+/// What speaks against a deadlock in a circle that is a finding.
+fn order_doubt(model: &Model, steps: &[OrderStep], risk: OrderRisk) -> Option<String> {
+    let threads: BTreeSet<ThreadIndex> = steps.iter().map(|step| step.thread).collect();
+    let words = match risk {
+        OrderRisk::Proved => return None,
+        OrderRisk::Semaphore(semaphore) => {
+            let semaphore = object(&model.sync, semaphore, MAX_GATE_WIDTH);
+            return Some(format!("all threads had passed {semaphore}"));
+        }
+        OrderRisk::EventsMissing => "events are missing",
+        OrderRisk::OneThread => ALONE,
+        OrderRisk::Apart if threads.len() == steps.len() => {
+            "a creation, join or barrier keeps its threads apart"
+        }
+        OrderRisk::Apart => "one thread takes several of its steps",
+    };
+    Some(words.to_owned())
+}
+
+/// Why circles may be missing from the lock order. None if no pair of locks is known to be missing.
+pub(super) fn missing_circles(model: &Model) -> Option<String> {
+    let recording = &model.recording;
+    if !recording.misses_lock_calls() {
+        let text = "Pairs of locks were left out, so circles may be missing.";
+        return model.sync.lock_order.cut.then(|| text.to_owned());
+    }
+    Some(match recording.lock_calls_missed() {
+        0 => "Some calls of locks were not recorded, so circles may be missing.".to_owned(),
+        missed => format!(
+            "At least {missed} beginnings and ends of calls of locks were missed, and {} recorded, \
+             so circles may be missing.",
+            recording.lock_calls_recorded
+        ),
+    })
 }
 
 /// Processes of one program: `process tar`, `3 × process cc1`.

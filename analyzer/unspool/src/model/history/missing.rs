@@ -10,6 +10,7 @@ use unspool_capture::{Calls, Missed, ProbeKind};
 use super::{Creation, History, Note, Source, Topic};
 use crate::model::thread::{Ending, Thread};
 use crate::model::{Paused, Recording};
+use crate::primitives;
 
 /// Least time, in nanoseconds, from which a probe's rate of hits is estimated.
 const MIN_RATE_NS: u64 = 1_000_000;
@@ -84,11 +85,18 @@ impl Counts {
 impl History<'_> {
     pub(super) fn note_missing(&mut self) {
         let hits = self.counts.hits.iter();
-        let of_calls = hits.filter(|(id, _)| {
+        let (mut calls, mut lock_calls) = (0, 0);
+        for (id, hits) in hits {
             let probe = self.probes.get(id);
-            probe.is_some_and(|probe| probe.kind().is_of_calls())
-        });
-        self.recording.calls_recorded = of_calls.map(|(_, hits)| hits).sum();
+            if let Some(probe) = probe.filter(|probe| probe.kind().is_of_calls()) {
+                calls += hits;
+                if primitives::is_of_lock(&probe.function) {
+                    lock_calls += hits;
+                }
+            }
+        }
+        self.recording.calls_recorded = calls;
+        self.recording.lock_calls_recorded = lock_calls;
         let mut notes = self.lost_records();
         let inspected = self.recording.is_inspection();
         if self.threads.is_empty() {

@@ -9,8 +9,8 @@ use super::gaps::{Gaps, Stamp};
 use super::objects::{EndedHold, Lost, ObjectIndex, Objects, UseIndex};
 use crate::model::ThreadIndex;
 
-/// Maximum number of locks per thread that are tracked; no thread holds more by design.
-const MAX_HELD: usize = 16;
+/// Maximum number of locks per thread that are tracked. Few threads hold more at a time.
+pub(super) const MAX_HELD: usize = 16;
 
 /// A lock that a thread holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) struct Holds {
     by_object: HashMap<ObjectIndex, Vec<ThreadIndex>>,
     /// Objects that were seen to be released by their last holder.
     free: HashSet<ObjectIndex>,
+    /// True if a thread seemed to hold more locks than are tracked.
+    pub(super) overflowed: bool,
 }
 
 impl Holds {
@@ -47,6 +49,7 @@ impl Holds {
             by_thread: vec![Vec::new(); threads],
             by_object: HashMap::new(),
             free: HashSet::new(),
+            overflowed: false,
         }
     }
 
@@ -114,6 +117,7 @@ impl Holds {
         if all.len() == MAX_HELD {
             // The end of the oldest hold was most likely not seen.
             let oldest = all.remove(0);
+            self.overflowed = true;
             if let Some(holders) = self.by_object.get_mut(&oldest.object) {
                 holders.retain(|holder| *holder != thread);
             }

@@ -3,14 +3,18 @@
 //! Apart from `order`, which keeps only a few circumstances per pair to search for circles. This
 //! module counts all of them, for people who want to see the whole order.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashMap;
 
 use super::objects::{ObjectIndex, UseIndex};
-use crate::model::circles::{components, targets};
+use super::order::Order;
+use crate::model::circles::{circles, components, targets};
 use crate::model::{Facts, Finding, ThreadIndex};
+
+/// Maximum number of pairs in circles for which the reason why they are no finding is searched.
+const MAX_EXPLAINED_EDGES: usize = 1000;
 
 /// Maximum number of pairs of locks that are counted, and of pairs of holds that have not ended.
 /// Limits the memory.
@@ -21,7 +25,7 @@ pub(super) const MAX_EDGES: usize = 100_000;
 pub struct LockOrder {
     /// The pairs of locks, by held and then by taken object.
     pub edges: Vec<OrderEdge>,
-    /// True if there were more pairs than can be counted.
+    /// True if there were more pairs than can be counted, or more locks of one thread.
     pub cut: bool,
 }
 
@@ -44,6 +48,26 @@ pub struct OrderEdge {
     pub threads: Vec<ThreadIndex>,
     /// True if other edges lead from the taken object back to the held one.
     pub in_circle: bool,
+    /// The reason why the shortest circle with it is no finding, if it is in a circle and in no
+    /// finding.
+    pub exclusion: Option<Exclusion>,
+}
+
+/// The reason why a circle of lock orders is no finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exclusion {
+    /// One thread takes all steps.
+    OneThread,
+    /// Threads hold this other lock during several steps.
+    Gate(ObjectIndex),
+    /// A call stops waiting after some time.
+    TimeLimit,
+    /// A lock is both held and taken by readers.
+    SharedHolds,
+    /// Some of its locks make a shorter circle that is a finding.
+    ShorterCircle,
+    /// The search for findings has limits, and did not judge it.
+    Limit,
 }
 
 impl LockOrder {
@@ -59,6 +83,72 @@ impl LockOrder {
         }
         first
     }
+
+    /// Sets the exclusions. `order` has found the circles of these findings.
+    pub(super) fn explain(&mut self, order: &Order, findings: &[Finding]) {
+        let found = LockOrder::findings(findings);
+        let mut exclusions: HashMap<(ObjectIndex, ObjectIndex), Exclusion> = HashMap::default();
+        for circle in self.circles() {
+            let nexts = circle.iter().cycle().skip(1);
+            let steps: Vec<_> = circle.iter().copied().zip(nexts.copied()).collect();
+            let is_known = |step| found.contains_key(step) || exclusions.contains_key(step);
+            if !steps.iter().all(is_known) {
+                let exclusion = if self.is_of_one_thread(&steps) {
+                    Exclusion::OneThread
+                } else if has_shorter(findings, &circle) {
+                    Exclusion::ShorterCircle
+                } else {
+                    order.exclusion(&circle)
+                };
+                for step in steps {
+                    exclusions.entry(step).or_insert(exclusion);
+                }
+            }
+        }
+        for edge in self.edges.iter_mut().filter(|edge| edge.in_circle) {
+            let step = (edge.held, edge.taken);
+            if !found.contains_key(&step) {
+                let known = exclusions.get(&step).copied();
+                edge.exclusion = Some(known.unwrap_or(Exclusion::Limit));
+            }
+        }
+    }
+
+    /// For each edge in a circle, the shortest circle with it; the shortest ones come first. None
+    /// if there are too many edges.
+    fn circles(&self) -> Vec<Vec<ObjectIndex>> {
+        let edges = self.edges.iter().filter(|edge| edge.in_circle);
+        let edges: Vec<(usize, usize)> = edges.map(|e| (e.held.0, e.taken.0)).collect();
+        if edges.len() > MAX_EXPLAINED_EDGES {
+            return Vec::new();
+        }
+        let circles = circles(&edges).into_iter();
+        let mut circles: Vec<Vec<ObjectIndex>> = circles
+            .map(|circle| circle.into_iter().map(ObjectIndex).collect())
+            .collect();
+        circles.sort_by_key(Vec::len);
+        circles
+    }
+
+    /// True if all of these steps are those of one thread.
+    fn is_of_one_thread(&self, steps: &[(ObjectIndex, ObjectIndex)]) -> bool {
+        let edge = |step| {
+            let at = (self.edges).binary_search_by_key(step, |edge| (edge.held, edge.taken));
+            at.ok().map(|at| &self.edges[at])
+        };
+        let threads = steps.iter().filter_map(edge).flat_map(|edge| &edge.threads);
+        threads.collect::<BTreeSet<_>>().len() == 1
+    }
+}
+
+/// True if some of the objects make a shorter circle that is a finding.
+fn has_shorter(findings: &[Finding], circle: &[ObjectIndex]) -> bool {
+    findings.iter().any(|finding| match &finding.facts {
+        Facts::LockOrder { steps, .. } => {
+            steps.len() < circle.len() && steps.iter().all(|step| circle.contains(&step.holds))
+        }
+        _ => false,
+    })
 }
 
 /// The calls that took one lock while another was held.
@@ -163,6 +253,7 @@ impl OrderCounts {
                 taken_at: seen.taken_at,
                 threads,
                 in_circle: false,
+                exclusion: None,
             }
         });
         let mut edges: Vec<OrderEdge> = all.collect();

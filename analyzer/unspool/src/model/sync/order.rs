@@ -9,12 +9,13 @@
 //! gate locks, as in the detectors that followed Savage et al., "Eraser", 1997.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use foldhash::{HashMap, HashMapExt};
 
 use super::happens_before::{Barriers, HappensBefore, Rounds, Times};
 use super::holds::Held;
-use super::lock_order::OrderCounts;
+use super::lock_order::{Exclusion, OrderCounts};
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::{Model, ThreadIndex};
 
@@ -26,6 +27,8 @@ const MAX_CIRCLE_LENGTH: usize = 8;
 const MAX_SEARCH_STEPS: u32 = 2_000_000;
 /// Maximum number of combinations of circumstances tried per circle.
 const MAX_COMBINATIONS: u32 = 20_000;
+/// Maximum number of them that are tried to explain why a circle is no finding.
+const MAX_EXPLAINED_COMBINATIONS: u32 = 100;
 /// Maximum number of circles that are reported.
 const MAX_CIRCLES: usize = 100;
 
@@ -37,10 +40,13 @@ pub(super) struct Circumstance {
     pub(super) held: UseIndex,
     /// Where the other lock was taken.
     pub(super) taken: UseIndex,
-    /// Other locks that the thread held exclusively.
-    gates: Vec<ObjectIndex>,
+    /// The held lock.
+    object: ObjectIndex,
+    /// The locks that the thread held exclusively, with the held one if it is one of them. All
+    /// circumstances of a call share them, so that a call needs memory in proportion to its locks.
+    exclusive: Rc<[ObjectIndex]>,
     /// Semaphores that the thread had passed and not posted.
-    semaphores: Vec<ObjectIndex>,
+    semaphores: Rc<[ObjectIndex]>,
     rounds: Rounds,
     held_shared: bool,
     taken_shared: bool,
@@ -48,6 +54,19 @@ pub(super) struct Circumstance {
     first_ns: u64,
     last_ns: u64,
     pub(super) count: u64,
+}
+
+/// A call that takes a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taking {
+    pub(super) thread: ThreadIndex,
+    pub(super) object: ObjectIndex,
+    pub(super) used: UseIndex,
+    /// True if readers can take it together.
+    pub(super) shared: bool,
+    /// True if the caller limits the wait.
+    pub(super) timed: bool,
+    pub(super) now: u64,
 }
 
 #[derive(Debug, Default)]
@@ -65,8 +84,14 @@ impl Circumstance {
     fn is_like(&self, other: &Circumstance) -> bool {
         (self.thread, self.held, self.taken) == (other.thread, other.held, other.taken)
             && self.held_shared == other.held_shared
-            && self.gates == other.gates
+            && self.exclusive == other.exclusive
             && self.semaphores == other.semaphores
+    }
+
+    /// Other locks that the thread held exclusively.
+    fn gates(&self) -> impl Iterator<Item = ObjectIndex> {
+        let locks = self.exclusive.iter().copied();
+        locks.filter(|lock| *lock != self.object)
     }
 
     fn times(&self) -> Times<'_> {
@@ -87,9 +112,41 @@ pub(super) struct Circle {
 }
 
 impl Circle {
-    /// True if nothing is known that would exclude the circle.
-    fn is_free(&self) -> bool {
-        self.possible && self.semaphore.is_none()
+    /// True if one thread takes all steps.
+    pub(super) fn is_of_one_thread(&self) -> bool {
+        self.steps
+            .iter()
+            .all(|step| step.thread == self.steps[0].thread)
+    }
+}
+
+/// How likely a circle is to block threads. The most likely comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Likelihood {
+    /// A thread takes several of its steps.
+    OneThread,
+    /// Its steps cannot happen at the same time.
+    Ordered,
+    /// A semaphore may exclude it.
+    BehindSemaphore,
+    /// Nothing is known that would exclude it.
+    Free,
+}
+
+impl Likelihood {
+    fn of(steps: &[&Circumstance], possible: bool, semaphore: Option<ObjectIndex>) -> Likelihood {
+        let threads = || {
+            steps
+                .iter()
+                .map(|step| step.thread)
+                .collect::<BTreeSet<_>>()
+        };
+        match possible {
+            true if semaphore.is_none() => Likelihood::Free,
+            true => Likelihood::BehindSemaphore,
+            false if threads().len() == steps.len() => Likelihood::Ordered,
+            false => Likelihood::OneThread,
+        }
     }
 }
 
@@ -111,37 +168,30 @@ impl Order {
         }
     }
 
-    /// Notes that a thread that holds `held` is about to take `object`.
-    #[allow(clippy::too_many_arguments, reason = "the facts of one call")]
-    pub(super) fn takes(
-        &mut self,
-        thread: ThreadIndex,
-        held: &[Held],
-        object: ObjectIndex,
-        taken: UseIndex,
-        taken_shared: bool,
-        timed: bool,
-        now: u64,
-    ) {
+    /// Notes that a thread that holds `held` is about to take a lock.
+    pub(super) fn takes(&mut self, held: &[Held], taking: Taking) {
+        let Taking {
+            thread,
+            object,
+            used,
+            now,
+            ..
+        } = taking;
         // A lock that its holder takes again has no order.
-        if held.iter().any(|h| h.object == object) {
-            return;
-        }
-        if held.is_empty() {
+        if held.is_empty() || held.iter().any(|h| h.object == object) {
             return;
         }
         let semaphores = self.semaphores.get(&thread);
-        let semaphores: Vec<ObjectIndex> = semaphores
+        let semaphores: Rc<[ObjectIndex]> = semaphores
             .into_iter()
             .flat_map(|s| s.keys().copied())
             .collect();
+        let exclusive = held.iter().filter(|h| !h.shared).map(|h| h.object);
+        let exclusive: Rc<[ObjectIndex]> = exclusive.collect();
         let rounds = self.barriers.rounds(thread);
         for before in held {
             let first = (before.object, before.taken);
-            self.counts.takes(thread, first, (object, taken), now);
-            let others = held
-                .iter()
-                .filter(|h| h.object != before.object && !h.shared);
+            self.counts.takes(thread, first, (object, used), now);
             let open = self.open.entry((thread, before.object)).or_default();
             // After this many locks, one more adds no information.
             if open.len() < MAX_CIRCUMSTANCES {
@@ -150,13 +200,14 @@ impl Order {
                     Circumstance {
                         thread,
                         held: before.taken,
-                        taken,
-                        gates: others.map(|h| h.object).collect(),
-                        semaphores: semaphores.clone(),
+                        taken: used,
+                        object: before.object,
+                        exclusive: Rc::clone(&exclusive),
+                        semaphores: Rc::clone(&semaphores),
                         rounds: rounds.clone(),
                         held_shared: before.shared,
-                        taken_shared,
-                        timed,
+                        taken_shared: taking.shared,
+                        timed: taking.timed,
                         first_ns: now,
                         last_ns: now,
                         count: 1,
@@ -258,33 +309,58 @@ impl Order {
 
     /// The most likely circumstances of a circle; none if it cannot block any thread.
     fn judge(&self, happens_before: &HappensBefore<'_>, objects: &[ObjectIndex]) -> Option<Circle> {
+        let mut best: Option<(Likelihood, Circle)> = None;
+        self.choices(objects, MAX_COMBINATIONS, &mut |steps| {
+            let is_free = |(found, _): &(Likelihood, _)| *found == Likelihood::Free;
+            if best.as_ref().is_some_and(is_free) || exclusion(steps).is_some() {
+                return;
+            }
+            let possible = (0..steps.len())
+                .all(|a| (0..a).all(|b| together(happens_before, steps[a], steps[b])));
+            let semaphore = common_semaphore(steps);
+            let likelihood = Likelihood::of(steps, possible, semaphore);
+            if best.as_ref().is_none_or(|(found, _)| likelihood > *found) {
+                let circle = Circle {
+                    objects: objects.to_vec(),
+                    steps: steps.iter().map(|step| (*step).clone()).collect(),
+                    possible,
+                    semaphore,
+                };
+                best = Some((likelihood, circle));
+            }
+        });
+        best.map(|(_, circle)| circle)
+    }
+
+    /// The reason why a circle is no finding.
+    pub(super) fn exclusion(&self, objects: &[ObjectIndex]) -> Exclusion {
+        let mut first = None;
+        let mut blocks = false;
+        if objects.len() <= MAX_CIRCLE_LENGTH {
+            let visit = &mut |steps: &[&Circumstance]| match exclusion(steps) {
+                Some(exclusion) => _ = first.get_or_insert(exclusion),
+                None => blocks = true,
+            };
+            self.choices(objects, MAX_EXPLAINED_COMBINATIONS, visit);
+        }
+        first.filter(|_| !blocks).unwrap_or(Exclusion::Limit)
+    }
+
+    /// Visits choices of one circumstance for each step of a circle, up to a limit.
+    fn choices(
+        &self,
+        objects: &[ObjectIndex],
+        limit: u32,
+        visit: &mut dyn FnMut(&[&Circumstance]),
+    ) {
         let edges: Vec<&[Circumstance]> = (0..objects.len())
             .map(|at| {
                 let edge = (objects[at], objects[(at + 1) % objects.len()]);
                 self.edges.get(&edge).map_or(&[][..], Vec::as_slice)
             })
             .collect();
-        let mut best: Option<Circle> = None;
-        let mut chosen: Vec<&Circumstance> = Vec::new();
-        let mut combinations_left = MAX_COMBINATIONS;
-        choose(&edges, &mut chosen, &mut combinations_left, &mut |steps| {
-            if best.as_ref().is_some_and(Circle::is_free) || !blocks(steps) {
-                return;
-            }
-            let possible = (0..steps.len())
-                .all(|a| (0..a).all(|b| together(happens_before, steps[a], steps[b])));
-            let semaphore = common_semaphore(steps);
-            let is_better = |best: &Circle| possible && (semaphore.is_none() || !best.possible);
-            if best.as_ref().is_none_or(is_better) {
-                best = Some(Circle {
-                    objects: objects.to_vec(),
-                    steps: steps.iter().map(|step| (*step).clone()).collect(),
-                    possible,
-                    semaphore,
-                });
-            }
-        });
-        best
+        let mut combinations_left = limit;
+        choose(&edges, &mut Vec::new(), &mut combinations_left, visit);
     }
 }
 
@@ -326,25 +402,26 @@ fn choose<'a>(
     }
 }
 
-/// True if threads that each did one of the steps would wait for each other.
+/// The reason why threads that each did one of the steps would not wait for each other. `None` if
+/// they would.
 ///
 /// Then no lock is common to two steps, no step has a timeout, and each hold excludes the thread of
 /// the step before.
-fn blocks(steps: &[&Circumstance]) -> bool {
-    let gated = (0..steps.len()).any(|a| {
-        (0..a).any(|b| {
-            steps[a]
-                .gates
-                .iter()
-                .any(|gate| steps[b].gates.contains(gate))
-        })
+fn exclusion(steps: &[&Circumstance]) -> Option<Exclusion> {
+    let gate = (0..steps.len()).find_map(|a| {
+        let mut gates = steps[a].gates();
+        gates.find(|gate| (0..a).any(|b| steps[b].gates().any(|other| other == *gate)))
     });
-    let excludes = (0..steps.len()).all(|at| {
-        let taker = steps[at];
+    let is_shared = |at: usize| {
         let holder = steps[(at + 1) % steps.len()];
-        !(taker.taken_shared && holder.held_shared)
-    });
-    !gated && excludes && steps.iter().all(|step| !step.timed)
+        steps[at].taken_shared && holder.held_shared
+    };
+    match gate {
+        Some(gate) => Some(Exclusion::Gate(gate)),
+        None if steps.iter().any(|step| step.timed) => Some(Exclusion::TimeLimit),
+        None if (0..steps.len()).any(is_shared) => Some(Exclusion::SharedHolds),
+        None => None,
+    }
 }
 
 /// A semaphore that the threads of all steps had passed.

@@ -415,9 +415,7 @@ impl<'a> Replay<'a> {
                 if let Some(word) = call.args.first().filter(|_| futex && kind == Kind::Mutex) {
                     self.tenures.wait(object, *word, now, pending.owner);
                 }
-                let held = self.held_by(thread);
-                self.order
-                    .takes(thread, &held, object, used, shared, primitive.timed, now);
+                self.takes(&pending, object, shared);
             }
             Operation::Unlock => pending.given_up = self.given_up(thread, object, used, now),
             Operation::Wait if kind == Kind::Cond => {
@@ -430,9 +428,7 @@ impl<'a> Replay<'a> {
                     self.mutex_of.insert(object, mutex);
                     pending.given_up = self.release(thread, mutex, now);
                     // At its end, the wait takes the mutex again.
-                    let held = self.held_by(thread);
-                    self.order
-                        .takes(thread, &held, mutex, used, false, false, now);
+                    self.takes(&pending, mutex, false);
                 }
             }
             Operation::Wait | Operation::Arrive | Operation::Once | Operation::Join => {

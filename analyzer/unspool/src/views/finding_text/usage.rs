@@ -26,11 +26,16 @@ pub(super) fn lock_order(model: &Model, steps: &[OrderStep], risk: OrderRisk) ->
         OrderRisk::Proved => {
             "Threads that do this at the same time can wait for each other forever.".to_owned()
         }
-        OrderRisk::Seats(seats) => format!(
+        OrderRisk::Semaphore(semaphore) => format!(
             "All of these threads had passed {}. If it lets enough of them in at the same time, \
              they can wait for each other forever.",
-            object(model, seats)
+            object(model, semaphore)
         ),
+        OrderRisk::OneThread => {
+            "Only one thread does this, and it cannot deadlock by itself. If two threads ever do \
+             it at the same time, they can wait for each other forever."
+                .to_owned()
+        }
         OrderRisk::EventsMissing => {
             "Events are missing, so it is not certain that these locks were held, or that these \
              threads could run at the same time."

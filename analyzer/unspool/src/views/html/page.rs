@@ -65,6 +65,7 @@ pub(super) const REPORT: Kind = Kind {
             part!("paint.js"),
             part!("draw.js"),
             part!("timeline.js"),
+            part!("order_layout.js"),
             part!("lock_order.js"),
             part!("sync.js"),
             part!("flame.js"),

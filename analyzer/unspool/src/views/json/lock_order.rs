@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::sync::key;
 use crate::model::sync::LockOrder;
 use crate::model::{Model, ThreadIndex};
+use crate::views::wording;
 
 /// A lock that was taken while another was held.
 #[derive(Serialize)]
@@ -19,6 +20,7 @@ pub(in crate::views) struct JsonOrderEdge {
     taken_path: usize,
     circle: bool,
     finding: Option<usize>,
+    circle_note: Option<String>,
 }
 
 /// All pairs, by held and then by taken object.
@@ -30,6 +32,7 @@ pub(in crate::views) fn edges(model: &Model) -> Vec<JsonOrderEdge> {
         let mut identities: Vec<usize> = edge.threads.iter().filter_map(of).collect();
         identities.sort_unstable();
         identities.dedup();
+        let finding = findings.get(&(edge.held, edge.taken)).copied();
         JsonOrderEdge {
             held: edge.held.0,
             taken: edge.taken.0,
@@ -40,7 +43,8 @@ pub(in crate::views) fn edges(model: &Model) -> Vec<JsonOrderEdge> {
             held_path: sync.used(edge.held_at).path.0,
             taken_path: sync.used(edge.taken_at).path.0,
             circle: edge.in_circle,
-            finding: findings.get(&(edge.held, edge.taken)).copied(),
+            finding,
+            circle_note: wording::circle_note(model, edge, finding),
         }
     });
     edges.collect()

@@ -7,7 +7,7 @@ use super::frames::Sources;
 use super::line::{Ink, Line, Page};
 use super::objects::place;
 use super::{findings, notes, tree};
-use crate::model::sync::{LockOrder, ObjectIndex, OrderEdge};
+use crate::model::sync::{Exclusion, LockOrder, ObjectIndex, OrderEdge};
 use crate::model::{Model, ThreadIndex, Topic};
 use crate::views::same_identity::{self, ObjectGroup};
 use crate::views::{Style, wording};
@@ -24,9 +24,18 @@ enum Mark {
     /// In a circle, about which there is this finding.
     Finding(usize),
     /// In a circle that is no finding.
-    Circle,
+    Circle(Exclusion),
     /// In no circle.
     None,
+}
+
+impl Mark {
+    fn finding(self) -> Option<usize> {
+        match self {
+            Mark::Finding(index) => Some(index),
+            Mark::Circle(_) | Mark::None => None,
+        }
+    }
 }
 
 /// Pairs of locks whose identities are equal.
@@ -50,11 +59,19 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     notes::first(page, model)?;
     let summary = format!("{}{}", tree::about(model), summary(model));
     page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary)?;
+    if model.sync.recorded
+        && let Some(missing) = wording::missing_circles(model)
+    {
+        page.paragraph(&Line::new(), &Line::new(), Ink::Alarm, &missing)?;
+    }
     let groups = same_identity::of(&model.sync);
     let sources = findings::sources(model);
     for (mark, rows) in rows(model, &groups) {
         page.blank()?;
-        let (ink, title) = title(model, mark);
+        let note = rows
+            .first()
+            .and_then(|row| wording::circle_note(model, row.first, mark.finding()));
+        let (ink, title) = title(model, mark, note);
         page.paragraph(&Line::new(), &Line::new(), ink, &title)?;
         let shown = page.rows(MAX_ROWS, rows.len());
         for row in &rows[..shown] {
@@ -114,8 +131,7 @@ fn rows<'a>(model: &'a Model, groups: &[ObjectGroup]) -> BTreeMap<Mark, Vec<Row<
     for edge in &model.sync.lock_order.edges {
         let mark = match finding_of.get(&(edge.held, edge.taken)) {
             Some(finding) => Mark::Finding(*finding),
-            None if edge.in_circle => Mark::Circle,
-            None => Mark::None,
+            None => edge.exclusion.map_or(Mark::None, Mark::Circle),
         };
         let (held, taken) = (group_of[edge.held.0], group_of[edge.taken.0]);
         let row = sums.entry((mark, held, taken)).or_insert_with(|| Row {
@@ -145,8 +161,9 @@ fn rows<'a>(model: &'a Model, groups: &[ObjectGroup]) -> BTreeMap<Mark, Vec<Row<
     by_mark
 }
 
-fn title(model: &Model, mark: Mark) -> (Ink, String) {
-    match mark {
+/// The title of a section; `note` says what speaks against a deadlock.
+fn title(model: &Model, mark: Mark, note: Option<String>) -> (Ink, String) {
+    let (ink, title) = match mark {
         Mark::Finding(index) => {
             let proved = model.findings.get(index).is_some_and(|f| f.proved);
             let proved = if proved { "proved" } else { "inferred" };
@@ -155,13 +172,12 @@ fn title(model: &Model, mark: Mark) -> (Ink, String) {
                 format!("Circle: finding {}, {proved}", index + 1),
             )
         }
-        Mark::Circle => (
-            Ink::Strong,
-            "Circles without a finding: another lock, a time limit or shared holds may exclude a \
-             deadlock, or a shorter circle is a finding"
-                .to_owned(),
-        ),
+        Mark::Circle(_) => (Ink::Strong, "Circles without a finding".to_owned()),
         Mark::None => (Ink::Strong, "In no circle".to_owned()),
+    };
+    match note {
+        Some(note) => (ink, format!("{title}: {note}")),
+        None => (ink, title),
     }
 }
 

@@ -47,8 +47,9 @@ pub(super) fn find(
         }
         let risk = match semaphore {
             _ if proved => OrderRisk::Proved,
-            Some(semaphore) => OrderRisk::Seats(semaphore),
+            Some(semaphore) => OrderRisk::Semaphore(semaphore),
             None if circle.possible => OrderRisk::EventsMissing,
+            None if circle.is_of_one_thread() => OrderRisk::OneThread,
             None => OrderRisk::Apart,
         };
         let mut threads: Vec<_> = circle.steps.iter().map(|step| step.thread).collect();

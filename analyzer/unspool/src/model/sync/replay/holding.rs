@@ -7,6 +7,7 @@ use crate::model::sync::holds::Held;
 use crate::model::sync::journal::HoldSpan;
 use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::objects::{EndedHold, Lost, ObjectIndex, UseIndex};
+use crate::model::sync::order::Taking;
 use crate::model::sync::recorder_stalls::RecorderStalls;
 use crate::model::sync::semaphores::Possession;
 use crate::model::sync::under_way::Pending;
@@ -127,6 +128,21 @@ impl Replay<'_> {
         let is_held = |h: &&Held| !self.gaps.may_be_free(objects[h.object.0].kind, h.stamp);
         let held = self.holds.of(thread).iter().filter(is_held);
         held.copied().collect()
+    }
+
+    /// Notes the order of a lock that a call is about to take: its object, or the mutex that a wait
+    /// at a condition takes again, which has no time limit.
+    pub(super) fn takes(&mut self, pending: &Pending, object: ObjectIndex, shared: bool) {
+        let held = self.held_by(pending.thread);
+        let taking = Taking {
+            thread: pending.thread,
+            object,
+            used: pending.used,
+            shared,
+            timed: pending.timed && object == pending.object,
+            now: pending.entered_ns,
+        };
+        self.order.takes(&held, taking);
     }
 
     pub(super) fn given_up(

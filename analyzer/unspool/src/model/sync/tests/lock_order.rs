@@ -1,12 +1,13 @@
 //! Tests of the lock order: every pair is counted, and circles are marked.
 
-use unspool_capture::{Gap, GapKind};
+use unspool_capture::{Dropped, Gap, GapKind, Missed};
 
 use super::*;
 use crate::model::ThreadIndex;
 use crate::model::finding::Facts;
 use crate::model::sync::lock_order::{MAX_EDGES, OrderCounts};
-use crate::model::sync::{LockOrder, ObjectIndex, OrderEdge, UseIndex};
+use crate::model::sync::{Exclusion, LockOrder, ObjectIndex, OrderEdge, UseIndex};
+use crate::views::Style;
 
 /// Held object, taken object, count, threads, whether it is in a circle: one row per pair.
 fn rows(model: &Model) -> Vec<(u64, u64, u64, usize, bool)> {
@@ -116,6 +117,200 @@ fn a_circle_that_another_lock_prevents_is_no_finding() {
     assert_eq!(kinds(&model), []);
     let in_circle = rows(&model).into_iter().filter(|row| row.4);
     assert_eq!(in_circle.count(), 2);
+}
+
+/// The text view, without its line breaks.
+fn shown(model: &Model) -> String {
+    let mut out = Vec::new();
+    crate::views::text::lock_order::write(model, &mut out, &Style::default()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The exclusion of each pair, by the addresses of the held and the taken lock.
+fn exclusions(model: &Model) -> Vec<(u64, u64, Option<Exclusion>)> {
+    let sync = &model.sync;
+    let address = |object| sync.object(object).address;
+    let edges = sync.lock_order.edges.iter();
+    edges
+        .map(|edge| (address(edge.held), address(edge.taken), edge.exclusion))
+        .collect()
+}
+
+#[test]
+fn missed_calls_of_locks_are_told() {
+    let missed = |hits| {
+        let mut acting = two_threads();
+        acting.nested(ONE, 2000, A, B);
+        // These calls are all recorded, and say nothing about locks.
+        for call in 0..30 {
+            acting.call(TWO, 3000 + 10 * call, "sem_post", &[0x5000]);
+        }
+        acting.stage.add(Missed {
+            probe: 100,
+            pauses: 1,
+            paused_ns: 1_000_000,
+            hits,
+            time_ns: 5_000_000,
+        });
+        acting.stage.end(20);
+        acting.stage.model()
+    };
+    // The fixture's probes of ends have no function.
+    for (hits, few) in [(4, false), (5, true)] {
+        let model = missed(hits);
+        assert!(!model.recording.too_little_seen());
+        assert_eq!(model.recording.too_few_lock_calls(), few);
+        let text = shown(&model);
+        let line = format!(
+            "At least {hits} beginnings and ends of calls of locks were missed, and 4 recorded, so"
+        );
+        assert!(text.contains(&line), "{text}");
+    }
+    let mut acting = two_threads();
+    acting.nested(ONE, 2000, A, B);
+    let complete = shown(&acting.stage.model());
+    assert!(!complete.contains("may be missing"), "{complete}");
+    acting.stage.add(Dropped {
+        probe: 102,
+        count: 9,
+        time_ns: 5_000_000,
+    });
+    let model = acting.stage.model();
+    assert!(model.recording.too_few_lock_calls());
+    assert!(shown(&model).contains("circles may be missing"));
+}
+
+#[test]
+fn locks_that_are_not_tracked_are_told() {
+    for (locks, told) in [(16, false), (17, true)] {
+        let mut acting = two_threads();
+        let address = |at: u64| 0x1_0000 + 0x100 * at;
+        for at in 0..locks {
+            acting.lock(ONE, 2000 + 10 * at, address(at));
+        }
+        for at in (0..locks).rev() {
+            acting.unlock(ONE, 4000 - 10 * at, address(at));
+        }
+        acting.stage.end(20);
+        let model = acting.stage.model();
+        assert_eq!(model.sync.lock_order.cut, told);
+        let text = shown(&model);
+        let line = "Pairs of locks were left out, so circles may be missing.";
+        assert_eq!(text.contains(line), told, "{text}");
+        assert_eq!(text.contains("more than 16 locks at a time"), told);
+    }
+}
+
+#[test]
+fn circles_without_a_finding_have_a_reason() {
+    let gated = {
+        let mut acting = two_threads();
+        for (tid, us, outer, inner) in [(ONE, 2000, A, B), (TWO, 3000, B, A)] {
+            acting
+                .lock(tid, us, C)
+                .nested(tid, us + 100, outer, inner)
+                .unlock(tid, us + 200, C);
+        }
+        acting.stage.end(20);
+        acting.stage.model()
+    };
+    let gate = gated.sync.lock_order.edges.iter();
+    let gate = gate.filter_map(|edge| edge.exclusion).next();
+    let Some(Exclusion::Gate(gate)) = gate else {
+        panic!("{gate:?}");
+    };
+    assert_eq!(gated.sync.object(gate).address, C);
+    let text = shown(&gated);
+    let title = "Circles without a finding: threads hold mutex gate meanwhile";
+    assert!(text.contains(title), "{text}");
+
+    let mut acting = two_threads();
+    acting.nested(ONE, 2000, A, B).lock(TWO, 3000, B);
+    acting
+        .call(TWO, 3010, "pthread_mutex_timedlock", &[A, 0])
+        .unlock(TWO, 3020, A)
+        .unlock(TWO, 3030, B)
+        .stage
+        .end(20);
+    let reason = Some(Exclusion::TimeLimit);
+    let timed = acting.stage.model();
+    assert_eq!(exclusions(&timed), [(A, B, reason), (B, A, reason)]);
+
+    // One thread, which a gate prevents from being a finding.
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, C)
+        .nested(ONE, 2010, A, B)
+        .nested(ONE, 2110, B, A)
+        .unlock(ONE, 2200, C)
+        .stage
+        .end(20);
+    let alone = acting.stage.model();
+    let reasons: Vec<Option<Exclusion>> = exclusions(&alone).iter().map(|e| e.2).collect();
+    assert_eq!(reasons.iter().flatten().count(), 2, "{reasons:?}");
+    assert!(shown(&alone).contains("one thread alone, which cannot deadlock by itself"));
+
+    // A and B are a finding, so the longer circle is none.
+    let mut acting = two_threads();
+    acting
+        .nested(ONE, 2000, A, B)
+        .nested(TWO, 3000, B, A)
+        .nested(TWO, 3100, B, C)
+        .nested(ONE, 4000, C, A)
+        .stage
+        .end(20);
+    let shorter = Some(Exclusion::ShorterCircle);
+    assert_eq!(
+        exclusions(&acting.stage.model()),
+        [(A, B, None), (B, A, None), (B, C, shorter), (C, A, shorter)]
+    );
+}
+
+#[test]
+fn a_circle_of_one_thread_is_told() {
+    let mut acting = two_threads();
+    acting
+        .nested(ONE, 2000, A, B)
+        .nested(ONE, 2100, B, A)
+        .stage
+        .end(20);
+    let model = acting.stage.model();
+    let text = shown(&model);
+    let title = "inferred: one thread alone, which cannot deadlock by itself";
+    assert!(text.contains(title), "{text}");
+    let sentence = super::text(&model, &model.findings[0]);
+    assert!(sentence.contains("Only one thread does this"), "{sentence}");
+
+    // One thread does both, and could not meet the other, which is created later.
+    let mut acting = Acting::new();
+    acting.on(PID, &["orders!main@orders.c:9"]);
+    acting.nested(PID, 100, A, B).nested(PID, 200, B, A);
+    let main = ["orders!main@orders.c:9"];
+    acting
+        .stage
+        .spawn(PID, ONE, 2, "orders!one@orders.c:20", &main);
+    acting.on(ONE, &["orders!one@orders.c:21", END[0]]);
+    acting.nested(ONE, 4000, B, A).stage.end(9);
+    let text = shown(&acting.stage.model());
+    assert!(text.contains("a creation, join or barrier"), "{text}");
+}
+
+#[test]
+fn threads_of_equal_name_have_ids() {
+    let mut acting = two_threads();
+    let elsewhere = ["orders!main@orders.c:10"];
+    acting
+        .stage
+        .spawn(PID, 13, 1, "orders!one@orders.c:20", &elsewhere);
+    acting.on(13, &["orders!one@orders.c:21", END[0], END[1]]);
+    acting
+        .nested(ONE, 2000, A, B)
+        .nested(13, 3000, A, B)
+        .stage
+        .end(20);
+    let text = shown(&acting.stage.model());
+    assert!(text.contains("by one (TID 11), one (TID 13),"), "{text}");
 }
 
 #[test]

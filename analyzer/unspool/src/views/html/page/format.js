@@ -82,3 +82,19 @@ export function shortened(text, length) {
   const half = Math.floor((length - 1) / 2);
   return `${text.slice(0, length - 1 - half)}…${text.slice(-half)}`;
 }
+
+/**
+ * The name of an object in at most `length` characters. Keeps the end, which tells objects of one
+ * place apart, and the last components of paths: `…THD from …create_thd+0x164`.
+ */
+export function shortenedName(name, length) {
+  if (name.length <= length) return name;
+  let plain = name;
+  for (let before = ''; before !== plain; plain = plain.replace(/<[^<>]*>/g, '')) before = plain;
+  const short = plain.split(' ').map((word) => word.replace(/^.*::/, '…')).join(' ');
+  if (short.length <= length) return short;
+  const place = short.replace(/^.*? in /, '');
+  if (place.length <= length) return place;
+  const first = Math.floor((length - 1) / 3);
+  return `${place.slice(0, first)}…${place.slice(first + 1 - length)}`;
+}

@@ -1,27 +1,83 @@
 // The lock order: which lock was taken while which other was held, as a graph and as a table.
-import {count, counted, kindNoun, moment, shortened} from './format.js';
+import {count, counted, kindNoun, moment, shortenedName} from './format.js';
 import {h, shortList, svg, tableHead} from './dom.js';
 import {linkTo} from './location.js';
 import {groupLink, momentLink, objectLink, objectName, stackPair} from './links.js';
+import {layout, withoutImplied} from './order_layout.js';
 
-const MAX_GRAPH_LOCKS = 24;
-const MAX_GRAPH_EDGES = 60;
-const LOCK_WIDTH = 176;
+const MAX_GRAPH_LOCKS = 300;
+const MAX_GRAPH_EDGES = 600;
+/** A graph of more arrows leaves out those that follow from others, up to the second number. */
+const [MAX_ALL_EDGES, MAX_REDUCED_EDGES] = [60, 3000];
+/** A graph of more locks shows equal ones as one box. */
+const MAX_EQUAL_LOCKS = 24;
+/** The width of a page in style.css, and that of its margins and scroll bar. */
+const [MAX_PAGE_WIDTH, PAGE_MARGIN] = [1500, 52];
 const LOCK_HEIGHT = 28;
-const LOCK_COLUMN = 256;
-const LOCK_ROW = 84;
+const MIN_LOCK_WIDTH = 64;
+const MIN_ADDRESS_DIGITS = 4;
 
-function orderWords(rec, {edge, pairs, sizes}) {
-  const [held, taken] = [edge.held, edge.taken].map((at) => lockLabel(rec, at, sizes));
-  const circle = edge.circle ? ', in a circle' : '';
-  if (pairs > 1)
-    return `${taken} taken while ${held} held: ${counted(edge.count, 'time')}, ${counted(pairs, 'pair')}${circle}`;
-  return `${taken} taken while ${held} held: ${counted(edge.count, 'time')} by ${counted(edge.threads, 'thread')}${circle}`;
+/** The kinds of arrows, the gravest first, and what the legend says of them. */
+const ORDER_KINDS = new Map([
+  ['finding', 'in a circle with a finding'],
+  ['circle', 'in a circle without a finding'],
+  ['plain', 'in no circle'],
+]);
+
+function orderKind(edge) {
+  if (edge.finding !== null) return 'finding';
+  return edge.circle ? 'circle' : 'plain';
 }
 
 /**
- * The edges between identities of locks, for a graph of many equal locks. Each is shown as
- * its first pair in the table.
+ * What tells the locks of the order apart from others of the same name: the last digits of their
+ * addresses, as many as needed. Empty for a name that only one lock has.
+ */
+function addressEnds(rec) {
+  const locks = new Set(rec.lock_order.flatMap(({held, taken}) => [held, taken]));
+  const equal = new Map();
+  for (const lock of locks) {
+    const name = objectName(rec.objects[lock]);
+    equal.set(name, [...(equal.get(name) ?? []), lock]);
+  }
+  const ends = new Map();
+  for (const all of equal.values()) {
+    const digits = all.map((lock) => rec.objects[lock].address.toString(16));
+    let length = MIN_ADDRESS_DIGITS;
+    const cut = () => digits.map((address) => address.slice(-length));
+    while (length < 16 && new Set(cut()).size < new Set(digits).size) length += 1;
+    all.forEach((lock, at) => ends.set(lock, all.length > 1 ? ` …${cut()[at]}` : ''));
+  }
+  return ends;
+}
+
+/** A link to a lock of the order. */
+function lockLink(rec, ends, lock) {
+  return [objectLink(rec, lock), h('span', {class: 'quiet'}, ends.get(lock))];
+}
+
+/**
+ * What a lock is called, in at most `length` characters. `sizes` has the number of locks that it
+ * stands for.
+ */
+function lockLabel(rec, {ends, sizes}, lock, length) {
+  const size = sizes?.get(lock) ?? 1;
+  const [before, after] = size > 1 ? [`${count(size)} × `, ''] : ['', ends.get(lock)];
+  const name = objectName(rec.objects[lock]);
+  const room = (length ?? Infinity) - before.length - after.length;
+  return `${before}${shortenedName(name, room)}${after}`;
+}
+
+function orderWords(rec, names, {edge, pairs}) {
+  const [held, taken] = [edge.held, edge.taken].map((lock) => lockLabel(rec, names, lock));
+  const by = pairs > 1 ? `, ${counted(pairs, 'pair')}` : ` by ${counted(edge.threads, 'thread')}`;
+  const circle = edge.circle ? `, ${ORDER_KINDS.get(orderKind(edge))}` : '';
+  return `${taken} taken while ${held} held: ${counted(edge.count, 'time')}${by}${circle}`;
+}
+
+/**
+ * The edges between identities of locks, for a graph of many equal locks, and the number of locks
+ * that each stands for. Each is shown as its first pair in the table.
  */
 function groupedOrder(rec, edges) {
   const first = new Map();
@@ -34,7 +90,7 @@ function groupedOrder(rec, edges) {
   };
   for (const {edge, index} of edges) {
     const [held, taken] = [shown(edge.held), shown(edge.taken)];
-    const name = `${held} ${taken} ${edge.circle}`;
+    const name = `${held} ${taken} ${orderKind(edge)}`;
     const group = groups.get(name);
     if (group) {
       group.edge.count += edge.count;
@@ -42,66 +98,72 @@ function groupedOrder(rec, edges) {
     } else groups.set(name, {edge: {...edge, held, taken}, index, pairs: 1});
   }
   const sizes = new Map([...first.values()].map(({lock, members}) => [lock, members.size]));
-  return [...groups.values()].map((group) => ({...group, sizes}));
+  return {edges: [...groups.values()], sizes};
 }
 
-/** What a lock of the graph is called; `sizes` has the number of locks that it stands for. */
-function lockLabel(rec, lock, sizes) {
-  const size = sizes?.get(lock) ?? 1;
-  return `${size > 1 ? `${count(size)} × ` : ''}${objectName(rec.objects[lock])}`;
+function locksOf(edges) {
+  return new Set(edges.flatMap(({edge}) => [edge.held, edge.taken]));
 }
 
-/**
- * The place of each lock: a lock is below all locks that are held when it is taken. Edges of
- * circles do not count for this, so the others lead downwards. Identities can be in circles of pairs
- * that are in none, so the number of rounds is limited, and rows can remain empty.
- */
-function orderPlaces(edges) {
-  const locks = [...new Set(edges.flatMap(({edge}) => [edge.held, edge.taken]))];
-  const row = new Map(locks.map((lock) => [lock, 0]));
-  const down = edges.filter(({edge}) => !edge.circle && edge.held !== edge.taken);
-  for (let round = 0, changed = true; changed && round < locks.length; round += 1) {
-    changed = false;
-    for (const {edge} of down) {
-      if (row.get(edge.taken) > row.get(edge.held)) continue;
-      row.set(edge.taken, row.get(edge.held) + 1);
-      changed = true;
-    }
-  }
-  const filled = [...new Set(row.values())].sort((a, b) => a - b);
-  const used = filled.map(() => 0);
-  const places = new Map();
-  for (const lock of locks) {
-    const y = filled.indexOf(row.get(lock));
-    places.set(lock, {x: used[y], y});
-    used[y] += 1;
-  }
-  return {places, columns: Math.max(...used), rows: used.length};
+/** The parts of the order that a graph may show, the most wanted first. */
+function* orderParts(rec, all) {
+  const locks = locksOf(all).size;
+  if (locks <= MAX_EQUAL_LOCKS) yield {edges: all, words: ''};
+  const circles = all.filter(({edge}) => edge.circle);
+  const grouped = {
+    ...groupedOrder(rec, all),
+    words: ' The graph shows locks of equal identity as one.',
+  };
+  if (circles.length === 0 && grouped.sizes.size * 2 <= locks) yield grouped;
+  yield {edges: all, words: ''};
+  yield {edges: circles, words: ' The graph shows the circles only.'};
+  yield {
+    edges: circles.filter(({edge}) => edge.finding !== null),
+    words: ' The graph shows the circles with a finding only.',
+  };
+  yield grouped;
 }
 
-/** The line of an edge: downwards, or as an arc beside the boxes. */
-function orderLine(from, to) {
-  const right = LOCK_WIDTH / 2;
-  const half = LOCK_HEIGHT / 2;
-  if (from.x === to.x && from.row === to.row) {
-    const [x, y] = [from.x + right, from.y];
-    return `M${x} ${y - 7}C${x + 36} ${y - 22} ${x + 36} ${y + 22} ${x} ${y + 7}`;
+/** The number of pixels that a text in a box needs. */
+function labelWidth(text) {
+  const context = (labelWidth.context ??= document.createElement('canvas').getContext('2d'));
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return context.measureText(text).width;
+}
+
+/** The rank of the gravest arrow of a graph; circles with a finding come first. */
+function gravest({lines}) {
+  const kinds = [...ORDER_KINDS.keys()];
+  return Math.min(...lines.map(({arrow}) => kinds.indexOf(orderKind(arrow.one.edge))));
+}
+
+/** The first part that fits, and where its boxes and arrows are. */
+function orderDrawing(rec, order, ends, chosen) {
+  const room = Math.min(MAX_PAGE_WIDTH, document.documentElement.clientWidth) - PAGE_MARGIN;
+  const length = room < 600 ? 22 : 34;
+  for (const {edges, sizes, words} of orderParts(rec, order)) {
+    const locks = locksOf(edges);
+    if (edges.length === 0 || edges.length > MAX_REDUCED_EDGES || locks.size > MAX_GRAPH_LOCKS)
+      continue;
+    const all = edges.map((one) => ({from: one.edge.held, to: one.edge.taken, one}));
+    const mayGo = ({one}) => !one.edge.circle && one.index !== chosen;
+    const arrows = all.length > MAX_ALL_EDGES ? withoutImplied(all, mayGo) : all;
+    if (arrows.length > MAX_GRAPH_EDGES) continue;
+    const left = all.length - arrows.length;
+    const follow = left === 1 ? 'follows' : 'follow';
+    const implied =
+      left > 0 ? ` The graph leaves out ${counted(left, 'arrow')} that ${follow} from others.` : '';
+    const names = {ends, sizes};
+    const boxes = [...locks].map((lock) => {
+      const label = lockLabel(rec, names, lock, length);
+      const width = Math.max(MIN_LOCK_WIDTH, Math.ceil(labelWidth(label)) + 20);
+      return {id: lock, label, width, height: LOCK_HEIGHT};
+    });
+    const graphs = layout(boxes, arrows, room);
+    graphs?.sort((a, b) => gravest(a) - gravest(b));
+    if (graphs) return {edges, names, words: words + implied, graphs};
   }
-  if (from.row === to.row) {
-    const side = from.x < to.x ? -1 : 1;
-    const [x1, x2, y] = [from.x - side * 20, to.x + side * 20, from.y + side * half];
-    const arc = y + side * (20 + Math.abs(to.x - from.x) / 30);
-    return `M${x1} ${y}C${x1} ${arc} ${x2} ${arc} ${x2} ${y}`;
-  }
-  if (to.row === from.row + 1) {
-    const [y1, y2] = [from.y + half, to.y - half];
-    return `M${from.x} ${y1}C${from.x} ${(y1 + y2) / 2} ${to.x} ${(y1 + y2) / 2} ${to.x} ${y2}`;
-  }
-  const side = to.row > from.row ? 1 : -1;
-  const [x1, x2] = [from.x + side * right, to.x + side * right];
-  const bend = 16 + 14 * Math.min(4, Math.abs(to.row - from.row));
-  const arc = side > 0 ? Math.max(x1, x2) + bend : Math.min(x1, x2) - bend;
-  return `M${x1} ${from.y}C${arc} ${from.y} ${arc} ${to.y} ${x2} ${to.y}`;
+  return null;
 }
 
 function orderHead(id, kind) {
@@ -121,78 +183,99 @@ function orderHead(id, kind) {
   );
 }
 
-function orderGraph(rec, edges, chosen) {
-  const {places, columns, rows} = orderPlaces(edges);
-  const [wide, high] = [columns * LOCK_COLUMN + 48, rows * LOCK_ROW];
-  const place = (lock) => {
-    const {x, y} = places.get(lock);
-    return {x: 24 + (x + 0.5) * LOCK_COLUMN, y: (y + 0.5) * LOCK_ROW, row: y};
-  };
-  const inCircle = new Set(
-    edges.filter(({edge}) => edge.circle).flatMap(({edge}) => [edge.held, edge.taken]),
-  );
-  const lines = edges.map((one) => {
-    const {edge, index} = one;
-    const d = orderLine(place(edge.held), place(edge.taken));
-    const kind = edge.circle ? 'circle' : 'plain';
-    return svg(
-      'a',
-      {
-        href: linkTo({order: index}),
-        class: `order ${kind}${index === chosen ? ' selected' : ''}`,
-        'aria-label': orderWords(rec, one),
-        'aria-current': index === chosen ? 'true' : null,
-        'data-edge': index,
-      },
-      svg('path', {class: 'hit', d}),
-      svg('path', {class: 'line', d, 'marker-end': `url(#order-${kind})`}),
-      svg('title', {}, orderWords(rec, one)),
-    );
-  });
-  const boxes = [...places.keys()].map((lock) => {
-    const {x, y} = place(lock);
-    const object = rec.objects[lock];
-    const words = `${kindNoun(object.kind)} ${lockLabel(rec, lock, edges[0].sizes)}`;
-    return svg(
-      'a',
-      {
-        href: linkTo({object: lock, order: null}),
-        class: inCircle.has(lock) ? 'lock circle' : 'lock',
-        'aria-label': words,
-        'data-lock': lock,
-      },
-      svg('rect', {
-        x: x - LOCK_WIDTH / 2,
-        y: y - LOCK_HEIGHT / 2,
-        width: LOCK_WIDTH,
-        height: LOCK_HEIGHT,
-        rx: 5,
-      }),
-      svg('text', {x, y: y + 4, 'text-anchor': 'middle'}, shortened(lockLabel(rec, lock, edges[0].sizes), 22)),
-      svg('title', {}, words),
-    );
-  });
-  return h(
-    'div',
-    {class: 'scroll'},
+/** What the kinds of arrows in a graph mean. */
+function orderLegend(kinds) {
+  const sample = (kind) =>
     svg(
       'svg',
-      {
-        class: 'orders',
-        width: wide,
-        height: high,
-        viewBox: `0 0 ${wide} ${high}`,
-        role: 'group',
-        'aria-label': 'Lock order: arrows lead from the held lock to the lock taken meanwhile',
-      },
-      svg('defs', {}, orderHead('order-plain', 'plain'), orderHead('order-circle', 'circle')),
-      lines,
-      boxes,
-    ),
+      {class: 'orders', width: 34, height: 12, 'aria-hidden': 'true'},
+      svg(
+        'g',
+        {class: kind},
+        svg('path', {class: 'line', d: 'M1 6H32', 'marker-end': `url(#order-${kind})`}),
+      ),
+    );
+  return h(
+    'p',
+    {class: 'quiet order-legend'},
+    [...ORDER_KINDS]
+      .filter(([kind]) => kinds.has(kind))
+      .map(([kind, words]) => h('span', {}, sample(kind), ' ', words)),
   );
 }
 
-function orderTable(rec, edges, chosen) {
+function orderGraph(rec, {edges, names, graphs}, chosen) {
+  const kindOf = new Map();
+  for (const kind of ORDER_KINDS.keys())
+    for (const {edge} of edges)
+      if (orderKind(edge) === kind)
+        for (const lock of [edge.held, edge.taken]) if (!kindOf.has(lock)) kindOf.set(lock, kind);
+  const line = ({arrow: {one}, d}) => {
+    const kind = orderKind(one.edge);
+    const words = orderWords(rec, names, one);
+    return svg(
+      'a',
+      {
+        href: linkTo({order: one.index}),
+        class: `order ${kind}${one.index === chosen ? ' selected' : ''}`,
+        'aria-label': words,
+        'aria-current': one.index === chosen ? 'true' : null,
+        'data-edge': one.index,
+      },
+      svg('path', {class: 'hit', d}),
+      svg('path', {class: 'line', d, 'marker-end': `url(#order-${kind})`}),
+      svg('title', {}, words),
+    );
+  };
+  const box = ({id, label, x, y, width, height}) => {
+    const words = `${kindNoun(rec.objects[id].kind)} ${lockLabel(rec, names, id)}`;
+    return svg(
+      'a',
+      {
+        href: linkTo({object: id, order: null}),
+        class: `lock ${kindOf.get(id)}`,
+        'aria-label': words,
+        'data-lock': id,
+      },
+      svg('rect', {x: x - width / 2, y: y - height / 2, width, height, rx: 5}),
+      svg('text', {x, y: y + 4, 'text-anchor': 'middle'}, label),
+      svg('title', {}, words),
+    );
+  };
+  const heads = svg('defs', {}, [...ORDER_KINDS.keys()].map((kind) => orderHead(`order-${kind}`, kind)));
+  return [
+    orderLegend(new Set(edges.map(({edge}) => orderKind(edge)))),
+    h(
+      'div',
+      {class: 'scroll order-graphs'},
+      graphs.map(({boxes, lines, width, height}, at) =>
+        svg(
+          'svg',
+          {
+            class: 'orders',
+            width,
+            height,
+            viewBox: `0 0 ${width} ${height}`,
+            role: 'group',
+            'aria-label': 'Lock order: arrows lead from the held lock to the lock taken meanwhile',
+          },
+          at === 0 ? heads : null,
+          lines.map(line),
+          boxes.map(box),
+        ),
+      ),
+    ),
+  ];
+}
+
+/** A link to a finding. */
+function findingLink(rec, index) {
+  const {proved} = rec.findings[index];
+  const href = linkTo({view: 'findings', finding: index, order: null});
+  return h('a', {href}, `Finding ${index + 1} (${proved ? 'proved' : 'inferred'})`);
+}
+
+function orderTable(rec, edges, ends, chosen) {
   return shortList(
     edges,
     100,
@@ -200,26 +283,31 @@ function orderTable(rec, edges, chosen) {
       h(
         'tr',
         {class: index === chosen ? 'selected' : null, 'data-order': index},
-        h('td', {}, objectLink(rec, edge.held)),
-        h('td', {}, objectLink(rec, edge.taken)),
+        h('td', {}, lockLink(rec, ends, edge.held)),
+        h('td', {}, lockLink(rec, ends, edge.taken)),
         h(
           'td',
           {class: 'number'},
           h(
             'a',
-            {href: linkTo({order: index}), 'aria-label': `${orderWords(rec, {edge})}: stacks`},
+            {href: linkTo({order: index}), 'aria-label': `${orderWords(rec, {ends}, {edge})}: stacks`},
             count(edge.count),
           ),
         ),
         h('td', {class: 'number'}, count(edge.threads)),
-        h('td', {class: edge.circle ? 'warn' : null}, edge.circle ? 'in a circle' : ''),
+        h('td', {}, edge.finding === null ? '' : findingLink(rec, edge.finding)),
+        h(
+          'td',
+          {class: edge.circle ? 'warn' : null},
+          edge.circle ? `in a circle${edge.circle_note ? `: ${edge.circle_note}` : ''}` : '',
+        ),
       ),
     (items) => {
       const body = h('tbody', {}, items);
       return h(
         'table',
         {class: 'plain'},
-        tableHead('Held', 'Taken meanwhile', '#Times', '#Threads', 'Circle'),
+        tableHead('Held', 'Taken meanwhile', '#Times', '#Threads', 'Finding', 'Circle'),
         body,
       );
     },
@@ -227,7 +315,7 @@ function orderTable(rec, edges, chosen) {
 }
 
 /** Everything about the selected edge. */
-function orderCard(rec, index) {
+function orderCard(rec, ends, index) {
   const edge = rec.lock_order[index];
   const keys = edge.thread_keys.slice(0, 6);
   return h(
@@ -236,9 +324,9 @@ function orderCard(rec, index) {
     h(
       'h3',
       {},
-      objectLink(rec, edge.taken),
+      lockLink(rec, ends, edge.taken),
       ' taken while ',
-      objectLink(rec, edge.held),
+      lockLink(rec, ends, edge.held),
       ' was held',
       edge.circle ? h('span', {class: 'tag'}, 'in a circle') : null,
     ),
@@ -253,15 +341,8 @@ function orderCard(rec, index) {
       '.',
       edge.finding === null
         ? null
-        : [
-            ' ',
-            h(
-              'a',
-              {href: linkTo({view: 'findings', finding: edge.finding, order: null})},
-              `Finding ${edge.finding + 1}`,
-            ),
-            ' describes a circle with it.',
-          ],
+        : [' ', findingLink(rec, edge.finding), ' describes a circle with it.'],
+      edge.circle_note ? ` Against a deadlock: ${edge.circle_note}.` : null,
       rec.objects[edge.held].complete && rec.objects[edge.taken].complete
         ? null
         : ' Events of these locks are missing.',
@@ -289,37 +370,25 @@ export function lockOrder(rec, at, object) {
     .filter(({edge}) => object === undefined || edge.held === object || edge.taken === object)
     .sort((a, b) => rank(b) - rank(a) || b.edge.count - a.edge.count);
   if (all.length === 0 && object !== undefined) return null;
-  const locks = (edges) => new Set(edges.flatMap(({edge}) => [edge.held, edge.taken])).size;
-  const fits = (edges) =>
-    edges.length > 0 && edges.length <= MAX_GRAPH_EDGES && locks(edges) <= MAX_GRAPH_LOCKS;
-  const circles = all.filter(({edge}) => edge.circle);
-  const found = circles.filter(({edge}) => edge.finding !== null);
-  const grouped = groupedOrder(rec, all);
-  const drawn = [all, circles, found, grouped].find(fits) ?? [];
-  const parts = new Map([
-    [all, ''],
-    [circles, ' The graph shows the circles only.'],
-    [found, ' The graph shows the circles with a finding only.'],
-    [grouped, ' The graph shows locks of equal identity as one.'],
-  ]);
-  const part = parts.get(drawn) ?? ' There are too many for a graph.';
+  const ends = addressEnds(rec);
+  const circles = all.filter(({edge}) => edge.circle).length;
+  const drawing = all.length > 0 ? orderDrawing(rec, all, ends, at.order) : null;
   return h(
     'section',
     {class: 'lock-order', 'aria-label': 'Lock order'},
     h('h2', {}, 'Lock order'),
+    rec.lock_order_note ? h('p', {class: 'warn'}, rec.lock_order_note) : null,
     h(
       'p',
       {class: 'quiet'},
       all.length === 0
         ? noOrder(rec)
-        : `${counted(all.length, 'pair')} of ${counted(locks(all), 'lock')}: an arrow leads from the held lock to the lock taken meanwhile.${
-            circles.length === 0
-              ? ' No circle.'
-              : ` ${count(circles.length)} in circles${drawn.length > 0 ? ' (dashed)' : ''}; a finding says if threads can block each other.`
-          }${part}`,
+        : `${counted(all.length, 'pair')} of ${counted(locksOf(all).size, 'lock')}: an arrow leads from the held lock to the lock taken meanwhile. ${
+            circles === 0 ? 'None are' : circles === 1 ? '1 is' : `${count(circles)} are`
+          } in circles.${drawing ? drawing.words : ' There are too many for a graph.'}`,
     ),
-    drawn.length > 0 ? orderGraph(rec, drawn, at.order) : null,
-    rec.lock_order[at.order] ? orderCard(rec, at.order) : null,
-    all.length > 0 ? h('div', {class: 'scroll'}, orderTable(rec, all, at.order)) : null,
+    drawing ? orderGraph(rec, drawing, at.order) : null,
+    rec.lock_order[at.order] ? orderCard(rec, ends, at.order) : null,
+    all.length > 0 ? h('div', {class: 'scroll'}, orderTable(rec, all, ends, at.order)) : null,
   );
 }
