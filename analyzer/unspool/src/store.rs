@@ -16,7 +16,7 @@ mod passages;
 mod places;
 
 pub use passages::Passages;
-pub use places::Places;
+pub use places::{DataSymbol, Places};
 
 use crate::maps;
 use crate::platform::c_library::is_c_library;
