@@ -86,3 +86,30 @@ impl JumpPlacement {
         self.rests_until = Some(Instant::now() + REST_FACTOR * took);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(jumps: &[u64]) -> Placed {
+        Placed {
+            wanted: BTreeMap::from([(0x1000, 1)]),
+            traps: Vec::new(),
+            jumps: jumps.to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_decision_holds_until_something_changes() {
+        let mut placement = JumpPlacement::default();
+        assert!(!placement.is_settled(|| placed(&[0x1000])));
+        placement.settle(placed(&[0x1000]));
+        assert!(placement.is_settled(|| placed(&[0x1000])));
+        assert!(!placement.is_settled(|| placed(&[])));
+        placement.unsettle();
+        assert!(!placement.is_settled(|| placed(&[0x1000])));
+        placement.settle(placed(&[0x1000]));
+        placement.begin();
+        assert!(!placement.is_settled(|| placed(&[0x1000])));
+    }
+}
