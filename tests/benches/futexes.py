@@ -241,4 +241,5 @@ def main():
             print(f"| {program.name} | {error} |", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

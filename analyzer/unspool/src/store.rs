@@ -15,8 +15,9 @@ mod answers;
 mod passages;
 mod places;
 
+use passages::KnownAnswers;
 pub use passages::Passages;
-pub use places::Places;
+pub use places::{DataSymbol, Places};
 
 use crate::maps;
 use crate::platform::c_library::is_c_library;
@@ -31,6 +32,7 @@ pub struct Store {
     /// Where results about files are kept for the next run.
     cache: Option<Cache>,
     opened: Arc<Mutex<HashMap<Key, Opened>>>,
+    passages: KnownAnswers,
 }
 
 /// Path on the target, build-id, and whether the target runs on this machine.
@@ -55,6 +57,7 @@ impl From<Finder> for Store {
             finder,
             cache: None,
             opened: Arc::default(),
+            passages: KnownAnswers::default(),
         }
     }
 }
@@ -117,7 +120,7 @@ impl Store {
     /// Exits and system calls of a file's functions. `None` if code of its architecture cannot be
     /// analysed.
     pub fn passages<'i>(&self, image: &'i Image) -> Option<Passages<'i>> {
-        Passages::new(image, self.cache.as_ref())
+        Passages::new(image, self.cache.as_ref(), &self.passages)
     }
 
     /// Keeps the rows that a table has by now. If the cache is not writable, that only costs time.
@@ -207,6 +210,39 @@ impl Store {
     pub fn put(&self, wanted: &Wanted<'_>, file: Opened) {
         let key = key(wanted.path, wanted.build_id, wanted.local);
         self.opened().insert(key, file);
+    }
+
+    /// Starts to open the files that are needed before a program runs: the program itself, its
+    /// dynamic linker, and the C library of this process, which most programs have, too. A wrong
+    /// guess does no harm.
+    pub fn read_ahead_of_start(&self, program: PathBuf) {
+        let store = self.clone();
+        let read = move || {
+            let find = |path: &str| {
+                let wanted = Wanted {
+                    path,
+                    build_id: None,
+                    local: true,
+                };
+                store.find(&wanted, None).ok()
+            };
+            let program = find(&program.to_string_lossy());
+            let linker = program.and_then(|found| found.image.interpreter().map(str::to_owned));
+            if let Some(linker) = linker.and_then(|path| find(&path)) {
+                linker.image.symbols().named("_dl_debug_state");
+            }
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            let mut files = maps::files(&maps).filter(|file| is_c_library(file.path));
+            if let Some(library) = files.next().and_then(|file| find(file.path)) {
+                library.image.symbols().named("pthread_create");
+                let cache = store.cache.as_ref();
+                store.passages.read_ahead(&library.image, cache);
+            }
+        };
+        // If there is no thread, the files are read when they are needed.
+        let _ = std::thread::Builder::new()
+            .name("files".to_owned())
+            .spawn(read);
     }
 
     /// Starts to open the files that a local process's threads are sure to need, and to read their

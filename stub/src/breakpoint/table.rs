@@ -285,6 +285,11 @@ impl Breakpoints {
         self.traps.values().any(|trap| trap.probed)
     }
 
+    /// The addresses of all traps.
+    pub(crate) fn places(&self) -> Vec<u64> {
+        self.traps.keys().copied().collect()
+    }
+
     /// The addresses of tracepoints' traps.
     pub(crate) fn probes(&self) -> Vec<u64> {
         let probed = self.traps.iter().filter(|(_, trap)| trap.probed);

@@ -19,6 +19,7 @@ use crate::sys::maps;
 use crate::sys::memory::Memory;
 use crate::sys::processor_ns;
 use crate::tracepoint::fast::jump_pad::{JumpPads, JumpSite, PoolOrder};
+use crate::tracepoint::fast::placement::Placed;
 
 use super::Tracee;
 use super::remote_syscall::Room;
@@ -32,17 +33,17 @@ const MAX_STACK: u64 = 64 << 20;
 
 impl Tracee {
     /// Plants the jumps that are possible, and removes all others without inserting traps. Every
-    /// thread must be stopped.
-    pub(super) fn place_jumps(&mut self, wanted: &BTreeMap<u64, usize>) {
+    /// thread must be stopped. True if a new attempt would change nothing.
+    pub(super) fn place_jumps(&mut self, wanted: &BTreeMap<u64, usize>) -> bool {
         if self.tracepoints.fast.jump_pads.is_empty() && !self.subscriptions.want_fast() {
-            return;
+            return true;
         }
         self.drain_jump_pads();
         self.remove_occupied_jumps();
-        let fit = if self.may_jump() {
+        let (fit, decided) = if self.may_jump() {
             self.fit(wanted)
         } else {
-            Vec::new()
+            (Vec::new(), false)
         };
         for at in self.tracepoints.fast.jump_pads.places() {
             let known = fit.iter().find(|fit| fit.at == at);
@@ -53,8 +54,11 @@ impl Tracee {
         }
         let mut new = fit.clone();
         new.retain(|fit| !self.tracepoints.fast.jump_pads.is_planted(fit.at));
-        if new.is_empty() || !self.jumps_can_be_made() {
-            return;
+        if new.is_empty() {
+            return decided;
+        }
+        if !self.jumps_can_be_made() {
+            return false;
         }
         let sizes = fit.iter().map(|fit| fast::slot_size(&fit.plan.blocks));
         let size = sizes.max();
@@ -75,12 +79,41 @@ impl Tracee {
             self.tracepoints.fast.placement.retry();
         }
         let Some(near) = new.first().map(|fit| fit.at) else {
-            return;
+            return false;
         };
+        let places: Vec<u64> = new.iter().map(|fit| fit.at).collect();
         // Planting maps memory, which needs `self`: a thread of the program makes the system call.
         let mut jumps = std::mem::take(&mut self.tracepoints.fast.jump_pads);
         self.make_jumps(&mut jumps, new, near, size);
+        let all_planted = places.iter().all(|at| jumps.is_planted(*at));
         self.tracepoints.fast.jump_pads = jumps;
+        decided && busy.is_empty() && all_planted
+    }
+
+    /// The tracepoints, traps and jumps as they are now.
+    pub(super) fn placed(&self) -> Placed {
+        Placed {
+            wanted: self.subscriptions.places(),
+            traps: self.breakpoints.places(),
+            jumps: self.tracepoints.fast.jump_pads.places(),
+        }
+    }
+
+    /// Decides about jumps before the program resumes, unless the last decision still holds. A
+    /// program that loads many libraries stops often, and each decision reads all of its
+    /// tracepoints' text.
+    pub(super) fn place_jumps_before_resume(&mut self) {
+        let matters = !self.tracepoints.fast.jump_pads.is_empty() || self.subscriptions.want_fast();
+        if matters && !self.is_placed() {
+            // If no trap can be inserted, no instruction can be executed there either.
+            let _ = self.complete_probes();
+        }
+    }
+
+    /// True if a decision about jumps would change nothing. Every thread must be stopped.
+    fn is_placed(&self) -> bool {
+        let placement = &self.tracepoints.fast.placement;
+        placement.is_settled(|| self.placed()) && self.may_jump()
     }
 
     /// Plants jumps. If slots of this size need another pool, maps it close to the address `near`.
@@ -150,11 +183,12 @@ impl Tracee {
             && self.process.threads.values().all(still)
     }
 
-    /// The sites that can have jumps.
-    fn fit(&mut self, wanted: &BTreeMap<u64, usize>) -> Vec<JumpSite> {
+    /// The sites that can have jumps. Also returns whether all others never can.
+    fn fit(&mut self, wanted: &BTreeMap<u64, usize>) -> (Vec<JumpSite>, bool) {
         let maps = maps::read(self.process.any_task());
         let capabilities = self.capabilities();
         let mut fit = Vec::new();
+        let mut decided = true;
         let mut end = 0;
         for (at, kind) in wanted.iter().map(|(at, kind)| (*at, *kind)) {
             let Some((plan, source)) = self.subscriptions.plan(at, &arch::register_set_of) else {
@@ -193,12 +227,9 @@ impl Tracee {
                 && self.breakpoints.only_probe_in(range.clone());
             let mut now = vec![0; length];
             let same = read(at, &mut now) && now == source[..length];
-            if text
-                && alone
-                && same
-                && !self.tracepoints.fast.jump_pads.is_shunned(at)
-                && !self.is_awaited_at(at)
-            {
+            let ready = text && same && !self.is_awaited_at(at);
+            decided &= ready;
+            if ready && alone && !self.tracepoints.fast.jump_pads.is_shunned(at) {
                 end = range.end;
                 fit.push(JumpSite {
                     at,
@@ -208,7 +239,7 @@ impl Tracee {
                 });
             }
         }
-        fit
+        (fit, decided)
     }
 
     /// True if a thread at `at` must not run into a jump, because a signal handler comes first.
@@ -328,6 +359,7 @@ impl Tracee {
     /// Schedules a decision about jumps after a change.
     pub(super) fn schedule_placement(&mut self) {
         let fast = &mut self.tracepoints.fast;
+        fast.placement.unsettle();
         let matters = !fast.jump_pads.is_empty() || self.subscriptions.want_fast();
         if self.process.is_going() && matters {
             fast.placement.schedule();
@@ -351,7 +383,10 @@ impl Tracee {
 
     /// Makes pending decisions about jumps now, so that the client sees the final state.
     pub(crate) fn place_pending_jumps(&mut self) {
-        let placed = self.process.is_going() && self.placement_due().is_none();
+        let placed = match self.process.is_going() {
+            true => self.placement_due().is_none(),
+            false => self.is_placed(),
+        };
         if !placed && self.process.end.is_none() && self.subscriptions.is_tracing() {
             self.place_jumps_halted();
         }

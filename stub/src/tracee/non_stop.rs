@@ -26,8 +26,9 @@ impl Tracee {
             self.process.run.set(RunState::Halted);
             return;
         }
-        if !self.tracepoints.fast.jump_pads.is_empty() {
-            // Jumps must go, because each change of a jump stops every thread.
+        if !self.tracepoints.fast.jump_pads.is_empty() || self.subscriptions.want_fast() {
+            // Jumps must go, because each change of a jump stops every thread. Tracepoints that
+            // wait for the next decision get traps.
             self.while_halted(|tracee| {
                 let blocked = tracee.process.run.block_starts();
                 tracee.process.run.set(RunState::NonStop);

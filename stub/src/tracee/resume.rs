@@ -45,10 +45,7 @@ impl Tracee {
         if let Some(stop) = self.take_stop().or_else(|| self.due_interrupt()) {
             return Some(stop);
         }
-        if !self.tracepoints.fast.jump_pads.is_empty() || self.subscriptions.want_fast() {
-            // If no trap can be inserted, no instruction can be executed there either.
-            let _ = self.complete_probes();
-        }
+        self.place_jumps_before_resume();
         self.step_over_traps();
         if let Some(stop) = self.take_stop() {
             return Some(stop);

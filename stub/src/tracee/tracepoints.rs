@@ -56,12 +56,13 @@ impl Tracee {
         self.schedule_placement();
         let here = at..at + 1;
         if !self.process.run.is_going()
-            && !self
-                .tracepoints
-                .fast
-                .jump_pads
-                .overlapping(here.clone())
-                .is_empty()
+            && (self.waits_for_placement(at)
+                || !self
+                    .tracepoints
+                    .fast
+                    .jump_pads
+                    .overlapping(here.clone())
+                    .is_empty())
         {
             return Ok(());
         }
@@ -83,6 +84,16 @@ impl Tracee {
             }
             None => Ok(()),
         }
+    }
+
+    /// True for a new fast tracepoint. The resume plants its jump, or its trap if there can be no
+    /// jump. A trap before that would be inserted only to be removed.
+    fn waits_for_placement(&self, at: u64) -> bool {
+        self.subscriptions.want_fast()
+            && self.subscriptions.kind(at).is_some()
+            && self.subscriptions.source(at).is_some()
+            && !self.breakpoints.probed(at)
+            && !self.process.has_untraced_child_inside()
     }
 
     /// Inserts and removes traps and jumps to match the tracepoints.
@@ -111,7 +122,8 @@ impl Tracee {
         self.tracepoints.fast.placement.begin();
         let wanted = self.subscriptions.places();
         self.provide_trap_handler(&wanted);
-        self.place_jumps(&wanted);
+        let decided = self.place_jumps(&wanted);
+        let mut placed = Ok(());
         for at in self.breakpoints.probes() {
             if !wanted.contains_key(&at) || self.tracepoints.fast.jump_pads.is_planted(at) {
                 self.breakpoints.remove_probe(&self.process.memory, at);
@@ -125,7 +137,7 @@ impl Tracee {
                 false => probed && self.tracepoints.budget.is_paused(at),
             };
             if !stays && !self.tracepoints.fast.jump_pads.is_planted(at) {
-                self.plant_probe(at, kind)?;
+                placed = self.plant_probe(at, kind).and(placed);
             }
         }
         let jumps = &self.tracepoints.fast.jump_pads;
@@ -134,7 +146,11 @@ impl Tracee {
                 tracepoint.has_jump = jumps.is_planted(tracepoint.at);
             }
         }
-        Ok(())
+        if decided && placed.is_ok() {
+            let placed = self.placed();
+            self.tracepoints.fast.placement.settle(placed);
+        }
+        placed
     }
 
     /// True if the text at a tracepoint is as the client defined it.

@@ -131,5 +131,6 @@ impl FastTracepoints {
         self.jump_pads.forget();
         self.registered.clear();
         self.inside_jumps.clear();
+        self.placement.unsettle();
     }
 }

@@ -22,6 +22,11 @@ use nix::unistd::{AccessFlags, access, getegid, geteuid};
 use super::error::Error;
 use crate::platform::architecture::machine_name;
 
+/// First and longest interval between two checks whether the stub has ended. It usually ends within
+/// a millisecond, and the report waits for it.
+const MIN_WAIT_INTERVAL: Duration = Duration::from_micros(50);
+const MAX_WAIT_INTERVAL: Duration = Duration::from_millis(2);
+
 /// A stub that serves one session over a socket pair.
 #[derive(Debug)]
 pub(super) struct Stub {
@@ -98,11 +103,13 @@ impl Stub {
     /// Waits up to 2 s for the stub to end by itself, as it does when its client disconnects.
     fn wait(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(2);
+        let mut interval = MIN_WAIT_INTERVAL;
         while let Ok(None) = self.child.try_wait() {
             if Instant::now() >= deadline {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(interval);
+            interval = (2 * interval).min(MAX_WAIT_INTERVAL);
         }
     }
 }

@@ -196,9 +196,11 @@ impl Planter {
     }
 
     /// Reads which places the server records by jumps, and which by traps. At the end of the
-    /// recording their functions are no longer known.
+    /// recording their functions are no longer known. Most libraries have no probes, so loading one
+    /// changes no place.
     pub(super) fn read_places(&mut self, session: &mut Session) -> Result<(), Error> {
         if self.probes.fast
+            && self.probes.take_changed()
             && let Some(places) = session.client.trace_places()?
         {
             self.set_places(places);

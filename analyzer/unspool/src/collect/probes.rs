@@ -69,6 +69,8 @@ pub(super) struct Probes {
     /// Another client may control the program, so only tracepoints are allowed.
     observing: bool,
     last_tracepoint: u32,
+    /// Tracepoints were added or removed since the last [`take_changed`](Self::take_changed).
+    changed: bool,
 }
 
 impl Probes {
@@ -251,6 +253,8 @@ impl Probes {
         sink: &mut Sink,
     ) -> Result<Vec<Refused>, Error> {
         let unsent = std::mem::take(&mut self.unsent);
+        let is_tracepoint = |unsent: &Unsent| matches!(unsent.request, Request::Tracepoint(_));
+        self.changed |= unsent.iter().any(is_tracepoint);
         let mut batch = client.batch();
         let tickets: Vec<_> = unsent
             .iter()
@@ -304,6 +308,11 @@ impl Probes {
         }
     }
 
+    /// True if tracepoints were added or removed since the last call.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
     /// Forgets the probes in unmapped memory, and makes the server forget them.
     pub(super) fn unmapped(&mut self, client: &mut Client, range: &Range<u64>) {
         let gone: Vec<u64> = self
@@ -318,6 +327,7 @@ impl Probes {
                 let _ = match planted.tracepoint {
                     Some((number, at)) => {
                         self.tracepoints.remove(&number);
+                        self.changed = true;
                         client.remove_tracepoint(number, at)
                     }
                     None if std::mem::replace(&mut stops, true) => Ok(()),

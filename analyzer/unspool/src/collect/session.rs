@@ -79,6 +79,9 @@ impl Session {
         let (stub, result) = match &options.source {
             Source::Connect { endpoint, .. } => (None, Client::connect(endpoint, client_options)),
             Source::Launch { program, args } => {
+                if let Ok(path) = launch::find(program) {
+                    options.store.read_ahead_of_start(path);
+                }
                 let (stub, stream) = launch::program(program, args, options.budget.as_deref())?;
                 (Some(stub), Client::over(stream, client_options))
             }

@@ -4,8 +4,9 @@
 //! questions about the same C library, and the analysis takes longer than a short program runs.
 //! Code is analysed only for questions without a kept answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use unspool_image::Image;
@@ -25,38 +26,77 @@ pub struct Passages<'i> {
     analysis: Option<Analysis<'i>>,
     /// The cache, and the name of the answers in it.
     file: Option<(Cache, String)>,
+    known: KnownAnswers,
     kept: Kept,
     /// True once likely system calls were requested, because the analysis knows more functions
     /// then.
     searched: bool,
-    /// True if there are answers that are not in the file.
-    has_news: bool,
 }
 
-#[derive(Default, Serialize, Deserialize)]
+/// The answers that this run has already read from the cache.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownAnswers(Arc<Mutex<HashMap<String, Kept>>>);
+
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     system_calls: Option<Vec<u64>>,
     /// Answers from before and after likely system calls were requested.
     before: Answers,
     after: Answers,
+    /// True if there are answers that are not in the file.
+    #[serde(skip)]
+    has_news: bool,
 }
 
 /// Answers by address; bit 0 is set for ARM's T32 code.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Answers {
     functions: BTreeMap<u64, Option<(u64, bool)>>,
     ways: BTreeMap<u64, Exits>,
     entered: Vec<(Vec<Range<u64>>, BTreeSet<u64>)>,
 }
 
+/// The cache, and the name of an image's answers in it.
+fn file_of(image: &Image, cache: Option<&Cache>) -> Option<(Cache, String)> {
+    cache.cloned().zip(answers::file_name(image, "passages"))
+}
+
+impl KnownAnswers {
+    /// Reads the kept answers about an image.
+    pub(super) fn read_ahead(&self, image: &Image, cache: Option<&Cache>) {
+        let Some((cache, name)) = file_of(image, cache) else {
+            return;
+        };
+        if let Some(kept) = answers::read(&cache, &name) {
+            self.put(name, kept);
+        }
+    }
+
+    fn take(&self, name: &str) -> Option<Kept> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(name)
+    }
+
+    fn put(&self, name: String, kept: Kept) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name, kept);
+    }
+}
+
 impl<'i> Passages<'i> {
-    /// Reads the kept answers. `None` if code of the architecture cannot be analysed.
-    pub(super) fn new(image: &'i Image, cache: Option<&Cache>) -> Option<Passages<'i>> {
-        let name = answers::file_name(image, "passages");
-        let file = cache.cloned().zip(name);
-        let kept = file
-            .as_ref()
-            .and_then(|(cache, name)| answers::read(cache, name));
+    /// Reads the kept answers, unless they are `known`. `None` if code of the architecture cannot
+    /// be analysed.
+    pub(super) fn new(
+        image: &'i Image,
+        cache: Option<&Cache>,
+        known: &KnownAnswers,
+    ) -> Option<Passages<'i>> {
+        let file = file_of(image, cache);
+        let read = |(cache, name): &(Cache, String)| {
+            let kept = known.take(name);
+            kept.or_else(|| answers::read(cache, name))
+        };
+        let kept = file.as_ref().and_then(read);
         let analysis = match kept {
             Some(_) => None,
             None => Some(Analysis::new(image)?),
@@ -65,9 +105,9 @@ impl<'i> Passages<'i> {
             image,
             analysis,
             file,
+            known: known.clone(),
             kept: kept.unwrap_or_default(),
             searched: false,
-            has_news: false,
         })
     }
 
@@ -136,7 +176,7 @@ impl<'i> Passages<'i> {
     /// Writes new answers to the cache. If the cache is not writable, that only costs time.
     pub fn keep(&mut self) {
         if let Some((cache, name)) = &self.file
-            && std::mem::take(&mut self.has_news)
+            && std::mem::take(&mut self.kept.has_news)
         {
             let _ = answers::write(cache, name, &self.kept);
         }
@@ -151,7 +191,7 @@ impl<'i> Passages<'i> {
 
     /// The analysis itself, for a question without a kept answer.
     fn analysis(&mut self) -> Option<&mut Analysis<'i>> {
-        self.has_news = true;
+        self.kept.has_news = true;
         if self.analysis.is_none() {
             let mut analysis = Analysis::new(self.image)?;
             if self.searched {
@@ -160,6 +200,15 @@ impl<'i> Passages<'i> {
             self.analysis = Some(analysis);
         }
         self.analysis.as_mut()
+    }
+}
+
+impl Drop for Passages<'_> {
+    /// Leaves the answers to the next user of the same image.
+    fn drop(&mut self) {
+        if let Some((_, name)) = self.file.take() {
+            self.known.put(name, std::mem::take(&mut self.kept));
+        }
     }
 }
 
@@ -196,25 +245,45 @@ mod tests {
     fn a_second_run_analyses_no_code() {
         let (image, directory) = (c_library(), tempfile::tempdir().expect("a directory"));
         let cache = Cache::at(directory.path());
-        let mut first = Passages::new(&image, Some(&cache)).expect("known code");
+        let known = KnownAnswers::default();
+        let mut first = Passages::new(&image, Some(&cache), &known).expect("known code");
         let truth = ask(&mut first, &image);
         assert!(truth.0.iter().any(|ways| !ways.system_calls.is_empty()));
         first.keep();
-        let mut second = Passages::new(&image, Some(&cache)).expect("kept");
+        drop(first);
+        for known in [known, KnownAnswers::default()] {
+            let mut second = Passages::new(&image, Some(&cache), &known).expect("kept");
+            assert_eq!(ask(&mut second, &image), truth);
+            assert!(second.analysis.is_none() && !second.kept.has_news);
+        }
+    }
+
+    #[test]
+    fn answers_are_read_once() {
+        let (image, directory) = (c_library(), tempfile::tempdir().expect("a directory"));
+        let cache = Cache::at(directory.path());
+        let known = KnownAnswers::default();
+        let mut first = Passages::new(&image, Some(&cache), &known).expect("known code");
+        let truth = ask(&mut first, &image);
+        drop(first);
+        // Nothing was kept in a file.
+        let mut second = Passages::new(&image, Some(&cache), &known).expect("known answers");
         assert_eq!(ask(&mut second, &image), truth);
-        assert!(second.analysis.is_none() && !second.has_news);
+        assert!(second.analysis.is_none());
     }
 
     #[test]
     fn a_new_question_is_answered_as_without_a_cache() {
         let (image, directory) = (c_library(), tempfile::tempdir().expect("a directory"));
         let cache = Cache::at(directory.path());
-        let mut first = Passages::new(&image, Some(&cache)).expect("known code");
+        let known = KnownAnswers::default();
+        let mut first = Passages::new(&image, Some(&cache), &known).expect("known code");
         ask(&mut first, &image);
         first.keep();
         let join = image.symbols().named("pthread_join")[0].svma;
         let answers = [Some(&cache), None].map(|cache| {
-            let mut passages = Passages::new(&image, cache).expect("known code");
+            let known = KnownAnswers::default();
+            let mut passages = Passages::new(&image, cache, &known).expect("known code");
             ask(&mut passages, &image);
             (passages.follow(join, false), passages.function_at(join))
         });

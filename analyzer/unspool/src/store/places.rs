@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use unspool_image::{Function, Image, Location, Locator, SourceFrame};
+use unspool_image::{Function, Image, Location, Locator, SourceFrame, SymbolKind};
 use unspool_unwind::Cache;
 use unspool_unwind::code::is_called;
 
@@ -38,6 +38,8 @@ struct Known {
     places: HashMap<u64, Location>,
     /// By start of the variable, and offset into it.
     parts: HashMap<(u64, u64), Option<String>>,
+    /// By an address inside.
+    data: HashMap<u64, Option<DataSymbol>>,
     /// As the locator has it. Filled without the locator if it was kept.
     information: Option<Information>,
     /// True if there are answers that are not in the file.
@@ -58,6 +60,19 @@ struct Kept {
     places: Vec<(u64, KeptPlace)>,
     #[serde(default)]
     parts: Vec<(u64, u64, Option<String>)>,
+    #[serde(default)]
+    data: Vec<(u64, Option<DataSymbol>)>,
+}
+
+/// A symbol of data.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DataSymbol {
+    /// The demangled name.
+    pub name: String,
+    /// Its address in the file.
+    pub start: u64,
+    /// False if the symbol table does not say that it is a variable.
+    pub is_variable: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -122,6 +137,26 @@ impl Places {
         part
     }
 
+    /// The symbol that contains `svma`, unless it is a function's.
+    pub fn data_symbol(&self, svma: u64) -> Option<DataSymbol> {
+        let mut known = self.known();
+        if let Some(symbol) = known.data.get(&svma) {
+            return symbol.clone();
+        }
+        let symbol = self.image.symbols().containing(svma);
+        let symbol = symbol.filter(|symbol| symbol.kind != SymbolKind::Function);
+        let symbol = symbol.map(|symbol| DataSymbol {
+            name: unspool_image::demangle(symbol.name),
+            start: symbol.svma,
+            is_variable: symbol.kind == SymbolKind::Object,
+        });
+        if known.data.len() < MAX_ANSWERS {
+            known.data.insert(svma, symbol.clone());
+            known.news = true;
+        }
+        symbol
+    }
+
     /// True if the function at `start` probably extends to `svma`. Assembly symbols often have no
     /// size. In a stripped file other functions may follow, which only calls reveal.
     fn reaches(&self, start: u64, svma: u64) -> bool {
@@ -163,6 +198,9 @@ impl Places {
         let parts = known.parts.iter();
         let mut parts: Vec<_> = parts.map(|(at, of)| (at.0, at.1, of.clone())).collect();
         parts.sort_unstable();
+        let data = known.data.iter();
+        let mut data: Vec<_> = data.map(|(at, of)| (*at, of.clone())).collect();
+        data.sort_unstable();
         let kept = Kept {
             information,
             places: places
@@ -170,6 +208,7 @@ impl Places {
                 .map(|(at, of)| (*at, of.into()))
                 .collect(),
             parts,
+            data,
         };
         answers::write(cache, name, &kept)?;
         known.news = false;
@@ -213,6 +252,7 @@ impl Places {
                     .collect();
                 let parts = kept.parts.into_iter();
                 known.parts = parts.map(|(at, by, of)| ((at, by), of)).collect();
+                known.data = kept.data.into_iter().collect();
             }
         }
         known
@@ -304,6 +344,26 @@ mod tests {
         assert!(third.has_debug_information());
         // No debug information was read.
         assert!(format!("{:?}", third.locator).contains("loaded: false"));
+    }
+
+    #[test]
+    fn symbols_of_data_are_kept() {
+        let (image, directory) = (own(), tempfile::tempdir().expect("a directory"));
+        let data = image.section(".data.rel.ro").expect("variables");
+        let asked: Vec<u64> = (0..2000).map(|index| data.svma + 8 * index).collect();
+        let first = places(&image, directory.path());
+        for svma in &asked {
+            let symbol = image.symbols().containing(*svma);
+            let symbol = symbol.filter(|symbol| symbol.kind != SymbolKind::Function);
+            let start = symbol.map(|symbol| symbol.svma);
+            assert_eq!(first.data_symbol(*svma).map(|symbol| symbol.start), start);
+        }
+        let known = first.known().data.clone();
+        let is_variable =
+            |symbol: &Option<DataSymbol>| symbol.as_ref().is_some_and(|it| it.is_variable);
+        assert!(known.values().any(is_variable));
+        first.keep().expect("kept");
+        assert_eq!(places(&image, directory.path()).known().data, known);
     }
 
     #[test]

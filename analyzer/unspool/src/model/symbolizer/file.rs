@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use unspool_image::{Arch, BuildId, Image, SymbolKind, Wanted};
+use unspool_image::{Arch, BuildId, Image, Wanted};
 use unspool_unwind::Table;
 
 use super::Source;
 use crate::model::backtrace::base_name;
 use crate::model::{Note, Topic};
 use crate::platform::c_library::has_threads;
-use crate::store::{self, Store};
+use crate::store::{self, DataSymbol, Store};
 
 /// All files of a capture, each once even if mapped repeatedly.
 #[derive(Debug)]
@@ -210,10 +210,15 @@ impl Files {
 
     /// The variable that contains an address, and its start.
     pub(super) fn variable(&mut self, file: usize, svma: u64) -> Option<(Arc<str>, u64)> {
-        let opened = self.open(file)?;
-        let symbol = opened.found.image.symbols().containing(svma)?;
-        let name = unspool_image::demangle(symbol.name);
-        (symbol.kind == SymbolKind::Object).then(|| (name.into(), symbol.svma))
+        let symbol = self.data_symbol(file, svma)?;
+        symbol
+            .is_variable
+            .then(|| (symbol.name.into(), symbol.start))
+    }
+
+    /// The symbol of data that contains an address.
+    pub(super) fn data_symbol(&mut self, file: usize, svma: u64) -> Option<DataSymbol> {
+        self.open(file)?.found.places.data_symbol(svma)
     }
 
     /// The part of the variable at `start` that is `offset` bytes in: `[13]`, `[1].m`. The C

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use memchr::memmem;
-use unspool_image::SymbolKind;
 
 use super::Symbolizer;
 use crate::model::inspection::{Family, Library};
@@ -84,12 +83,9 @@ impl Symbolizer {
         if let Some(name) = self.variable_at(file, svma) {
             return Some(name);
         }
-        let symbol = self.files.image(file)?.symbols().containing(svma)?;
-        if symbol.kind == SymbolKind::Function {
-            return None;
-        }
-        let name = unspool_image::demangle(symbol.name);
-        Some(match svma - symbol.svma {
+        let symbol = self.files.data_symbol(file, svma)?;
+        let name = symbol.name;
+        Some(match svma - symbol.start {
             0 => name.into(),
             offset => format!("{name}+{offset:#x}").into(),
         })

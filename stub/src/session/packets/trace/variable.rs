@@ -34,6 +34,7 @@ pub(in super::super) fn define(
                 .trace(role)
                 .variables
                 .define(number, &name, value.cast_signed());
+            tracee.tracepoints.fast.placement.unsettle();
             Answer::ok()
         }
         Some(_) => Answer::error(Errno::ENOSPC),
