@@ -38,6 +38,8 @@ pub struct Inspection {
     exec: Option<PathBuf>,
     begun: Instant,
     stopped: Duration,
+    /// A thread that was left asleep must be stopped for its stack.
+    needs_stop: bool,
 }
 
 impl Inspection {
@@ -62,8 +64,24 @@ impl Inspection {
             }
             _ => BeforeStop::default(),
         };
-        let (session, _) = Session::open(&mut options, true)?;
-        let header = Session::header(&options, true);
+        let mut inspection = Self::attempt(&mut options, begun, &before, true)?;
+        if inspection.needs_stop {
+            // The stack is worth more than the calls that the stop ends early.
+            inspection.finish()?;
+            drop(inspection);
+            inspection = Self::attempt(&mut options, begun, &before, false)?;
+        }
+        Ok(inspection)
+    }
+
+    fn attempt(
+        options: &mut Options,
+        begun: Instant,
+        before: &BeforeStop,
+        leave_asleep: bool,
+    ) -> Result<Self, Error> {
+        let (session, _) = Session::open(options, true, leave_asleep)?;
+        let header = Session::header(options, true);
         let modules = Modules::new(options.store.clone(), &session.abi);
         let mut inspection = Self {
             session,
@@ -71,12 +89,13 @@ impl Inspection {
             program: Program::new(modules, options.exec.clone()),
             threads: Threads::new(),
             header,
-            store: options.store,
-            exec: options.exec,
+            store: options.store.clone(),
+            exec: options.exec.clone(),
             begun,
             stopped: Duration::ZERO,
+            needs_stop: false,
         };
-        if let Err(error) = inspection.read(&before) {
+        if let Err(error) = inspection.read(before) {
             // The program must run on.
             inspection.session.client.detach()?;
             return Err(error);
@@ -215,7 +234,10 @@ impl Inspection {
         match taken {
             Some((taken, pcs)) => {
                 self.program.modules.read_ahead(pcs);
-                self.reader().record_taken(taken, Some(from_ns))
+                let mut reader = self.reader();
+                reader.record_taken(taken, Some(from_ns))?;
+                self.needs_stop = reader.needs_stop;
+                Ok(())
             }
             None => self.reader().read_each(from_ns, stops_all),
         }

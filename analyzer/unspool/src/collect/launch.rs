@@ -56,15 +56,15 @@ pub(super) fn program(
     )
 }
 
-/// Starts a stub that attaches to process `pid`. To `observe` it, threads need not be stopped in
-/// system calls that would end early.
+/// Starts a stub that attaches to process `pid`. It can `leave_asleep` threads in system calls that
+/// a stop would end early.
 pub(super) fn process(
     pid: u32,
     budget: Option<&str>,
-    observe: bool,
+    leave_asleep: bool,
 ) -> Result<(Stub, UnixStream), Error> {
     check_traceable(pid)?;
-    let options: &[&str] = match observe {
+    let options: &[&str] = match leave_asleep {
         true => &["--once", "--leave-asleep", "--attach"],
         false => &["--once", "--attach"],
     };

@@ -69,7 +69,13 @@ pub(super) struct Session {
 
 impl Session {
     /// Connects to the program, and returns the stop reply that says why it is stopped.
-    pub(super) fn open(options: &mut Options, observe: bool) -> Result<(Self, StopReply), Error> {
+    /// An observer's own stub can `leave_asleep` threads in system calls that a stop would end
+    /// early.
+    pub(super) fn open(
+        options: &mut Options,
+        observe: bool,
+        leave_asleep: bool,
+    ) -> Result<(Self, StopReply), Error> {
         let client_options = ClientOptions {
             log: options.rsp_log.take(),
             architecture: options.architecture.clone(),
@@ -86,7 +92,8 @@ impl Session {
                 (Some(stub), Client::over(stream, client_options))
             }
             Source::Attach { pid } => {
-                let (stub, stream) = launch::process(*pid, options.budget.as_deref(), observe)?;
+                let (stub, stream) =
+                    launch::process(*pid, options.budget.as_deref(), leave_asleep)?;
                 (Some(stub), Client::over(stream, client_options))
             }
         };

@@ -10,7 +10,7 @@ use unspool_capture::{
     Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
 };
 use unspool_rsp::{Registers, ThreadId, ThreadStack};
-use unspool_unwind::{StackMemory, WalkOptions, walk};
+use unspool_unwind::{StackEnd, StackMemory, WalkOptions, walk};
 
 use super::collected_stack::CollectedStack;
 use super::error::Error;
@@ -102,6 +102,8 @@ pub(super) struct ThreadReader<'a> {
     threads: &'a Threads,
     /// Addresses of futex words at which the threads read so far may wait.
     waited_at: Vec<u64>,
+    /// True if the stack of a thread that was left asleep needs registers that only a stop shows.
+    pub(super) needs_stop: bool,
 }
 
 impl<'a> ThreadReader<'a> {
@@ -117,6 +119,7 @@ impl<'a> ThreadReader<'a> {
             modules,
             threads,
             waited_at: Vec::new(),
+            needs_stop: false,
         }
     }
 
@@ -428,11 +431,13 @@ impl<'a> ThreadReader<'a> {
         let mut unstoppable = Vec::new();
         for thread in threads {
             let mut asleep = self.asleep(&[*thread]);
+            let mut is_cut = false;
             for _ in 0..UNSTOPPED_TRIES {
                 let Some(one) = self.separate_registers(&[*thread])?.pop() else {
                     break;
                 };
-                self.read_thread(one.thread, &one.registers, None, None);
+                let end = self.read_thread(one.thread, &one.registers, None, None);
+                is_cut = matches!(end, StackEnd::RegisterMissing { .. });
                 let before = std::mem::replace(&mut asleep, self.asleep(&[*thread]));
                 // Otherwise the thread may have run while its stack was read.
                 if before == asleep {
@@ -442,6 +447,8 @@ impl<'a> ThreadReader<'a> {
             let status = self.session.task_file(thread.tid, "status");
             if status.is_some_and(|status| field(&status, "State:\tD").is_some()) {
                 unstoppable.push(thread.tid);
+            } else {
+                self.needs_stop |= is_cut;
             }
         }
         let threads = match unstoppable[..] {
@@ -508,7 +515,9 @@ impl<'a> ThreadReader<'a> {
                 })
             });
             match registers {
-                Ok(registers) => self.read_thread(*thread, &registers, first, None),
+                Ok(registers) => {
+                    self.read_thread(*thread, &registers, first, None);
+                }
                 Err(error) => {
                     self.sink.note(
                         Severity::Warning,
@@ -526,7 +535,7 @@ impl<'a> ThreadReader<'a> {
         registers: &Registers,
         first: Option<Chunk>,
         time_ns: Option<u64>,
-    ) {
+    ) -> StackEnd {
         let file = self.session.abi.register_file(registers);
         let end = self.session.abi.sp(registers).filter(|_| first.is_none());
         let mut memory = LiveStack::new(&mut self.session.client, first);
@@ -535,7 +544,7 @@ impl<'a> ThreadReader<'a> {
         if let Some(end) = end {
             let _ = memory.read(end, &mut [0]);
         }
-        let _ = walk(
+        let stack = walk(
             self.modules.map(),
             &file,
             &mut memory,
@@ -544,6 +553,7 @@ impl<'a> ThreadReader<'a> {
         let chunks = memory.into_chunks();
         self.waited_at.extend(self.session.abi.waits_at(registers));
         self.record_thread(thread, registers, chunks, time_ns);
+        stack.end
     }
 
     fn record_thread(
