@@ -28,7 +28,7 @@ use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
 use crate::sys::{Tid, maps, ptrace};
 
-/// Limit of the time in which a tracer that exits is waited for.
+/// Maximum time to wait for the end of a tracer that exits.
 const REAP_TIMEOUT: Duration = Duration::from_millis(20);
 /// Interval at which its end is checked.
 const REAP_INTERVAL: Duration = Duration::from_micros(100);
@@ -86,9 +86,14 @@ fn guard(tracer: Tid) -> ExitCode {
 /// kernel may take 50 ms to close the tracer's perf events.
 fn reap(tracer: Tid) {
     let deadline = Instant::now() + REAP_TIMEOUT;
-    while let Ok(None) = wait(Some(tracer), false)
-        && Instant::now() < deadline
-    {
+    let has_ended = || {
+        let report = wait(Some(tracer), false);
+        matches!(
+            report,
+            Err(_) | Ok(Some((_, Status::Exited(_) | Status::Killed(_))))
+        )
+    };
+    while !has_ended() && Instant::now() < deadline {
         std::thread::sleep(REAP_INTERVAL);
     }
 }

@@ -7,6 +7,7 @@
 //! [`record`] plants breakpoints where threads are created, started, joined and detached, and
 //! follows the program to its end. An [`Inspection`] reads the program's current state.
 
+mod asleep;
 mod auxv;
 mod blocking_calls;
 mod bytecode;
@@ -61,6 +62,7 @@ mod wanted;
 use std::fs::File;
 use std::io;
 
+pub use asleep::Asleep;
 pub use calls::pattern::Pattern;
 pub use calls::selection::{Instrumented, Sync};
 pub use end_inspection::MAX_LOOKS;
@@ -72,7 +74,6 @@ pub use options::{
 };
 pub use pipes::{PipeUser, PipeUsers, pipe_users};
 pub use shared_memory::{SharedMemory, SharedPlace};
-pub use thread_reader::Asleep;
 pub use wanted::Wanted;
 
 /// Records until the program ends, the user stops the recording or the server is gone. Calls `open`

@@ -31,19 +31,20 @@ impl BlockedCall {
     /// The call of a thread that sleeps in one that a stop would end early or with an error, such
     /// as a write to a full pipe. `None` if the thread does something else.
     pub(crate) fn ended_by_stops(process: Tid, tid: Tid) -> Option<BlockedCall> {
-        let call = BlockedCall::read(process, tid).filter(BlockedCall::is_ended_by_stops)?;
+        let call = BlockedCall::read(process, tid).filter(BlockedCall::is_ended_by_stop)?;
         // In between, the thread may have left the call.
         let is_same = || is_in(process, tid, b'S') && BlockedCall::read(process, tid) == Some(call);
         is_same().then_some(call)
     }
 
     /// True for a call that a stop would end early or with an error.
-    pub(crate) fn is_ended_by_stops(&self) -> bool {
+    fn is_ended_by_stop(&self) -> bool {
         let number = self.number.and_then(|number| u64::try_from(number).ok());
         number.is_some_and(|number| call::ENDED_BY_STOPS.contains(&number))
     }
 
-    /// The call of a thread. `None` if the thread runs.
+    /// The call of a thread, the default one if the kernel does not show it. `None` if the thread
+    /// runs.
     fn read(process: Tid, tid: Tid) -> Option<BlockedCall> {
         let call = proc_file::read(format!("/proc/{process}/task/{tid}/syscall"));
         match call.is_empty() {

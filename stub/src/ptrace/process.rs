@@ -302,10 +302,11 @@ impl Process {
         tids.any(|tid| BlockedCall::uninterruptible(self.pid, *tid).is_some())
     }
 
-    /// Lets the threads that are in an uninterruptible wait count as stopped.
+    /// Lets the threads that are in an uninterruptible wait count as stopped, apart from those that
+    /// were left asleep, which already do.
     pub(crate) fn mark_unstoppable(&mut self) {
         for (tid, thread) in &mut self.threads {
-            if matches!(thread.state, State::Running(_)) && thread.left_asleep().is_none() {
+            if matches!(thread.state, State::Running(_)) && !thread.is_left {
                 thread.unstoppable = BlockedCall::uninterruptible(self.pid, *tid);
             }
         }
@@ -338,7 +339,7 @@ impl Process {
     /// Asks every running thread to stop.
     pub(crate) fn interrupt_all(&mut self) {
         for (tid, thread) in &mut self.threads {
-            let is_left = self.leaves_asleep && thread.is_left_asleep(self.pid, *tid);
+            let is_left = self.leaves_asleep && thread.leave_asleep(self.pid, *tid);
             if let State::Running(running) = &thread.state
                 && !is_left
             {
@@ -347,12 +348,11 @@ impl Process {
         }
     }
 
-    /// True if the thread is still in the call in which it was left. If it has left the call, it
-    /// can be stopped.
-    pub(crate) fn is_still_asleep(&mut self, tid: Tid) -> bool {
+    /// True if the thread was left asleep in a call and has left the call. Then it can be stopped.
+    pub(crate) fn has_woken(&mut self, tid: Tid) -> bool {
         let pid = self.pid;
-        let thread = self.threads.get_mut(&tid);
-        thread.is_some_and(|thread| thread.is_left_asleep(pid, tid))
+        let left = self.threads.get_mut(&tid).filter(|thread| thread.is_left);
+        left.is_some_and(|thread| !thread.leave_asleep(pid, tid))
     }
 
     /// Asks a thread to stop. Returns `false` if it does not run, or cannot stop because it is in
@@ -361,7 +361,7 @@ impl Process {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
         };
-        if self.leaves_asleep && thread.is_left_asleep(self.pid, tid) {
+        if self.leaves_asleep && thread.leave_asleep(self.pid, tid) {
             return false;
         }
         match &thread.state {

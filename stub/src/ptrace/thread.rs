@@ -394,9 +394,11 @@ pub(crate) struct Thread {
     pub(crate) vfork_child: Option<Tid>,
     /// The vfork(2) child is debugged, too, so another process waits for its reports.
     pub(crate) lends_memory: bool,
-    /// The wait in the kernel in which the thread was when it could not be stopped, or was not to
-    /// be. After an uninterruptible wait, it stops before its next instruction.
+    /// The wait in the kernel because of which the thread is not stopped. After an uninterruptible
+    /// wait, it stops before its next instruction.
     pub(crate) unstoppable: Option<BlockedCall>,
+    /// That wait is one that a stop would end early, so no stop was requested.
+    pub(crate) is_left: bool,
 }
 
 impl Thread {
@@ -426,6 +428,7 @@ impl Thread {
             vfork_child: None,
             lends_memory: false,
             unstoppable: None,
+            is_left: false,
         }
     }
 
@@ -457,27 +460,21 @@ impl Thread {
     }
 
     /// True if the thread can stop when it runs. It cannot while it waits in vfork(2) for its
-    /// child, or in another uninterruptible wait.
+    /// child, or in another uninterruptible wait, and is not to while it is left asleep.
     pub(crate) fn can_stop(&self) -> bool {
         self.vfork_child.is_none() && !self.lends_memory && self.unstoppable.is_none()
     }
 
-    /// True if the thread sleeps in a call that a stop would end early or with an error. Then it
-    /// counts as stopped.
-    pub(crate) fn is_left_asleep(&mut self, process: Tid, tid: Tid) -> bool {
-        if !matches!(self.state, State::Running(_)) {
+    /// Leaves the thread asleep if it runs and sleeps in a call that a stop would end early or with
+    /// an error. Then it counts as stopped. Returns false if it is to be stopped.
+    pub(crate) fn leave_asleep(&mut self, process: Tid, tid: Tid) -> bool {
+        let was_requested = self.unstoppable.is_some() && !self.is_left;
+        if !matches!(self.state, State::Running(_)) || was_requested {
             return false;
         }
-        let call = BlockedCall::ended_by_stops(process, tid);
-        if call.is_some() || self.left_asleep().is_some() {
-            self.unstoppable = call;
-        }
-        call.is_some()
-    }
-
-    /// The call in which the thread was left asleep.
-    pub(crate) fn left_asleep(&self) -> Option<BlockedCall> {
-        self.unstoppable.filter(BlockedCall::is_ended_by_stops)
+        self.unstoppable = BlockedCall::ended_by_stops(process, tid);
+        self.is_left = self.unstoppable.is_some();
+        self.is_left
     }
 
     /// The thread's registers, if it is stopped.
@@ -511,7 +508,7 @@ impl Thread {
     pub(crate) fn now_stopped(&mut self, tid: Tid, at: At) {
         self.state = State::Stopped(Running::new(tid).stopped(at));
         self.after_call = None;
-        self.unstoppable = None;
+        (self.unstoppable, self.is_left) = (None, false);
     }
 
     /// Resumes the thread, if it is stopped.

@@ -48,7 +48,7 @@ impl Process {
         for tid in tids {
             match &self.threads[&tid].state {
                 State::Stopped(_) => self.set_exit_stop(tid),
-                State::Running(running) => running.interrupt(),
+                State::Running(_) => _ = self.interrupt(tid),
                 State::Exiting => {}
             }
         }

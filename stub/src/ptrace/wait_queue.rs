@@ -47,7 +47,11 @@ impl WaitQueue {
         let mut list = self.0.borrow_mut();
         if let Some(index) = list.released.iter().position(|other| *other == tid) {
             list.released.swap_remove(index);
-            let _ = ptrace::detach(tid, 0);
+            let signal = match status {
+                Status::Signal(signal) => signal,
+                _ => 0,
+            };
+            let _ = ptrace::detach(tid, signal);
         } else {
             list.reports.push_back((tid, status));
         }

@@ -64,9 +64,7 @@ impl Tracee {
 
     /// Stops a thread that was left asleep and has left its call since.
     pub(crate) fn stop_if_awake(&mut self, tid: Tid) {
-        let thread = self.process.threads.get(&tid);
-        let was_left = thread.is_some_and(|thread| thread.left_asleep().is_some());
-        if was_left && !self.process.is_still_asleep(tid) && !self.process.is_going() {
+        if self.process.has_woken(tid) && !self.process.is_going() {
             self.halt_within(Some(STOP_TIMEOUT));
         }
     }

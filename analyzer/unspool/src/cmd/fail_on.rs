@@ -43,7 +43,10 @@ impl Condition {
             None => (true, true),
             Some(kind) => (!OF_LIVES.contains(&kind), kind == FindingKind::LockOrder),
         };
-        of_calls && recording.too_little_seen() || of_locks && recording.too_few_lock_calls()
+        let of_joins = self.kind == Some(FindingKind::Unjoined);
+        of_calls && recording.too_little_seen()
+            || of_locks && recording.too_few_lock_calls()
+            || of_joins && recording.joins_are_missing
     }
 }
 

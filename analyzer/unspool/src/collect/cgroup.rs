@@ -34,7 +34,8 @@ fn state_files(groups: &str, mounts: &str) -> Vec<String> {
             let mut device = device.split(' ');
             let (kind, options) = (device.next()?, device.nth(1)?);
             let inside = path.strip_prefix(root.trim_end_matches('/'))?;
-            is_mount(kind, options).then(|| format!("{point}{inside}/{file}"))
+            let is_inside = inside.is_empty() || inside.starts_with('/');
+            (is_inside && is_mount(kind, options)).then(|| format!("{point}{inside}/{file}"))
         })
     };
     groups.lines().filter_map(file_of).collect()

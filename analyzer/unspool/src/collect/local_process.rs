@@ -13,13 +13,13 @@ use nix::time::{ClockId, clock_gettime};
 use unspool_capture::CpuTimes;
 use unspool_image::Arch;
 
+use super::asleep::{Asleep, field, own_tid};
 use super::cpu_times;
 use super::kernel_state::{blocking_call, file_of};
 use super::options::Ended;
 use super::pipes::numbers;
 use super::session;
 use super::shared_memory::SharedMemory;
-use super::thread_reader::{Asleep, field, own_tid};
 
 /// Interval at which a thread is checked until it is asleep.
 const SLEEP_CHECK: Duration = Duration::from_millis(5);
@@ -183,11 +183,14 @@ impl LocalProcess {
         by_id
     }
 
-    /// The process that a thread started last, of those that still exist.
-    pub fn newest_child(&self, tid: u64) -> Option<u64> {
+    /// The process that a thread started last, if it runs in this process's memory, as after
+    /// vfork(2). The sizes of its memory are then the same.
+    pub fn child_in_memory(&self, tid: u64) -> Option<u64> {
         let path = format!("/proc/{}/task/{tid}/children", self.pid);
         let children = fs::read_to_string(path).ok()?;
-        children.split_whitespace().next_back()?.parse().ok()
+        let child = children.split_whitespace().next_back()?.parse().ok()?;
+        let sizes = |pid: u64| fs::read_to_string(format!("/proc/{pid}/statm")).ok();
+        (sizes(child) == sizes(self.pid.into())).then_some(child)
     }
 
     /// The file behind a descriptor, as `/proc` names it.

@@ -12,6 +12,7 @@ use unspool_capture::{
 use unspool_rsp::{Registers, ThreadId, ThreadStack};
 use unspool_unwind::{StackEnd, StackMemory, WalkOptions, walk};
 
+use super::asleep::{Asleep, Rest, field, own_tid};
 use super::collected_stack::CollectedStack;
 use super::error::Error;
 use super::kernel_state::BeforeStop;
@@ -49,49 +50,6 @@ pub(super) struct ReadThread {
     pub(super) registers: Registers,
     /// The inner part of its stack, if the server sent it with the registers.
     pub(super) stack: Option<Chunk>,
-}
-
-/// A thread that the kernel has put to sleep in a system call, or that a signal has stopped there.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Asleep {
-    /// True if a signal such as SIGSTOP has stopped it. Then a wake-up may have ended the call.
-    pub is_stopped: bool,
-    /// Number of voluntary and of involuntary context switches.
-    switches: [u64; 2],
-    /// The call's number.
-    pub number: u64,
-    /// The call's first two arguments. For a futex call, the first is the futex word's address.
-    pub args: [u64; 2],
-    sp: u64,
-}
-
-impl Asleep {
-    /// Parses a thread's `status` and `syscall` files (proc(5)). `syscall` holds the number,
-    /// arguments, stack pointer and program counter: `202 0x7f30 0x80 0x2 0x0 0x0 0x0 0x7ffd
-    /// 0x7f31`. It says `running` for a running thread and for a woken thread that waits for a
-    /// processor.
-    pub(super) fn read(status: &str, call: &str) -> Option<Asleep> {
-        let state = field(status, "State:")?.trim_start().chars().next()?;
-        matches!(state, 'S' | 'T').then_some(())?;
-        let switches = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
-        let [Some(own), Some(forced)] =
-            switches.map(|name| field(status, name)?.trim().parse().ok())
-        else {
-            return None;
-        };
-        let words: Vec<&str> = call.split_whitespace().collect();
-        let [number, first, second, .., sp, _] = words[..] else {
-            return None;
-        };
-        let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
-        Some(Asleep {
-            is_stopped: state == 'T',
-            switches: [own, forced],
-            number: number.parse().ok()?,
-            args: [hexadecimal(first)?, hexadecimal(second)?],
-            sp: hexadecimal(sp)?,
-        })
-    }
 }
 
 /// Reads threads through a session into a sink.
@@ -150,8 +108,11 @@ impl<'a> ThreadReader<'a> {
         let looked: Vec<Registers> = registers.map(|all| abi.looked(all)).collect();
         let words = looked.iter().filter_map(|one| abi.waits_at(one)).collect();
         let pcs = looked.iter().filter_map(|one| abi.pc(one)).collect();
+        let unread = taken.iter().filter(|one| one.registers.is_none());
+        let unread: Vec<ThreadId> = unread.map(|one| one.thread).collect();
+        let before = self.rests(&unread);
         self.read_around(words);
-        if is_stopped {
+        if is_stopped && before.is_some() && before == self.rests(&unread) {
             let to_ns = self.sink.now_ns();
             self.sink.record(Standstill { from_ns, to_ns });
         }
@@ -239,6 +200,16 @@ impl<'a> ThreadReader<'a> {
             let status = self.session.task_file(id.tid, "status")?;
             let call = self.session.task_file(id.tid, "syscall")?;
             Asleep::read(&status, &call)
+        };
+        threads.iter().map(one).collect()
+    }
+
+    /// The states of threads that execute nothing now. `None` if one of them runs.
+    fn rests(&mut self, threads: &[ThreadId]) -> Option<Vec<Rest>> {
+        let one = |id: &ThreadId| {
+            let status = self.session.task_file(id.tid, "status")?;
+            let call = self.session.task_file(id.tid, "syscall");
+            Rest::read(&status, &call.unwrap_or_default())
         };
         threads.iter().map(one).collect()
     }
@@ -430,20 +401,26 @@ impl<'a> ThreadReader<'a> {
     fn read_unstopped(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         let mut unstoppable = Vec::new();
         for thread in threads {
-            let mut asleep = self.asleep(&[*thread]);
+            let thread = std::slice::from_ref(thread);
+            let mut rests = self.rests(thread);
             let mut is_cut = false;
             for _ in 0..UNSTOPPED_TRIES {
-                let Some(one) = self.separate_registers(&[*thread])?.pop() else {
-                    break;
+                let read = match rests {
+                    Some(_) => self.separate_registers(thread)?,
+                    // The server stops a thread that runs.
+                    None => self.registers_of(thread)?,
                 };
-                let end = self.read_thread(one.thread, &one.registers, None, None);
-                is_cut = matches!(end, StackEnd::RegisterMissing { .. });
-                let before = std::mem::replace(&mut asleep, self.asleep(&[*thread]));
+                for one in read {
+                    let end = self.read_thread(one.thread, &one.registers, one.stack, None);
+                    is_cut = matches!(end, StackEnd::RegisterMissing { .. });
+                }
+                let before = std::mem::replace(&mut rests, self.rests(thread));
                 // Otherwise the thread may have run while its stack was read.
-                if before == asleep {
+                if before.is_some() && before == rests {
                     break;
                 }
             }
+            let [thread] = thread else { continue };
             let status = self.session.task_file(thread.tid, "status");
             if status.is_some_and(|status| field(&status, "State:\tD").is_some()) {
                 unstoppable.push(thread.tid);
@@ -574,19 +551,4 @@ impl<'a> ThreadReader<'a> {
         };
         self.sink.record_event(event);
     }
-}
-
-/// Returns the rest of a line of `/proc/PID/status`.
-pub(super) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name))
-}
-
-/// The id of a thread in the innermost of its PID namespaces, which its own program sees (`NSpid`
-/// in proc(5)).
-pub(super) fn own_tid(status: &str) -> Option<u64> {
-    field(status, "NSpid:")?
-        .split_whitespace()
-        .next_back()?
-        .parse()
-        .ok()
 }

@@ -401,8 +401,8 @@ pub(super) fn missing_circles(model: &Model) -> Option<String> {
     Some(match recording.lock_calls_missed() {
         0 => "Some calls of locks were not recorded, so circles may be missing.".to_owned(),
         missed => format!(
-            "At least {missed} beginnings and ends of calls of locks were missed, and {} recorded, \
-             so circles may be missing.",
+            "{} beginnings and ends of lock calls were recorded and at least {missed} missed. Circles \
+             may be missing.",
             recording.lock_calls_recorded
         ),
     })

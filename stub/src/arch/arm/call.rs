@@ -8,12 +8,12 @@ use super::user_regs::{COUNT, ORIG_R0, PC, STATE, set_word, word};
 pub(crate) const INSTRUCTION: &[u8] = &[0x00, 0x00, 0x00, 0xef, 0xf0, 0x01, 0xf0, 0xe7];
 /// Length of the system call instruction, in bytes.
 pub(crate) const LENGTH: u64 = 4;
-/// `mmap2`, whose offset is in pages.
 /// The number of vfork(2), if it is a system call of its own.
 pub(crate) const VFORK: Option<u64> = Some(190);
 /// Calls in which threads can be left asleep. None, because the kernel does not show the link
 /// register, which unwinding needs.
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
+/// `mmap2`, whose offset is in pages.
 pub(crate) const MMAP: u64 = 192;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 4096;

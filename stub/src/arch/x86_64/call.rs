@@ -9,14 +9,36 @@ pub(crate) const INSTRUCTION: &[u8] = &[0x0f, 0x05];
 pub(crate) const LENGTH: u64 = INSTRUCTION.len() as u64;
 /// The number of vfork(2), if it is a system call of its own.
 pub(crate) const VFORK: Option<u64> = Some(58);
-/// Calls that a stop ends early or with an error, if the thread sleeps in them (signal(7)):
-/// `write`, `writev`, `sendfile`, `connect`, `accept`, `sendto`, `recvfrom`, `sendmsg`, `recvmsg`,
-/// `semop`, `msgsnd`, `msgrcv`, `rt_sigtimedwait`, `io_getevents`, `semtimedop`, `epoll_wait`,
-/// `mq_timedsend`, `mq_timedreceive`, `splice`, `tee`, `vmsplice`, `epoll_pwait`, `accept4`,
-/// `recvmmsg`, `sendmmsg`, `io_pgetevents`, `io_uring_enter`, `epoll_pwait2`.
+/// Calls that a stop ends early or with an error, if the thread sleeps in them (signal(7)).
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[
-    1, 20, 40, 42, 43, 44, 45, 46, 47, 65, 69, 70, 128, 208, 220, 232, 242, 243, 275, 276, 278,
-    281, 288, 299, 307, 333, 426, 441,
+    1,   // write
+    20,  // writev
+    40,  // sendfile
+    42,  // connect
+    43,  // accept
+    44,  // sendto
+    45,  // recvfrom
+    46,  // sendmsg
+    47,  // recvmsg
+    65,  // semop
+    69,  // msgsnd
+    70,  // msgrcv
+    128, // rt_sigtimedwait
+    208, // io_getevents
+    220, // semtimedop
+    232, // epoll_wait
+    242, // mq_timedsend
+    243, // mq_timedreceive
+    275, // splice
+    276, // tee
+    278, // vmsplice
+    281, // epoll_pwait
+    288, // accept4
+    299, // recvmmsg
+    307, // sendmmsg
+    333, // io_pgetevents
+    426, // io_uring_enter
+    441, // epoll_pwait2
 ];
 pub(crate) const MMAP: u64 = 9;
 /// The unit of its offset, in bytes.

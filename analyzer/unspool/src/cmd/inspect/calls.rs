@@ -21,7 +21,7 @@ pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &Loc
                 let pids = match *awaited {
                     AwaitedChildren::One(id) => all().get(&id).copied().into_iter().collect(),
                     AwaitedChildren::Any => all().values().copied().collect(),
-                    AwaitedChildren::Newest => Vec::from_iter(process.newest_child(call.tid)),
+                    AwaitedChildren::Newest => Vec::from_iter(process.child_in_memory(call.tid)),
                 };
                 *processes = pids.into_iter().map(named).collect();
             }

@@ -163,7 +163,7 @@ fn missed_calls_of_locks_are_told() {
         assert_eq!(model.recording.too_few_lock_calls(), few);
         let text = shown(&model);
         let line = format!(
-            "At least {hits} beginnings and ends of calls of locks were missed, and 4 recorded, so"
+            "4 beginnings and ends of lock calls were recorded and at least {hits} missed."
         );
         assert!(text.contains(&line), "{text}");
     }
@@ -178,7 +178,7 @@ fn missed_calls_of_locks_are_told() {
     });
     let model = acting.stage.model();
     assert!(model.recording.too_few_lock_calls());
-    assert!(shown(&model).contains("circles may be missing"));
+    assert!(shown(&model).contains("ircles may be missing"));
 }
 
 #[test]
