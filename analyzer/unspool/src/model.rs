@@ -180,6 +180,8 @@ pub struct Recording {
     pub paused: Vec<Paused>,
     /// True if joins or detaches are missing.
     pub joins_are_missing: bool,
+    /// True if the thread of a join or detach is not known.
+    pub joins_are_unclear: bool,
     /// True if the times of the gaps are known.
     pub gaps_are_placed: bool,
     /// True if threads killed with the program can be distinguished from threads that ended before.
@@ -192,6 +194,11 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// True if all joins and detaches were recorded, and their threads are known.
+    pub(crate) fn knows_joins(&self) -> bool {
+        !self.joins_are_missing && !self.joins_are_unclear
+    }
+
     /// Time before the program's end within which its threads end with it, nanoseconds.
     ///
     /// The kernel ends all threads at once, but reports each when it last gets a processor. On a

@@ -46,7 +46,7 @@ impl Condition {
         let of_joins = self.kind == Some(FindingKind::Unjoined);
         of_calls && recording.too_little_seen()
             || of_locks && recording.too_few_lock_calls()
-            || of_joins && recording.joins_are_missing
+            || of_joins && !recording.knows_joins()
     }
 }
 

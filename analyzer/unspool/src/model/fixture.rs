@@ -27,6 +27,7 @@ pub(crate) const PID: u64 = 4242;
 
 const CREATE: u32 = 1;
 const JOIN: u32 = 2;
+const TIMED_JOIN: u32 = 90;
 const DETACH: u32 = 3;
 const MODULE: u64 = 0x10_0000;
 const FUNCTION: u64 = 0x100;
@@ -96,6 +97,7 @@ impl Stage {
         for (id, function, kind) in [
             (CREATE, "pthread_create", ProbeKind::Create),
             (JOIN, "pthread_join", ProbeKind::Join),
+            (TIMED_JOIN, "pthread_timedjoin_np", ProbeKind::Join),
             (DETACH, "pthread_detach", ProbeKind::Detach),
         ] {
             stage.add(Probe {
@@ -237,6 +239,12 @@ impl Stage {
 
     pub(crate) fn join(&mut self, tid: u64, ms: u64, handle: u64) {
         self.event(tid, ms, JOIN, vec![handle], Vec::new(), None);
+    }
+
+    /// A join by a function that calls another join function, as in musl.
+    pub(crate) fn nested_join(&mut self, tid: u64, ms: u64, handle: u64) {
+        self.join(tid, ms, handle);
+        self.event(tid, ms, TIMED_JOIN, vec![handle], Vec::new(), None);
     }
 
     pub(crate) fn detach(&mut self, tid: u64, ms: u64, handle: u64) {

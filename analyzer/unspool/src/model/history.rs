@@ -119,6 +119,8 @@ struct Trace {
     seen: bool,
     /// The thread that its last join call waited for.
     joining: Option<usize>,
+    /// The handle and the probe of its last join call.
+    last_join: Option<(u64, u32)>,
     gone: bool,
     /// Its end was not reported.
     concluded: bool,
@@ -445,6 +447,9 @@ impl<'a> History<'a> {
         }
         let index = self.thread(event.tid, event.time_ns);
         self.recognize(index, event);
+        if kind == ProbeKind::Join && self.is_nested_join(index, event) {
+            return;
+        }
         // A thread that continues after calling join has joined.
         if matches!(
             kind,
@@ -506,7 +511,7 @@ impl<'a> History<'a> {
         self.link_leftovers();
         self.list_unfollowed();
         // A thread whose start was read too late or not at all looks as if it was never joined.
-        self.recording.joins_are_missing |= !self.handles.all_found();
+        self.recording.joins_are_unclear = !self.handles.all_found();
         for (thread, trace) in self.threads.iter_mut().zip(&self.traces) {
             thread.ending = match (trace.gone, thread.joiner, thread.detached) {
                 _ if thread.tid.is_none() => Ending::Unknown,

@@ -4,6 +4,8 @@
 //! Servers that do not report thread exits leave joins as the best witness: a thread that continues
 //! after calling join has seen the other thread's end.
 
+use unspool_capture::Event;
+
 use super::History;
 use crate::model::ProgramEnd;
 use crate::model::thread::{Creation, ThreadIndex};
@@ -18,6 +20,19 @@ impl History<'_> {
             Some(index) => self.joined_by(index, (joiner, time_ns)),
             None => self.handles.expect_join(handle, (joiner, time_ns)),
         }
+    }
+
+    /// True if a join function has called another one, as in musl.
+    pub(super) fn is_nested_join(&mut self, index: usize, event: &Event) -> bool {
+        let Some(&handle) = event.args.first() else {
+            return false;
+        };
+        let last = self.traces[index].last_join.take();
+        let is_nested = last.is_some_and(|(of, probe)| of == handle && probe != event.probe);
+        if !is_nested {
+            self.traces[index].last_join = Some((handle, event.probe));
+        }
+        is_nested
     }
 
     pub(super) fn detach(&mut self, handle: u64) {

@@ -33,8 +33,8 @@ pub(super) fn find(
     }
     let mut groups: Vec<Vec<ThreadIndex>> = groups.into_values().collect();
     groups.sort_by_key(|members| members.first().copied());
-    // A join that was not recorded still is a join.
-    let joins_are_seen = joins_are_seen && !basis.model.recording.joins_are_missing;
+    // A join that was not recorded, or whose thread is not known, still is a join.
+    let joins_are_seen = joins_are_seen && basis.model.recording.knows_joins();
     let ending_since = ending_since(basis.model, latest_ns);
     for members in &groups {
         if joins_are_seen {
