@@ -27,7 +27,7 @@ pub(crate) const PID: u64 = 4242;
 
 const CREATE: u32 = 1;
 const JOIN: u32 = 2;
-const TIMED_JOIN: u32 = 90;
+pub(crate) const TIMED_JOIN: u32 = 90;
 const DETACH: u32 = 3;
 const MODULE: u64 = 0x10_0000;
 const FUNCTION: u64 = 0x100;
@@ -241,12 +241,6 @@ impl Stage {
         self.event(tid, ms, JOIN, vec![handle], Vec::new(), None);
     }
 
-    /// A join by a function that calls another join function, as in musl.
-    pub(crate) fn nested_join(&mut self, tid: u64, ms: u64, handle: u64) {
-        self.join(tid, ms, handle);
-        self.event(tid, ms, TIMED_JOIN, vec![handle], Vec::new(), None);
-    }
-
     pub(crate) fn detach(&mut self, tid: u64, ms: u64, handle: u64) {
         self.event(tid, ms, DETACH, vec![handle], Vec::new(), None);
     }
@@ -404,7 +398,7 @@ impl Stage {
         model
     }
 
-    fn event(
+    pub(crate) fn event(
         &mut self,
         tid: u64,
         ms: u64,

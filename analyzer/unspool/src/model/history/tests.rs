@@ -1,6 +1,6 @@
 //! Tests of histories from constructed captures: creations, ends, and missing data.
 
-use crate::model::fixture::{PID, Stage};
+use crate::model::fixture::{PID, Stage, TIMED_JOIN};
 use crate::model::{Creation, Ending, Model, Severity, Thread, ThreadIndex};
 use unspool_capture::{Capture, Cut, CutReason, Dropped, Record, ThreadSeen};
 
@@ -281,7 +281,9 @@ fn joins_without_a_thread_leave_ends_in_doubt() {
 
     let mut stage = Stage::new();
     stage.spawn(PID, 11, 1, "orders!worker", MAIN);
-    stage.nested_join(PID, 3, 11 << 12);
+    stage.join(PID, 3, 11 << 12);
+    // In musl, pthread_join calls another join function.
+    stage.event(PID, 3, TIMED_JOIN, vec![11 << 12], Vec::new(), None);
     stage.detach(PID, 4, 12 << 12);
     stage.spawn(PID, 12, 5, "orders!worker", MAIN);
     assert!(stage.model().recording.knows_joins());
