@@ -196,12 +196,11 @@ impl<'a> ThreadReader<'a> {
 
     /// The system call that each thread sleeps in; `None` if one does not sleep.
     fn asleep(&mut self, threads: &[ThreadId]) -> Option<Vec<Asleep>> {
-        let one = |id: &ThreadId| {
-            let status = self.session.task_file(id.tid, "status")?;
-            let call = self.session.task_file(id.tid, "syscall")?;
-            Asleep::read(&status, &call)
+        let asleep = |rest| match rest {
+            Rest::Asleep(asleep) => Some(asleep),
+            Rest::Stopped => None,
         };
-        threads.iter().map(one).collect()
+        self.rests(threads)?.into_iter().map(asleep).collect()
     }
 
     /// The states of threads that execute nothing now. `None` if one of them runs.
