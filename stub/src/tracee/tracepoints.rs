@@ -73,7 +73,7 @@ impl Tracee {
             Some(_) if probed && self.tracepoints.budget.is_paused(at) => Ok(()),
             Some(_) if probed && self.breakpoints.is_whole(&self.process.memory, at) => Ok(()),
             Some(kind) => {
-                self.prepare_for_trap(at, kind);
+                self.prepare_for_trap(at);
                 self.changing_text(|tracee| tracee.plant_probe(at, kind))
             }
             None if probed => {
@@ -121,7 +121,8 @@ impl Tracee {
     fn place_probes(&mut self, only_new: bool) -> Result<(), Errno> {
         self.tracepoints.fast.placement.begin();
         let wanted = self.subscriptions.places();
-        self.provide_trap_handler(&wanted);
+        let places: Vec<u64> = wanted.keys().copied().collect();
+        self.provide_trap_handler(&places);
         let decided = self.place_jumps(&wanted);
         let mut placed = Ok(());
         for at in self.breakpoints.probes() {

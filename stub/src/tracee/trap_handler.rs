@@ -5,8 +5,6 @@
 //! with `SIGTRAP` blocked, the kernel resets the handler (Linux `force_sig_info_to_task`), and the
 //! stub installs it again at that hit.
 
-use std::collections::BTreeMap;
-
 use nix::errno::Errno;
 
 use crate::arch::trap_handler::{ACTION_SIZE, HANDLER, SIGACTION, SYSTEM_CALL, handler_of};
@@ -26,8 +24,9 @@ const MASK_SIZE: u64 = 8;
 const BELOW_RED_ZONE: u64 = 512;
 
 impl Tracee {
-    /// Prepares the program for traps at these addresses. Every thread must be stopped.
-    pub(super) fn provide_trap_handler(&mut self, wanted: &BTreeMap<u64, usize>) {
+    /// Maps memory for copies of the instructions at these addresses, which traps may replace, and
+    /// installs the handler. Every thread must be stopped.
+    pub(super) fn provide_trap_handler(&mut self, wanted: &[u64]) {
         let own = self.process.end.is_none()
             && !self.process.shares_memory()
             && self.forks.borrowed.is_none();
@@ -35,7 +34,7 @@ impl Tracee {
             return;
         }
         let lacks = |at: &&u64| self.tracepoints.trap_handler.wants_region(**at);
-        let far: Vec<u64> = wanted.keys().filter(lacks).copied().collect();
+        let far: Vec<u64> = wanted.iter().filter(lacks).copied().collect();
         if !far.is_empty() && self.process.calls_freely() {
             for at in far {
                 if self.tracepoints.trap_handler.wants_region(at)
@@ -54,23 +53,23 @@ impl Tracee {
         }
         if self.tracepoints.trap_handler.start().is_none() {
             self.tracepoints.trap_handler.refuse();
-            return;
-        }
-        for (at, kind) in wanted {
-            let code = self.code(*at);
-            self.tracepoints
-                .trap_handler
-                .enter(&self.process.memory, *at, *kind, &code);
         }
     }
 
-    /// Prepares the program for a trap at this address. It may be going.
-    pub(super) fn prepare_for_trap(&mut self, at: u64, kind: usize) {
+    /// Tells the handler about the trap that is about to be inserted at `at`.
+    fn enter_trap(&mut self, at: u64, kind: usize) {
+        let code = self.code(at);
+        self.tracepoints
+            .trap_handler
+            .enter(&self.process.memory, at, kind, &code);
+    }
+
+    /// Does the same for a trap at this address. The program may be going.
+    pub(super) fn prepare_for_trap(&mut self, at: u64) {
         if self.tracepoints.trap_handler.wants_region(at)
             && !self.tracepoints.trap_handler.is_refused()
         {
-            let wanted = BTreeMap::from([(at, kind)]);
-            self.while_halted(|tracee| tracee.provide_trap_handler(&wanted));
+            self.while_halted(|tracee| tracee.provide_trap_handler(&[at]));
         }
     }
 
@@ -87,7 +86,8 @@ impl Tracee {
             false => true,
         };
         if possible {
-            self.provide_trap_handler(&BTreeMap::from([(at, kind)]));
+            self.provide_trap_handler(&[at]);
+            self.enter_trap(at, kind);
         }
     }
 
@@ -96,10 +96,7 @@ impl Tracee {
         if self.process.has_untraced_child_inside() {
             return Err(Errno::EBUSY);
         }
-        let code = self.code(at);
-        self.tracepoints
-            .trap_handler
-            .enter(&self.process.memory, at, kind, &code);
+        self.enter_trap(at, kind);
         self.breakpoints.plant_probe(&self.process.memory, at, kind)
     }
 

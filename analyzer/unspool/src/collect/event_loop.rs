@@ -154,6 +154,7 @@ impl EventLoop {
         Outcome {
             ended,
             failure: write.or(failure).or(missing),
+            _stub: recorder.session.stub.take(),
         }
     }
 

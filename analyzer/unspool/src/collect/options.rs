@@ -12,6 +12,7 @@ use unspool_rsp::Endpoint;
 
 use super::calls::selection::Instrumented;
 use super::error::Error;
+use super::launch::Stub;
 use super::wanted::Wanted;
 use crate::store::Store;
 
@@ -156,4 +157,7 @@ pub struct Outcome {
     pub ended: Ended,
     /// The reason why the recording is incomplete, if it is.
     pub failure: Option<Error>,
+    /// The recorder's own stub, which is about to end. The kernel may need 50 ms to close its perf
+    /// events, so that there is time for the report. Dropping it waits for its end.
+    pub(super) _stub: Option<Stub>,
 }

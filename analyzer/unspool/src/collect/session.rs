@@ -64,7 +64,7 @@ pub(super) struct Session {
     pub(super) observes: bool,
     pub(super) stops: Stops,
     /// Declared after the client, because the stub ends when the connection closes.
-    _stub: Option<Stub>,
+    pub(super) stub: Option<Stub>,
 }
 
 impl Session {
@@ -161,7 +161,7 @@ impl Session {
             served_before,
             tells_creators: false,
             stops: Stops::default(),
-            _stub: stub,
+            stub,
         };
         Ok((session, stop))
     }
