@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 
 use super::terminal;
+use crate::collect::Sync;
 use crate::model::{FindingKind, Model, Recording};
 
 /// Exit code if a selected finding exists.
@@ -13,6 +15,19 @@ pub(super) const FOUND: u8 = 3;
 pub(super) const TOO_LITTLE_SEEN: u8 = 4;
 /// Kinds of findings that depend on threads' lives, not on calls.
 const OF_LIVES: [FindingKind; 2] = [FindingKind::Unjoined, FindingKind::Churn];
+/// Kinds that need every call of a lock or condition variable.
+const OF_ALL_CALLS: [FindingKind; 4] = [
+    FindingKind::LockOrder,
+    FindingKind::DestroyedHeld,
+    FindingKind::WrongUnlock,
+    FindingKind::UnlockedSignal,
+];
+/// Kinds that need the waits for locks.
+const OF_WAITS: [FindingKind; 3] = [
+    FindingKind::Convoy,
+    FindingKind::LongHold,
+    FindingKind::Contention,
+];
 
 /// Findings that make the command fail.
 #[derive(Debug, Clone, Default, Args)]
@@ -69,6 +84,27 @@ fn condition(text: &str) -> Result<Condition, String> {
 }
 
 impl FailOn {
+    /// Fails if a recording of `sync` can show no finding of a selected kind.
+    pub(super) fn check(&self, sync: Option<Sync>) -> anyhow::Result<()> {
+        for kind in self
+            .conditions
+            .iter()
+            .filter_map(|condition| condition.kind)
+        {
+            let needed = match sync {
+                Some(Sync::All) => continue,
+                _ if OF_ALL_CALLS.contains(&kind) => "--sync=all",
+                None if OF_WAITS.contains(&kind) => "--sync",
+                _ => continue,
+            };
+            bail!(
+                "--fail-on {} needs {needed}, because other recordings cannot show such a finding",
+                kind.as_str()
+            );
+        }
+        Ok(())
+    }
+
     /// The exit code if a selected finding exists, or may exist. Prints the reason on standard
     /// error.
     pub(super) fn exit_code(&self, model: &Model) -> Option<ExitCode> {
@@ -109,6 +145,26 @@ impl FailOn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_need_the_calls_that_show_them() {
+        for (kind, needed) in [
+            ("lock-order", Some("--sync=all")),
+            ("wrong-unlock:proved", Some("--sync=all")),
+            ("convoy", Some("--sync")),
+            ("deadlock", None),
+            ("unjoined", None),
+            ("any", None),
+        ] {
+            let conditions = vec![condition(kind).unwrap()];
+            let fail_on = FailOn { conditions };
+            let fails = |sync| fail_on.check(sync).is_err();
+            assert_eq!(fails(None), needed.is_some(), "{kind}");
+            let contended = fails(Some(Sync::Contended));
+            assert_eq!(contended, needed == Some("--sync=all"), "{kind}");
+            assert!(!fails(Some(Sync::All)), "{kind}");
+        }
+    }
 
     #[test]
     fn missed_calls_of_locks_hide_lock_orders() {

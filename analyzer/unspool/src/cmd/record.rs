@@ -244,6 +244,7 @@ impl Cmd {
     }
 
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        self.fail_on.check(self.sync)?;
         let store = self.symbols.store()?;
         let source = self.target.source(self.program.clone())?;
         let output = Output::prepare(&self.output)?;
