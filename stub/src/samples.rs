@@ -27,7 +27,7 @@ use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
 use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
 
-pub(crate) use timer::TimerSamples;
+pub(crate) use timer::{Reading, TimerSamples};
 
 use limit::Limit;
 use record::{Record, parse};

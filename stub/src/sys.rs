@@ -14,6 +14,7 @@ pub(crate) mod memory;
 pub(crate) mod perf;
 pub(crate) mod proc_file;
 pub(crate) mod ptrace;
+pub(crate) mod schedstat;
 pub(crate) mod scheduling;
 pub(crate) mod signals;
 pub(crate) mod stat;
@@ -76,12 +77,6 @@ pub(crate) fn ticks_can_be_read() -> bool {
 /// Processor time that this process has used, in nanoseconds.
 pub(crate) fn processor_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-/// The processor on which this thread runs.
-pub(crate) fn current_processor() -> Option<u32> {
-    // SAFETY: the call only returns a number.
-    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
 /// Processor time that all threads of another process have used, in nanoseconds. `None` if the

@@ -37,6 +37,13 @@ impl BlockedCall {
         is_same().then_some(call)
     }
 
+    /// True if a stopped thread is in a system call, or at its end. On ARM also if it has ever been
+    /// in one.
+    pub(crate) fn is_in_call(process: Tid, tid: Tid) -> bool {
+        let call = BlockedCall::read(process, tid);
+        call.is_none_or(|call| call.number.is_none_or(|number| number >= 0))
+    }
+
     /// True for a call that a stop would end early or with an error.
     fn is_ended_by_stop(&self) -> bool {
         let number = self.number.and_then(|number| u64::try_from(number).ok());

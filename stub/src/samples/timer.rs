@@ -8,13 +8,13 @@
 //! as lost.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{SysconfVar, sysconf};
 
+use crate::sys::schedstat::Schedstat;
 use crate::sys::stat::Stat;
-use crate::sys::{Tid, current_processor, monotonic_ns, processor_ns, processor_ns_of};
+use crate::sys::{Tid, monotonic_ns, processor_ns, processor_ns_of};
 use crate::thread_events::tasks;
 
 use super::Rate;
@@ -25,25 +25,42 @@ use super::wire::Encoder;
 /// took. A stopped thread loses about as much time.
 const COST_FACTOR: u32 = 50;
 
-/// A thread on the stub's own processor only waits for it. It is sampled when this many samples are
-/// due.
-const MAX_DUE: u64 = 4;
-
-/// A thread that has not run at this many ticks is checked at each `QUIET_INTERVAL`th tick only.
+/// A thread that has not run before this many ticks is checked at each `QUIET_INTERVAL`th tick only.
 const MAX_QUIET: u32 = 8;
 const QUIET_INTERVAL: u32 = 16;
 
-/// Reads a thread into space for its stack: the values of the registers `arch::SAMPLED`, and the
-/// number of bytes. `None` if the thread is gone.
-pub(crate) type Read<'r> = dyn FnMut(Tid, &mut [u8]) -> Option<(Vec<u64>, usize)> + 'r;
+/// Reads a running thread into space for its stack. `None` if it does not run, or may still have
+/// the stack of a wait. Keeps the thread's number of waits for the next time.
+pub(crate) type Read<'r> = dyn FnMut(Tid, &mut [u8], &mut Option<u64>) -> Option<Reading> + 'r;
+
+/// A thread that was running.
+pub(crate) struct Reading {
+    /// The values of the registers `arch::SAMPLED`.
+    pub(crate) registers: Vec<u64>,
+    /// Number of stack bytes.
+    pub(crate) length: usize,
+    pub(crate) processor: u32,
+}
+
+/// A thread as of the last tick that checked it.
+#[derive(Default)]
+struct Watched {
+    /// Its processor time, in nanoseconds.
+    used_ns: u64,
+    /// The part of it for which there are samples.
+    sampled_ns: u64,
+    /// The number of ticks since it last ran.
+    quiet: u32,
+    /// How often it had waited when it was last stopped in a system call.
+    waits: Option<u64>,
+}
 
 /// A running recording of one process's samples.
 pub(crate) struct TimerSamples {
     process: Tid,
     /// Interval of the samples, in nanoseconds of a thread's processor time.
     period_ns: u64,
-    /// The processor time of each thread for which there are samples, in nanoseconds.
-    sampled: HashMap<Tid, u64>,
+    threads: HashMap<Tid, Watched>,
     /// When the next tick is due.
     due: Instant,
     /// State of the generator that varies the ticks.
@@ -53,8 +70,6 @@ pub(crate) struct TimerSamples {
     last_ns: u64,
     /// Number of samples taken.
     count: u64,
-    /// The number of ticks at which each thread has not run since it last ran.
-    quiet: HashMap<Tid, u32>,
     /// Number of ticks.
     ticks: u32,
     /// Space for one stack.
@@ -65,19 +80,24 @@ pub(crate) struct TimerSamples {
 impl TimerSamples {
     pub(crate) fn new(process: Tid, rate: Rate) -> TimerSamples {
         let first_ns = processor_ns_of(process).unwrap_or(0);
-        let threads = tasks(process).into_iter();
+        let watched = |tid| {
+            let used_ns = thread_ns(process, tid)?;
+            let watched = Watched {
+                used_ns,
+                sampled_ns: used_ns,
+                ..Watched::default()
+            };
+            Some((tid, watched))
+        };
         TimerSamples {
             process,
             period_ns: 1_000_000_000 / rate.hz,
-            sampled: threads
-                .filter_map(|tid| Some((tid, thread_ns(process, tid)?)))
-                .collect(),
+            threads: tasks(process).into_iter().filter_map(watched).collect(),
             due: Instant::now(),
             random: monotonic_ns() | 1,
             first_ns,
             last_ns: first_ns,
             count: 0,
-            quiet: HashMap::new(),
             ticks: 0,
             stack: vec![0; rate.stack as usize],
             encoder: Encoder::default(),
@@ -110,15 +130,14 @@ impl TimerSamples {
             full: Vec::new(),
         };
         let alive: HashSet<&Tid> = tids.iter().collect();
-        self.sampled.retain(|tid, _| alive.contains(tid));
-        self.quiet.retain(|tid, _| alive.contains(tid));
+        self.threads.retain(|tid, _| alive.contains(tid));
         self.ticks = self.ticks.wrapping_add(1);
         for tid in tids {
             // Most threads of a large program sleep. Check some of them at each tick.
-            let quiet = self.quiet.entry(*tid).or_default();
-            *quiet += 1;
+            let watched = self.threads.entry(*tid).or_default();
+            watched.quiet = watched.quiet.saturating_add(1);
             let turn = self.ticks.wrapping_add(tid.0.cast_unsigned());
-            if *quiet > MAX_QUIET && !turn.is_multiple_of(QUIET_INTERVAL) {
+            if watched.quiet > MAX_QUIET && !turn.is_multiple_of(QUIET_INTERVAL) {
                 continue;
             }
             self.sample(*tid, read, &mut bodies);
@@ -137,30 +156,26 @@ impl TimerSamples {
         Duration::from_nanos(self.period_ns * 3 / 4 + self.random % (self.period_ns / 2 + 1))
     }
 
-    /// Samples a thread if it is running, and if its time since the last sample is an interval or
-    /// more.
+    /// Samples a thread if its time since the last sample is an interval or more, and if it is
+    /// running.
     fn sample(&mut self, tid: Tid, read: &mut Read<'_>, bodies: &mut Bodies) {
-        let stat = Stat::of_thread(self.process, tid);
-        let Some(stat) = stat.filter(|stat| stat.state() == Some(b'R')) else {
+        let process = self.process;
+        let Some(used_ns) = thread_ns(process, tid) else {
             return;
         };
-        self.quiet.insert(tid, 0);
-        let Some(used_ns) = thread_ns(self.process, tid) else {
-            return;
-        };
-        let sampled = self.sampled.entry(tid).or_default();
-        let count = used_ns.saturating_sub(*sampled) / self.period_ns;
-        // The timer that wakes the stub may wake a thread for the same processor. It has not run
-        // yet, and its stack is that of the wait.
-        let processor = stat.processor();
-        if count == 0 || count < MAX_DUE && processor == current_processor() {
+        let watched = self.threads.entry(tid).or_default();
+        if used_ns != std::mem::replace(&mut watched.used_ns, used_ns) {
+            watched.quiet = 0;
+        }
+        let count = used_ns.saturating_sub(watched.sampled_ns) / self.period_ns;
+        if count == 0 {
             return;
         }
-        let Some((registers, length)) = read(tid, &mut self.stack) else {
+        let Some(reading) = read(tid, &mut self.stack, &mut watched.waits) else {
             return;
         };
         let time_ns = monotonic_ns();
-        *sampled += count * self.period_ns;
+        watched.sampled_ns += count * self.period_ns;
         self.count += count;
         let [pid, tid] = [self.process, tid].map(|id| id.0.cast_unsigned());
         for earlier in (0..count).rev() {
@@ -168,11 +183,11 @@ impl TimerSamples {
                 pid,
                 tid,
                 time_ns: time_ns.saturating_sub(earlier * self.period_ns),
-                cpu: processor.unwrap_or(0),
+                cpu: reading.processor,
                 in_kernel: false,
-                registers: registers.clone(),
-                stack: &self.stack[..length],
-                is_cut: length == self.stack.len(),
+                registers: reading.registers.clone(),
+                stack: &self.stack[..reading.length],
+                is_cut: reading.length == self.stack.len(),
             };
             match earlier + 1 == count {
                 true => self.encoder.sample(&sample, false, &mut bodies.body),
@@ -193,7 +208,8 @@ impl TimerSamples {
         self.read_total();
         let all = self.last_ns.saturating_sub(self.first_ns) / self.period_ns;
         // Each thread that runs has used a part of the next interval.
-        let running = self.quiet.values().filter(|quiet| **quiet <= MAX_QUIET);
+        let running = self.threads.values();
+        let running = running.filter(|watched| watched.quiet <= MAX_QUIET);
         let lost = all.saturating_sub(self.count + running.count() as u64);
         let mut body = self.encoder.begin(monotonic_ns());
         (lost > 0).then(|| {
@@ -228,10 +244,8 @@ impl Bodies {
 
 /// Processor time of a thread, in nanoseconds.
 fn thread_ns(process: Tid, tid: Tid) -> Option<u64> {
-    let schedstat = fs::read_to_string(format!("/proc/{process}/task/{tid}/schedstat"));
-    let schedstat = schedstat.unwrap_or_default();
-    let ns = schedstat.split(' ').next().and_then(|ns| ns.parse().ok());
-    // Kernels without CONFIG_SCHED_INFO have no such file.
+    let ns = Schedstat::of_thread(process, tid).map(|stat| stat.ran_ns);
+    // Kernels without CONFIG_SCHED_INFO have no such statistics.
     ns.or_else(|| {
         let stat = Stat::of_thread(process, tid)?;
         let ticks = stat.number(14)? + stat.number(15)?;

@@ -139,7 +139,8 @@ impl Session {
             return;
         }
         let tids: Vec<Tid> = tracee.process.tids().collect();
-        let mut read = |tid, stack: &mut [u8]| tracee.sample(tid, stack);
+        let mut read =
+            |tid, stack: &mut [u8], waits: &mut Option<u64>| tracee.sample(tid, stack, waits);
         let bodies = timer.tick(&tids, &mut read, PACKET_SIZE);
         self.notify_binary(bodies);
     }

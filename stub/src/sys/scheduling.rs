@@ -2,13 +2,13 @@
 //!
 //! A thread that traps is stopped until this process runs, which may take a while on a busy
 //! machine. The kernel does not report when this process became runnable. But it counts the total
-//! time that a thread has waited for a processor: the second number of `schedstat`
-//! (Documentation/scheduler/sched-stats), if the kernel has these statistics.
+//! time that a thread has waited for a processor.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::monotonic_ns;
+use super::schedstat::Schedstat;
 
 /// Minimum duration of a sleep after which a late wake-up matters, in nanoseconds.
 const MIN_LATE_SLEEP: u64 = 1_000_000;
@@ -60,9 +60,7 @@ impl Turn {
             .as_ref()
             .map(|file| file.read_at(&mut bytes, 0));
         let Some(Ok(length)) = read else { return 0 };
-        let text = std::str::from_utf8(&bytes[..length]).unwrap_or_default();
-        let second = text.split_ascii_whitespace().nth(1);
-        second.and_then(|text| text.parse().ok()).unwrap_or(0)
+        Schedstat::parse(&bytes[..length]).map_or(0, |stat| stat.waited_ns)
     }
 }
 

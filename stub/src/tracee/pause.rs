@@ -1,7 +1,11 @@
 //! Stops running threads for as long as it takes to read them. No stop is reported.
 
 use crate::arch;
-use crate::sys::{Tid, proc_file};
+use crate::ptrace::blocked_call::BlockedCall;
+use crate::samples::Reading;
+use crate::sys::schedstat::Schedstat;
+use crate::sys::stat::Stat;
+use crate::sys::{Tid, proc_file, status_field};
 
 use super::Tracee;
 
@@ -13,16 +17,11 @@ pub(crate) struct PausedThreads {
 }
 
 /// How often a thread has given up its processor to wait (proc(5), `status`).
-fn voluntary_switches(process: Tid, tid: Tid) -> Option<u64> {
-    let status = proc_file::read(format!("/proc/{process}/task/{tid}/status"));
-    let status = String::from_utf8_lossy(&status);
-    let line = |line: &str| {
-        line.strip_prefix("voluntary_ctxt_switches:")?
-            .trim()
-            .parse()
-            .ok()
-    };
-    status.lines().find_map(line)
+fn waited(process: Tid, tid: Tid) -> Option<u64> {
+    let status = String::from_utf8(proc_file::read(format!(
+        "/proc/{process}/task/{tid}/status"
+    )));
+    status_field(&status.ok()?, "voluntary_ctxt_switches")
 }
 
 impl Tracee {
@@ -53,25 +52,50 @@ impl Tracee {
         }
     }
 
-    /// Stops a thread to read the registers `arch::SAMPLED` and as much of the stack as fits.
-    /// Returns the registers and the number of bytes, or `None` if the thread has blocked. Takes
-    /// one thread at a time, so that none stays stopped until another gets a processor.
-    pub(crate) fn sample(&mut self, tid: Tid, stack: &mut [u8]) -> Option<(Vec<u64>, usize)> {
-        let before = voluntary_switches(self.process.pid(), tid)?;
+    /// Stops a running thread to read its registers and as much of the stack as fits. `None` if it
+    /// may still have the stack of a wait: it has got its processor only now, in a system call, and
+    /// `waits` does not show that it has not waited since the last stop there. Takes one thread at
+    /// a time, so that none stays stopped until another gets a processor.
+    pub(crate) fn sample(
+        &mut self,
+        tid: Tid,
+        stack: &mut [u8],
+        waits: &mut Option<u64>,
+    ) -> Option<Reading> {
+        let process = self.process.pid();
+        let turns = || Some(Schedstat::of_thread(process, tid)?.turns);
+        let before = turns();
+        let stat = Stat::of_thread(process, tid)?;
+        if stat.state() != Some(b'R') {
+            return None;
+        }
         let paused = self.pause_threads(&[tid]);
-        // The stop is one switch. A thread that has blocked meanwhile was running elsewhere.
-        let has_blocked = voluntary_switches(self.process.pid(), tid) > Some(before + 1);
-        let registers = self.process.stopped(tid).and_then(|stopped| {
+        let kept_processor = before.is_some() && turns() == before;
+        let mut may_be_waiting = || {
+            // The stop counts as a wait, too.
+            let expected = waits.map(|waits| waits + 1);
+            *waits = expected;
+            if kept_processor || !BlockedCall::is_in_call(process, tid) {
+                return false;
+            }
+            *waits = waited(process, tid);
+            waits.is_none() || *waits != expected
+        };
+        let reading = self.process.stopped(tid).and_then(|stopped| {
+            if may_be_waiting() {
+                return None;
+            }
             let numbers = arch::SAMPLED.iter().map(|(_, number)| *number);
             let words = numbers.map(|number| stopped.word(number));
             Some((words.collect::<Option<_>>()?, stopped.sp().ok()?))
         });
-        let sample = registers.map(|(registers, sp)| {
-            let length = self.read_memory(sp, stack).unwrap_or(0);
-            (registers, length)
+        let reading = reading.map(|(registers, sp)| Reading {
+            registers,
+            length: self.read_memory(sp, stack).unwrap_or(0),
+            processor: stat.processor().unwrap_or(0),
         });
         self.unpause_threads(paused);
-        sample.filter(|_| !has_blocked)
+        reading
     }
 
     /// Handles the available reports of threads that the stub has interrupted. Asks for each thread

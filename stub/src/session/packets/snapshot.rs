@@ -10,6 +10,7 @@ use crate::arch;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{PACKET_SIZE, escape, number};
+use crate::sys::schedstat::Schedstat;
 use crate::sys::{Tid, monotonic_ns};
 use crate::tracee::Tracee;
 
@@ -124,7 +125,8 @@ pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> An
     let Some(tracee) = debuggee.live() else {
         return Answer::error(Errno::ESRCH);
     };
-    let tasks = format!("/proc/{}/task", tracee.process.pid().0);
+    let process = tracee.process.pid();
+    let tasks = format!("/proc/{process}/task");
     let Ok(entries) = fs::read_dir(&tasks) else {
         return Answer::error(Errno::ESRCH);
     };
@@ -135,19 +137,17 @@ pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> An
 
     let mut reply = format!("l{:x}", monotonic_ns());
     for (at, tid) in tids.iter().enumerate() {
-        let text = match fs::read_to_string(format!("{tasks}/{tid}/schedstat")) {
-            Ok(text) => text,
-            // The thread has ended, or the kernel has no such files.
-            Err(_) if fs::exists(format!("{tasks}/{tid}")).unwrap_or(false) => {
-                return Answer::error(Errno::ENOSYS);
+        let Some(stat) = Schedstat::of_thread(process, Tid(*tid)) else {
+            match fs::exists(format!("{tasks}/{tid}")) {
+                // The kernel has no such files.
+                Ok(true) => return Answer::error(Errno::ENOSYS),
+                _ => continue,
             }
-            Err(_) => continue,
         };
-        let mut numbers = text.split_whitespace().map(str::parse::<u64>);
-        let (Some(Ok(on_cpu)), Some(Ok(runnable))) = (numbers.next(), numbers.next()) else {
-            return Answer::error(Errno::ENOSYS);
-        };
-        let _ = write!(reply, ";{tid:x},{on_cpu:x},{runnable:x}");
+        let Schedstat {
+            ran_ns, waited_ns, ..
+        } = stat;
+        let _ = write!(reply, ";{tid:x},{ran_ns:x},{waited_ns:x}");
         if reply.len() > PACKET_SIZE - 64 && at + 1 < tids.len() {
             reply.replace_range(..1, "m");
             break;
