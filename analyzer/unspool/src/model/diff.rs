@@ -199,6 +199,9 @@ impl Diff {
             effects: Vec::new(),
             doubts,
         };
+        if diff.may_be_disturbed() {
+            diff.doubts.push(Doubt::Disturbed);
+        }
         diff.effects = effects::ranked(&diff);
         diff
     }
@@ -215,6 +218,13 @@ impl Diff {
     /// True if equal programs may differ as much in the length of the run.
     pub fn is_noise(&self) -> bool {
         self.net_ns.is_noise_below(self.noise_ns())
+    }
+
+    /// True if the run takes half as long again or more, and only the times of other processes and
+    /// of the machine's host make that noise.
+    fn may_be_disturbed(&self) -> bool {
+        let grows = self.net_ns.share().is_some_and(|share| share >= 0.5);
+        grows && self.is_noise() && !self.net_ns.is_noise()
     }
 
     /// Whether the length of the run can be judged, and what determines it.

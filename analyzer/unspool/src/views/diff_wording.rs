@@ -21,6 +21,10 @@ pub(super) fn doubt(doubt: Doubt) -> &'static str {
         Doubt::UnlikeProcesses => {
             "Some of the recordings lack the processes that the program started (`--no-follow`, or no permission for perf events)."
         }
+        Doubt::Disturbed => {
+            "The run takes much longer, but other processes and the machine's host took as much time. \
+             Record again when the machine is quiet, or make five recordings of each version."
+        }
     }
 }
 

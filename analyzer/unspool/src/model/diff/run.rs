@@ -58,6 +58,8 @@ pub enum Doubt {
     UnlikeRecordings,
     /// Only one side has the processes that the program started.
     UnlikeProcesses,
+    /// The runs differ much, but other processes or the machine's host may be the reason.
+    Disturbed,
 }
 
 impl Doubt {
@@ -70,6 +72,7 @@ impl Doubt {
             Doubt::TooLittleSeen => "too_little_seen",
             Doubt::UnlikeRecordings => "unlike_recordings",
             Doubt::UnlikeProcesses => "unlike_processes",
+            Doubt::Disturbed => "disturbed",
         }
     }
 }

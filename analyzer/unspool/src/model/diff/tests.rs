@@ -204,3 +204,17 @@ fn a_path_that_moves_is_no_difference() {
     assert_eq!(diff.slower_items(0.0).count(), 0);
     assert!(diff.can_judge());
 }
+
+#[test]
+fn a_disturbed_machine_hides_no_regression() {
+    let disturbed = |net: u64| {
+        let mut run = run(net, &[("work", 1, net, net)], 0);
+        run.stolen_ns = 600 * MS;
+        run
+    };
+    let diff = Diff::of(vec![disturbed(500)], vec![disturbed(1000)]);
+    assert!(diff.is_noise() && !diff.can_judge());
+    assert_eq!(diff.doubts, [Doubt::Disturbed]);
+    let diff = Diff::of(vec![disturbed(500)], vec![disturbed(520)]);
+    assert!(diff.is_noise() && diff.can_judge());
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Basis;
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::{Evidence, Facts, Finding, FindingKind, Shows};
+use crate::model::schedule::RunState;
 use crate::model::{Ending, Key, Model, ProgramEnd, Thread, ThreadIndex};
 
 /// Minimum number of short-lived threads from one path that suggests a thread pool.
@@ -40,7 +41,7 @@ pub(super) fn find(
         if joins_are_seen {
             findings.extend(unjoined(basis, members, ending_since));
         }
-        findings.extend(churn(basis, members));
+        findings.extend(churn(basis, members, ending_since));
     }
 }
 
@@ -56,9 +57,36 @@ fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
     let made = model.threads.iter();
     let made = made.filter_map(|t| t.started_ns.max(t.created_ns)).max();
     // The times of thread ends and of calls come from different clocks.
-    let busy = latest_ns.max(made.unwrap_or(0));
+    let busy = latest_ns.max(made.unwrap_or(0)).max(last_block_ns(model));
     let busy = busy.saturating_sub(model.recording.slack_ns());
     Some(busy.max(model.recording.duration_ns.saturating_sub(MAX_ENDING_NS)))
+}
+
+/// The last time at which the kernel's schedule shows that the program was not ending yet: a thread
+/// began to wait in a system call, or a timer or device ended such a wait.
+fn last_block_ns(model: &Model) -> u64 {
+    let threads = (0..model.threads.len()).map(ThreadIndex);
+    let last_of = |thread| {
+        let intervals = model.schedule.of_thread(thread);
+        let index = intervals.iter().rposition(|one| one.call.is_some())?;
+        let next = intervals.get(index + 1);
+        Some(match next.map(|next| next.state) {
+            // The end of a program wakes its threads, too, but the waker is known.
+            Some(RunState::Woken { waker: None }) => intervals[index].to_ns,
+            _ => intervals[index].from_ns,
+        })
+    };
+    threads.filter_map(last_of).max().unwrap_or(0)
+}
+
+/// Whether a thread that has ended did so by itself, not with the program, which may have begun to
+/// end at `ending_since`.
+fn has_ended_by_itself(thread: &Thread, ending_since: Option<u64>) -> bool {
+    match (thread.ended_ns, ending_since) {
+        (Some(ended), Some(since)) => ended < since,
+        (None, Some(_)) => false,
+        (_, None) => true,
+    }
 }
 
 /// Finds threads that ended without being joined or detached. Their remains are never freed (POSIX,
@@ -68,16 +96,12 @@ fn unjoined(
     members: &[ThreadIndex],
     ending_since: Option<u64>,
 ) -> Option<Finding> {
-    // A thread that ends with the program has not ended by itself.
-    let by_itself = |thread: &Thread| match (thread.ended_ns, ending_since) {
-        (Some(ended), Some(since)) => ended < since,
-        (None, Some(_)) => false,
-        (_, None) => true,
-    };
     let is_left = |index: &ThreadIndex| {
         let thread = basis.model.threads.get(index.0);
         thread.is_some_and(|thread| {
-            thread.ending == Ending::Exited && !thread.detached && by_itself(thread)
+            thread.ending == Ending::Exited
+                && !thread.detached
+                && has_ended_by_itself(thread, ending_since)
         })
     };
     let left: Vec<ThreadIndex> = members.iter().copied().filter(is_left).collect();
@@ -97,10 +121,11 @@ fn unjoined(
     })
 }
 
-fn churn(basis: &Basis<'_>, members: &[ThreadIndex]) -> Option<Finding> {
+fn churn(basis: &Basis<'_>, members: &[ThreadIndex], ending_since: Option<u64>) -> Option<Finding> {
     let threads = members
         .iter()
-        .filter_map(|index| basis.model.threads.get(index.0));
+        .filter_map(|index| basis.model.threads.get(index.0))
+        .filter(|thread| has_ended_by_itself(thread, ending_since));
     let mut lives: Vec<u64> = threads
         .filter_map(|t: &Thread| t.ended_ns?.checked_sub(t.started_ns.or(t.created_ns)?))
         .collect();

@@ -1,8 +1,11 @@
 //! Tests of the findings, and of programs without any.
 
-use unspool_capture::{Dropped, Gap, GapKind, ProcessEnded, ThreadExited};
+use unspool_capture::{
+    BlockingCall, Dropped, Gap, GapKind, ProcessEnded, ScheduleKind, ThreadExited,
+};
 
 use super::*;
+use crate::model::fixture::{schedule_begins, scheduled};
 use crate::model::{Doubt, FindingKind};
 
 pub(super) fn of_kind(model: &Model, kind: FindingKind) -> Vec<&Finding> {
@@ -433,7 +436,7 @@ fn signals_without_the_mutex_are_told() {
         .unlock(TWO, 3300, A);
     acting.stage.end(10);
     let model = acting.stage.model();
-    assert_eq!(kinds(&model), [("unlocked-signal", true)]);
+    assert_eq!(kinds(&model), [("unlocked-signal", false)]);
     assert!(
         text(&model, &model.findings[0]).contains("1 of 2 signals"),
         "{}",
@@ -459,7 +462,7 @@ fn signals_after_an_unlock_are_correct() {
     };
     assert_eq!(kinds(&signals(false)), []);
     let model = signals(true);
-    assert_eq!(kinds(&model), [("unlocked-signal", true)]);
+    assert_eq!(kinds(&model), [("unlocked-signal", false)]);
     let text = text(&model, &model.findings[0]);
     assert!(text.contains("1 of 3 signals"), "{text}");
 }
@@ -503,6 +506,40 @@ fn threads_that_end_with_the_program_need_no_join() {
         let found = of_kind(&model, FindingKind::Unjoined);
         let threads: usize = found.iter().map(|f| f.threads.len()).sum();
         assert_eq!(threads, unjoined, "{first_ms}: {:?}", kinds(&model));
+    }
+}
+
+/// A program that waits for a timer is not ending yet, so a thread that ends meanwhile was not ended
+/// by the program's end.
+#[test]
+fn a_wait_shows_that_the_program_goes_on() {
+    for (ended_ms, unjoined) in [(800, 1), (2600, 0)] {
+        let mut acting = Acting::new();
+        let main = ["orders!main@orders.c:9"];
+        acting
+            .stage
+            .spawn(PID, ONE, 0, "orders!serve@orders.c:20", &main);
+        acting.lock(PID, 500_000, A);
+        acting.stage.exit(ONE, ended_ms);
+        let mut part = scheduled(&[
+            (2000, ScheduleKind::Runs, PID, 0),
+            (600_000, ScheduleKind::Blocks, PID, 1),
+            (2_500_000, ScheduleKind::Woken, PID, 0),
+            (2_500_100, ScheduleKind::Runs, PID, 0),
+        ]);
+        part.calls = vec![BlockingCall {
+            id: 1,
+            // nanosleep
+            number: Some(35),
+            ..BlockingCall::default()
+        }];
+        acting.stage.add(schedule_begins());
+        acting.stage.add(part);
+        acting.stage.exit(PID, 2980);
+        acting.stage.end(3000);
+        let model = acting.stage.model();
+        let found = of_kind(&model, FindingKind::Unjoined);
+        assert_eq!(found.len(), unjoined, "{ended_ms}: {:?}", kinds(&model));
     }
 }
 
