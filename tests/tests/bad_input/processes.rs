@@ -210,7 +210,7 @@ fn several_to_record() -> Result<()> {
     record.args(["record", "-o", "capture", "--attach", &words]);
     fails(
         record.current_dir(&folder),
-        &["one process only", &listed[0], &listed[1], "--attach PID"],
+        &["take one process", &listed[0], &listed[1], "--attach PID"],
     )?;
     leaves_nothing(&folder)?;
     pids.into_iter().try_for_each(unharmed)

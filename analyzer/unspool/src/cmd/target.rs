@@ -104,8 +104,8 @@ impl Target {
             listed.push(format!("{} more", pids.len() - MAX_LISTED));
         }
         anyhow::bail!(
-            "this attaches to one process only, and several are named: {}; name one with --attach \
-             PID, or start one command for each",
+            "`record`, `top` and --connect take one process, and several are named: {}; name one \
+             with --attach PID, or start one command for each",
             listed.join(", ")
         );
     }

@@ -244,7 +244,7 @@ fn groups(model: &Model, threads: impl Iterator<Item = ThreadIndex>) -> Vec<Grou
 
 /// The addresses of a stack's frames, and the reason why the stack ends early.
 type Stack<'a> = Option<(Vec<(u64, bool)>, Option<&'a str>)>;
-/// What is shown of a thread, apart from its state.
+/// The parts of a thread that the report shows, apart from its state.
 type Look<'a> = (Key, Option<&'a Place>, Stack<'a>);
 
 fn look(thread: &Thread) -> Look<'_> {
