@@ -40,6 +40,7 @@ mod pipes;
 mod place;
 mod planter;
 mod probes;
+mod process_name;
 mod program;
 mod qemu_threads;
 mod recorder;
@@ -73,6 +74,7 @@ pub use options::{
     CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject, WantsMore,
 };
 pub use pipes::{PipeUser, PipeUsers, pipe_users};
+pub use process_name::ProcessName;
 pub use shared_memory::{SharedMemory, SharedPlace};
 pub use wanted::Wanted;
 

@@ -458,9 +458,13 @@ impl Model {
             return "a thread".to_owned();
         };
         let number = thread.tid.map_or("?".to_owned(), |tid| tid.to_string());
-        let whose = self.process(index).map_or(String::new(), |(_, process)| {
-            let program = self.processes.program_name(process);
-            format!(" of process {} ({program})", process.pid)
+        let process = self.process(index).map(|(_, process)| process);
+        let program = process.map(|process| (process.pid, self.processes.program_name(process)));
+        // If several processes are named, the first is not special.
+        let several = !self.inspection.named.is_empty();
+        let program = program.or(several.then_some((self.target.pid, &*self.target.name)));
+        let whose = program.map_or(String::new(), |(pid, program)| {
+            format!(" of process {pid} ({program})")
         });
         if thread.creation == Creation::Main {
             return format!("the main thread {number}{whose}");

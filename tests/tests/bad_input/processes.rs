@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Case, DEFAULT_BUILD, fails};
+use super::{Case, DEFAULT_BUILD, complains, fails};
 use unspool_tests::finding::C;
 use unspool_tests::process::{self, Background};
 use unspool_tests::program::program;
@@ -23,6 +23,9 @@ pub(super) const TRIALS: &[Case] = &[
     ("wrong_architecture", wrong_architecture),
     ("truncated_program", truncated_program),
     ("pid_gone", pid_gone),
+    ("one_of_several_gone", one_of_several_gone),
+    ("no_such_name", no_such_name),
+    ("several_to_record", several_to_record),
     ("not_ours", not_ours),
     ("attached_already", attached_already),
     ("in_vfork", in_vfork),
@@ -147,6 +150,70 @@ fn sleeper() -> Result<Background> {
     let mut sleep = Command::new("sleep");
     sleep.arg("60").stdin(Stdio::null()).stdout(Stdio::null());
     Ok(Background(process::start(&mut sleep)?))
+}
+
+/// The other process is shown. A script learns that nothing is known of the first.
+fn one_of_several_gone() -> Result<()> {
+    let mut child = Command::new("true").spawn()?;
+    let gone = child.id();
+    child.wait()?;
+    let target = sleeper()?;
+    let pid = target.0.id();
+    let words = format!("{gone},{pid}");
+    let inspect = || -> Result<Command> {
+        let mut inspect = report::unspool()?;
+        inspect.args(["inspect", "--attach", &words]);
+        Ok(inspect)
+    };
+    let limit = Duration::from_secs(20);
+    let shown = process::run(&mut inspect()?, limit)?.success()?;
+    for words in [
+        format!("was not inspected: there is no process {gone}"),
+        format!("sleep (pid {pid}, "),
+    ] {
+        ensure!(
+            shown.text().contains(&words),
+            "{words:?} is missing:\n{shown}"
+        );
+    }
+    let run = process::run(inspect()?.args(["--fail-on", "deadlock"]), limit)?;
+    ensure!(run.code()? == 4, "{run}");
+    complains(&run, &["failing: a process was not inspected"])?;
+    let mut both_gone = report::unspool()?;
+    both_gone.args(["inspect", "--attach", &format!("{gone},{gone}")]);
+    fails(&mut both_gone, &[&format!("no process {gone}")])?;
+    unharmed(pid)
+}
+
+fn no_such_name() -> Result<()> {
+    for command in ["inspect", "record"] {
+        let mut named = report::unspool()?;
+        // The command's own arguments do not match.
+        named.args([command, "--attach-name", "no-such-process*"]);
+        let run = fails(
+            &mut named,
+            &["no process, program or script is named no-such-process*"],
+        )?;
+        ensure!(run.code()? == 1, "{run}");
+    }
+    Ok(())
+}
+
+/// A recording is of one process, so the message lists those that are named.
+fn several_to_record() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let both = [sleeper()?, sleeper()?];
+    let pids = both.each_ref().map(|one| one.0.id());
+    let listed = pids.map(|pid| format!("{pid} (sleep)"));
+    let mut record = report::unspool()?;
+    let words = format!("{},{}", pids[0], pids[1]);
+    record.args(["record", "-o", "capture", "--attach", &words]);
+    fails(
+        record.current_dir(&folder),
+        &["take one process", &listed[0], &listed[1], "--attach PID"],
+    )?;
+    leaves_nothing(&folder)?;
+    pids.into_iter().try_for_each(unharmed)
 }
 
 /// A thread that cannot be stopped for an unknown time: an inspection shows its stack. A recording

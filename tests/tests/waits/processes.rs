@@ -1,7 +1,7 @@
 //! Tests waits for other processes: for objects that they hold, at pipes, and for their ends.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use unspool_tests::inspection::{self, Inspection};
-use unspool_tests::process;
+use unspool_tests::process::{self, Background};
 use unspool_tests::waiting::{self, HERE, Waiting};
 
 use super::BUILDS;
@@ -30,6 +30,10 @@ pub(super) fn trials() -> Vec<Trial> {
         ("deadlock", || deadlock(false)),
         ("stopped-deadlock", || deadlock(true)),
         ("no-deadlock", no_deadlock),
+        ("named", named),
+        ("named-apart", named_apart),
+        ("workers", workers),
+        ("by-name", by_name),
         ("pipes", || pipes(&[])),
         // A stop ends such a write early.
         ("large-write", || pipes(&["-DLARGE"])),
@@ -157,6 +161,120 @@ fn deadlock(is_stopped: bool) -> Result<()> {
         }
         let others: Vec<u32> = seen.processes.iter().map(|process| process.pid).collect();
         ensure!(others.len() == 1 && others[0] != pid, "{run}");
+    }
+    Ok(())
+}
+
+/// A deadlock of two processes is proved if both are named, in each order, and nothing is followed.
+fn named() -> Result<()> {
+    let waiting = start("across.c", &[])?;
+    waiting.wait_until_blocked(HERE)?;
+    let [expected] = &waiting.findings[..] else {
+        anyhow::bail!("it states one finding");
+    };
+    let [child] = process::descendants(waiting.pid)[..] else {
+        anyhow::bail!("one child");
+    };
+    for (first, second) in [(waiting.pid, child), (child, waiting.pid)] {
+        let pids = format!("{first},{second},{first}");
+        let options = ["--attach", &pids, "--no-follow"];
+        let (seen, run) = Inspection::of(&options)?;
+        let [found] = &seen.findings[..] else {
+            anyhow::bail!("{run}");
+        };
+        let mut threads = found.threads.clone();
+        threads.sort_unstable();
+        ensure!(found.proved && threads == expected.tids, "{run}");
+        ensure!(
+            seen.threads[0].tid == u64::from(first)
+                && seen.processes.len() == 1
+                && seen.processes[0].pid == second,
+            "{run}"
+        );
+        let run = inspection::inspect(&options, "text")?;
+        let text = run.text();
+        ensure!(text.starts_with("2 processes, 3 threads.\n"), "{run}");
+        let heading = |pid| text.find(&format!("\nprocess across  pid {pid}\n"));
+        ensure!(
+            heading(first).is_some() && heading(first) < heading(second),
+            "{run}"
+        );
+    }
+    Ok(())
+}
+
+/// Each named process shows its own deadlock once, with the threads of that process.
+fn named_apart() -> Result<()> {
+    let both = [start("abba.c", &[])?, start("abba.c", &[])?];
+    let mut expected = Vec::new();
+    for waiting in &both {
+        waiting.wait_until_blocked(HERE)?;
+        expected.extend(waiting.findings.iter().map(|it| it.tids.clone()));
+    }
+    let pids = both.each_ref().map(|it| it.pid.to_string());
+    let (seen, run) = Inspection::of(&["--attach", &pids[0], "--attach", &pids[1]])?;
+    let mut found: Vec<Vec<u64>> = Vec::new();
+    for finding in &seen.findings {
+        ensure!(finding.kind == "deadlock" && finding.proved, "{run}");
+        let mut threads = finding.threads.clone();
+        threads.sort_unstable();
+        found.push(threads);
+    }
+    found.sort_unstable();
+    expected.sort_unstable();
+    ensure!(found == expected, "{expected:?}: {run}");
+    for (finding, pid) in seen.findings.iter().zip(&pids) {
+        let process = format!("of process {pid} (abba)");
+        ensure!(finding.text.contains(&process), "{process}: {run}");
+    }
+    Ok(())
+}
+
+/// Processes with equal threads are shown once.
+fn workers() -> Result<()> {
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "exec 3<&0; for i in 1 2 3; do read line <&3 & done; wait",
+    ]);
+    shell.stdin(Stdio::piped());
+    let shell = Background(process::start(&mut shell)?);
+    let pid = shell.0.id();
+    let workers = || process::descendants(pid);
+    process::wait_until("three workers", LIMIT, || workers().len() == 3)?;
+    wait_for_calls(&workers(), &["0 "])?;
+    let pids = [&[pid][..], &workers()].concat();
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let options = ["--attach", &pids.join(","), "--no-follow"];
+    let run = inspection::inspect(&options, "text")?;
+    let text = run.text();
+    for words in [
+        "4 processes, 4 threads.",
+        "\n3 × process sh  pids ",
+        "\n3 × main thread\n",
+    ] {
+        ensure!(text.contains(words), "{words}: {run}");
+    }
+    let (seen, run) = Inspection::of(&options)?;
+    ensure!(seen.processes.len() == 3, "{run}");
+    Ok(())
+}
+
+/// A glob names all processes with this program file, whose name is longer than the kernel's names.
+fn by_name() -> Result<()> {
+    let (folder, file) = waiting::compile("across.c", BUILDS[0].1)?;
+    let name = format!("processes-by-name-{}", std::process::id());
+    let program = folder.path().join(&name);
+    fs::rename(file, &program)?;
+    let waiting = Waiting::start(&mut Command::new(program), folder)?;
+    waiting.wait_until_blocked(HERE)?;
+    for glob in [name.as_str(), &name.replace("by-name", "b?-*")] {
+        let (seen, run) = Inspection::of(&["--attach-name", glob, "--no-follow"])?;
+        let pids = seen.processes.iter().map(|process| process.pid);
+        ensure!(
+            pids.eq(process::descendants(waiting.pid)) && seen.findings.len() == 1,
+            "{run}"
+        );
     }
     Ok(())
 }

@@ -136,7 +136,13 @@ fn same_process() -> Result<()> {
     let pid = waiting.pid.to_string();
     let seen = look(&["--attach", &pid], &capture)?;
     as_in_the_source(&seen, waiting.pid)?;
-    as_recorded(&seen, &report_of(&capture)?, waiting.pid)?;
+    let told = report_of(&capture)?;
+    as_recorded(&seen, &told, waiting.pid)?;
+    let mut sleep = Command::new("sleep");
+    let sleep = Background(process::start(sleep.arg("60"))?);
+    let pids = format!("{},{pid}", sleep.0.id());
+    let seen = look(&["--attach", &pids], &capture)?;
+    as_recorded(&seen["processes"][0], &told, waiting.pid)?;
     let capture = capture.to_str().context("a path")?;
     let options = ["--attach", &pid, "--recording", capture];
     let text = inspection::inspect(&options, "text")?.text();

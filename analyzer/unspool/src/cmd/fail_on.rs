@@ -38,8 +38,8 @@ pub(super) struct FailOn {
     /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
     /// wrong-unlock, lock-order, convoy, long-hold, contention, bottleneck, unlocked-signal,
     /// unjoined or churn. KIND:proved ignores inferred findings. Exit code 4 means that there is no
-    /// such finding, but most calls were missed (for lock-order, most calls of locks), so there may
-    /// be one.
+    /// such finding, but most calls were missed (for lock-order, most calls of locks), or a named
+    /// process was not inspected, so there may be one.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }
@@ -130,6 +130,10 @@ impl FailOn {
     }
 
     fn too_little_seen(&self, model: &Model) -> Option<ExitCode> {
+        if model.inspection.is_incomplete && !self.conditions.is_empty() {
+            terminal::say("failing: a process was not inspected, so it may have such a finding");
+            return Some(ExitCode::from(TOO_LITTLE_SEEN));
+        }
         if !self
             .conditions
             .iter()

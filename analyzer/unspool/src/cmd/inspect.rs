@@ -19,15 +19,16 @@ use crate::views;
 mod calls;
 mod others;
 
-/// Show what all threads of a running program do and wait for now: stacks, owners, deadlocks
+/// Show what all threads of running programs do and wait for now: stacks, owners, deadlocks
 ///
-/// Stops the program while the threads' registers and stacks are read, usually for some
+/// Stops each program while its threads' registers and stacks are read, usually for some
 /// milliseconds. Also inspects processes of this machine that a thread waits for: the holder of a
 /// lock, a child, or the process at the other end of a pipe if all its threads wait. Writes no
 /// file.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "unspool inspect [OPTIONS] --attach PID\n       \
+    override_usage = "unspool inspect [OPTIONS] --attach PID[,PID]...\n       \
+                      unspool inspect [OPTIONS] --attach-name GLOB\n       \
                       unspool inspect [OPTIONS] --connect ADDR [--attach PID]",
     after_help = EXAMPLES
 )]
@@ -39,7 +40,7 @@ pub(super) struct Cmd {
     #[command(flatten)]
     target: Target,
 
-    /// Inspect this process only, not those for which its threads wait
+    /// Inspect only the named processes, not those for which their threads wait
     #[arg(long)]
     no_follow: bool,
 
@@ -65,6 +66,8 @@ const EXAMPLES: &str = "\
 Examples:
   unspool inspect --attach 1234
   unspool inspect --attach $(pidof firefox) --format json
+  unspool inspect --attach 1234,1240                     # both, and deadlocks between them
+  unspool inspect --attach-name 'postgres*'
   unspool inspect --attach 1234 --fail-on deadlock:proved
   unspool inspect --attach 1234 --recording server.unspool
   unspool inspect --connect board:2345 --sysroot ~/board/rootfs
@@ -73,8 +76,10 @@ Examples:
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.reading.symbols.store()?;
-        if self.target.attach.is_none() && self.target.connect.is_none() {
-            terminal::say("error: no program is named; use --attach PID or --connect ADDR");
+        if !self.target.is_named() {
+            terminal::say(
+                "error: no program is named; use --attach PID, --attach-name GLOB or --connect ADDR",
+            );
             return Ok(ExitCode::from(2));
         }
         let recording = self.recording.as_deref();
@@ -82,29 +87,26 @@ impl Cmd {
             recording.map(|file| Recording::open(file, &self.reading, Detail::default()));
         let recording = recording.transpose()?;
         let target = &self.target;
-        let source = target.source(Vec::new())?;
-        let local = match source {
-            Source::Attach { pid } => Some(LocalProcess::new(pid)),
-            _ => None,
-        };
-        let log = target.rsp_log()?;
-        let options = target.inspection(source, store.at_hand(), log);
-        let mut model = self.model(options, &store, local.as_ref())?;
-        if let Some(process) = local {
-            let inspect = |pid, process: &LocalProcess| {
-                let source = Source::Attach { pid };
-                let options = target.inspection(source, store.at_hand(), None);
+        let mut log = target.rsp_log()?;
+        let mut model = match target.connect {
+            Some(_) => {
+                let source = target.source(Vec::new())?;
                 self.model(
-                    Options {
-                        exec: None,
-                        ..options
-                    },
+                    target.inspection(source, store.at_hand(), log),
                     &store,
-                    Some(process),
-                )
-            };
-            others::add(&mut model, process, !self.no_follow, inspect);
-        }
+                    None,
+                )?
+            }
+            None => {
+                let inspect = |pid, process: &LocalProcess, is_named: bool| {
+                    let source = Source::Attach { pid };
+                    let mut options = target.inspection(source, store.at_hand(), log.take());
+                    options.exec = options.exec.filter(|_| is_named);
+                    self.model(options, &store, Some(process))
+                };
+                others::inspect_all(&target.processes()?, !self.no_follow, inspect)?
+            }
+        };
         if let Some(recording) = &recording {
             model.learn_from(&recording.model);
         }

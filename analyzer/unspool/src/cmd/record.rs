@@ -48,7 +48,7 @@ pub(super) fn named(file: &Path) -> String {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool record [OPTIONS] -- PROG [ARGS]...\n       \
-                      unspool record [OPTIONS] --attach PID\n       \
+                      unspool record [OPTIONS] {--attach PID | --attach-name GLOB}\n       \
                       unspool record [OPTIONS] --connect ADDR [--attach PID | -- PROG [ARGS]...]",
     after_help = NOTES
 )]
@@ -83,8 +83,8 @@ pub(super) struct Cmd {
         value_name = "PROG",
         last = true,
         num_args = 1..,
-        required_unless_present_any = ["attach", "connect"],
-        conflicts_with = "attach"
+        required_unless_present_any = ["attach", "attach_name", "connect"],
+        conflicts_with_all = ["attach", "attach_name"]
     )]
     program: Vec<OsString>,
 

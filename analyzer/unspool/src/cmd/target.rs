@@ -1,5 +1,6 @@
 //! The options that select the program: attach to a process, or connect to a debug server.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -9,15 +10,33 @@ use anyhow::Context;
 use clap::Args;
 use unspool_rsp::Endpoint;
 
-use crate::collect::{Options, ProbeKinds, Source, Subject};
+use crate::collect::{LocalProcess, Options, ProbeKinds, ProcessName, Source, Subject};
 use crate::store::Store;
+
+/// Maximum number of processes that an error lists.
+const MAX_LISTED: usize = 10;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which program")]
 pub(super) struct Target {
     /// Attach to the running process PID (with --connect: on the server's machine)
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) attach: Option<u32>,
+    ///
+    /// `inspect` takes several: --attach PID,PID.
+    #[arg(
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    attach: Vec<u32>,
+
+    /// Attach to the running process with this name; `inspect` takes all that match
+    ///
+    /// GLOB must match the whole name of the process, of its program file, or of the script that
+    /// an interpreter such as python3 runs. `*` stands for any characters, `?` for one. Processes
+    /// that run this command are left out.
+    #[arg(long, value_name = "GLOB", conflicts_with_all = ["attach", "connect"])]
+    attach_name: Option<ProcessName>,
 
     /// Connect to a debug server: HOST:PORT, :PORT (this machine), unix:PATH, /dev/ttyUSB0,115200
     ///
@@ -43,12 +62,57 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The program to observe: `program` if it is not empty, else the one that the options name.
-    pub(super) fn source(&self, program: Vec<OsString>) -> anyhow::Result<Source> {
+    /// True if an option names a program.
+    pub(super) fn is_named(&self) -> bool {
+        !self.attach.is_empty() || self.attach_name.is_some() || self.connect.is_some()
+    }
+
+    /// The processes to attach to, each once, in the order in which they are named.
+    pub(super) fn processes(&self) -> anyhow::Result<Vec<u32>> {
         if let Some(exec) = self.exec.as_ref().filter(|exec| !exec.is_file()) {
             anyhow::bail!("--exec {}: no such file", exec.display());
         }
-        Ok(match (self.attach, &self.connect) {
+        let Some(name) = &self.attach_name else {
+            let mut known = HashSet::new();
+            let pids = self.attach.iter().copied();
+            return Ok(pids.filter(|pid| known.insert(*pid)).collect());
+        };
+        let found = name.processes();
+        if found.is_empty() {
+            anyhow::bail!(
+                "no process, program or script is named {name}; see `ps -ef` for all processes"
+            );
+        }
+        Ok(found)
+    }
+
+    /// The process to attach to, if one is named.
+    pub(super) fn process(&self) -> anyhow::Result<Option<u32>> {
+        let pids = self.processes()?;
+        if pids.len() < 2 {
+            return Ok(pids.first().copied());
+        }
+        let listed = pids.iter().take(MAX_LISTED).map(|pid| {
+            let name = LocalProcess::new(*pid).name();
+            match name.filter(|_| self.connect.is_none()) {
+                Some(name) => format!("{pid} ({name})"),
+                None => pid.to_string(),
+            }
+        });
+        let mut listed: Vec<String> = listed.collect();
+        if pids.len() > MAX_LISTED {
+            listed.push(format!("{} more", pids.len() - MAX_LISTED));
+        }
+        anyhow::bail!(
+            "`record`, `top` and --connect take one process, and several are named: {}; name one \
+             with --attach PID, or start one command for each",
+            listed.join(", ")
+        );
+    }
+
+    /// The program to observe: `program` if it is not empty, else the one that the options name.
+    pub(super) fn source(&self, program: Vec<OsString>) -> anyhow::Result<Source> {
+        Ok(match (self.process()?, &self.connect) {
             (attach, Some(endpoint)) => Source::Connect {
                 endpoint: endpoint.clone(),
                 subject: match attach {

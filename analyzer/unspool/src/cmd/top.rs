@@ -34,7 +34,7 @@ use watcher::Watcher;
 /// 1.5 % of its time in total. Press ? for the keys.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "unspool top [OPTIONS] --attach PID\n       \
+    override_usage = "unspool top [OPTIONS] {--attach PID | --attach-name GLOB}\n       \
                       unspool top [OPTIONS] --connect ADDR [--attach PID]\n       \
                       unspool top [OPTIONS] -- PROG [ARGS]...",
     after_help = NOTES
@@ -48,7 +48,7 @@ pub(super) struct Cmd {
         value_name = "PROG",
         last = true,
         num_args = 1..,
-        conflicts_with_all = ["attach", "connect"]
+        conflicts_with_all = ["attach", "attach_name", "connect"]
     )]
     program: Vec<OsString>,
 
@@ -69,18 +69,17 @@ Leaving:
 
 Examples:
   unspool top --attach 1234
-  unspool top --attach $(pidof redis-server)
+  unspool top --attach-name redis-server
   unspool top -- ./server -v
   unspool top --connect board:2345 --sysroot ~/board/rootfs   # unspool-stub on the board";
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let store = self.reading.symbols.store()?;
-        if self.program.is_empty() && self.target.attach.is_none() && self.target.connect.is_none()
-        {
+        if self.program.is_empty() && !self.target.is_named() {
             terminal::say(
-                "error: no program is named; use --attach PID or --connect ADDR, or write a \
-                 program after --",
+                "error: no program is named; use --attach PID, --attach-name GLOB or --connect \
+                 ADDR, or write a program after --",
             );
             return Ok(ExitCode::from(2));
         }
@@ -91,7 +90,8 @@ impl Cmd {
         let launched = child.as_ref().map(Child::id);
         let local = match self.target.connect {
             Some(_) => None,
-            None => launched.or(self.target.attach),
+            None if launched.is_some() => launched,
+            None => self.target.process()?,
         };
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let ways = self.reading.prefer.ways();

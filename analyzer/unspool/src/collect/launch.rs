@@ -277,7 +277,7 @@ pub(super) fn unless_ended(attached: Option<u32>, error: Error) -> Error {
 }
 
 /// True if a process has no thread left that could run (proc(5), `State`: Z or X).
-fn has_ended(pid: u32) -> bool {
+pub(super) fn has_ended(pid: u32) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return true;
     };
@@ -295,7 +295,7 @@ fn is_exiting(task: &Path) -> bool {
 }
 
 /// True if the kernel's flags of a task (proc(5), `stat`) include `PF_KTHREAD`.
-fn is_kernel_thread(task: &Path) -> bool {
+pub(super) fn is_kernel_thread(task: &Path) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);

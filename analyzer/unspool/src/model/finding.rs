@@ -224,6 +224,28 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
 }
 
+impl Finding {
+    /// The finding of an inspection, whose threads now have indexes that are larger by `base`.
+    pub(super) fn shifted(mut self, base: usize) -> Finding {
+        let shift = |thread: &mut ThreadIndex| thread.0 += base;
+        self.threads.iter_mut().for_each(shift);
+        for evidence in &mut self.evidence {
+            shift(&mut evidence.thread);
+        }
+        if let Facts::Hang(hang) = &mut self.facts {
+            hang.waits
+                .iter_mut()
+                .for_each(|wait| shift(&mut wait.thread));
+            match &mut hang.reason {
+                HangReason::HolderGone { holder, .. } => holder.iter_mut().for_each(shift),
+                HangReason::AllWait { bystanders, .. } => bystanders.iter_mut().for_each(shift),
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
 #[cfg(test)]
 impl Finding {
     /// The facts of a hang.

@@ -12,6 +12,7 @@ mod others;
 mod tests;
 mod waits;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -231,6 +232,10 @@ pub struct Inspection {
     pub bystanders: Vec<ThreadIndex>,
     /// True if all threads wait, each at its own moment if the program was not halted.
     pub all_wait: bool,
+    /// The other processes that the user named, not just processes for which threads wait.
+    pub named: BTreeSet<u64>,
+    /// True if the user named a process that could not be inspected.
+    pub is_incomplete: bool,
 }
 
 impl Inspection {

@@ -7,19 +7,23 @@
 use super::{Creation, Ending, Model, Note, Thread, note, origin};
 
 impl Model {
-    /// Copies the creations of this inspection's threads, and so their identities, from a
-    /// recording.
+    /// Copies the creations of an inspected process's threads, and so their identities, from a
+    /// recording of the process.
     pub fn learn_from(&mut self, recording: &Model) {
         let (own, other) = (&self.target, &recording.target);
-        if (own.pid, &own.executable) != (other.pid, &other.executable) {
-            self.notes.push(Note::error(format!(
-                "The recording was not used, because it is of process {} ({}). This is process {} \
-                 ({}).",
-                other.pid, other.executable, own.pid, own.executable
-            )));
-        } else {
+        let is_recorded = |pid, executable| (pid, executable) == (other.pid, &other.executable);
+        let threads = match is_recorded(own.pid, &own.executable) {
+            true => Some(&mut self.threads[..]),
+            false => {
+                let mut others = self.processes.all.iter();
+                let found = others.find(|it| is_recorded(it.pid, &it.executable));
+                let range = found.map(|it| it.first_thread..it.first_thread + it.threads);
+                range.and_then(|range| self.processes.threads.get_mut(range))
+            }
+        };
+        if let Some(threads) = threads {
             let mut unknown = 0usize;
-            for thread in &mut self.threads {
+            for thread in threads {
                 if thread.creation == Creation::Main {
                     continue;
                 }
@@ -39,6 +43,12 @@ impl Model {
                     "The recording does not show where {unknown} of the threads were created."
                 )));
             }
+        } else {
+            self.notes.push(Note::error(format!(
+                "The recording was not used, because it is of process {} ({}). This is process {} \
+                 ({}).",
+                other.pid, other.executable, own.pid, own.executable
+            )));
         }
         note::arrange(&mut self.notes);
     }

@@ -161,7 +161,6 @@ pub(super) fn across_processes(
     inspection: &Inspection,
     stood: &HashSet<u64>,
 ) -> Vec<Finding> {
-    let own = model.threads.len();
     let mut graph = WaitGraph::default();
     graph.add_inspection(model, inspection);
     for (index, node) in graph.nodes.iter_mut().enumerate() {
@@ -181,8 +180,13 @@ pub(super) fn across_processes(
                 .for_each(|edge| edge.sure = is_sure);
         }
     }
-    let circles = graph.circles().into_iter();
-    let across = circles.filter(|circle| circle.iter().any(|(thread, _)| thread.0 >= own));
+    // The findings of a named process have the circles of its own threads.
+    let is_named = |pid| pid == model.target.pid || inspection.named.contains(&pid);
+    let across = graph.circles().into_iter().filter(|circle| {
+        let mut pids = circle.iter().map(|(thread, _)| model.pid_of(*thread));
+        let first = pids.next();
+        !first.is_some_and(is_named) || pids.any(|pid| Some(pid) != first)
+    });
     let mut found: Vec<Finding> = (across.map(|circle| graph.circle(model, &circle))).collect();
     found.extend(processes::find(model, inspection, stood));
     found

@@ -41,7 +41,7 @@ pub(super) fn count(number: usize, noun: &str) -> String {
 
 /// `TID 7`, `TIDs 7–9, 12`, or the whole range if there are many runs. Some ids may be unknown.
 pub(super) fn tids(all: Vec<Option<u64>>) -> String {
-    let mut tids: Vec<u64> = all.iter().copied().flatten().collect();
+    let tids: Vec<u64> = all.iter().copied().flatten().collect();
     let unknown = all.len() - tids.len();
     let unknown = match (unknown, tids.len()) {
         (0, _) => "",
@@ -49,13 +49,18 @@ pub(super) fn tids(all: Vec<Option<u64>>) -> String {
         (_, 0) => return "TIDs not known".to_owned(),
         _ => " and others not known",
     };
-    tids.sort_unstable();
-    tids.dedup();
+    ids("TID", tids) + unknown
+}
+
+/// `pid 7`, `pids 7–9, 12`, or the whole range if there are many runs.
+pub(super) fn ids(noun: &str, mut ids: Vec<u64>) -> String {
+    ids.sort_unstable();
+    ids.dedup();
     let mut runs: Vec<(u64, u64)> = Vec::new();
-    for tid in &tids {
+    for id in &ids {
         match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*tid) => *last = *tid,
-            _ => runs.push((*tid, *tid)),
+            Some((_, last)) if last.checked_add(1) == Some(*id) => *last = *id,
+            _ => runs.push((*id, *id)),
         }
     }
     let few = runs.len() <= 4;
@@ -67,11 +72,11 @@ pub(super) fn tids(all: Vec<Option<u64>>) -> String {
             _ => format!("{first}–{last}"),
         })
         .collect();
-    match (&tids[..], few) {
+    match (&ids[..], few) {
         ([], _) => String::new(),
-        ([only], _) => format!("TID {only}{unknown}"),
-        (_, true) => format!("TIDs {}{unknown}", text.join(", ")),
-        ([first, .., last], false) => format!("TIDs {first} … {last}{unknown}"),
+        ([only], _) => format!("{noun} {only}"),
+        (_, true) => format!("{noun}s {}", text.join(", ")),
+        ([first, .., last], false) => format!("{noun}s {first} … {last}"),
     }
 }
 

@@ -1,20 +1,22 @@
-//! Inspects the processes for which the threads of the inspected process wait: they hold locks, are
-//! its children, or have the other ends of pipes.
+//! Inspects several processes: those that the user named, and those for which their threads wait.
+//! The latter hold locks, are children, or have the other ends of pipes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use unspool_image::Arch;
 
 use crate::collect::{Asleep, LocalProcess, process_of_thread};
 use crate::model::{CallSubject, Model, NamedCall, Note, ProcessWait, WaitTrace};
 use crate::platform::syscall::AwaitedChildren;
 
+use super::super::terminal;
 use super::calls;
 
-/// Maximum number of other processes.
+/// Maximum number of processes that the user did not name.
 const MAX_PROCESSES: usize = 8;
 /// Maximum time until all threads are back in their waits after an inspection.
 const MAX_RESUME: Duration = Duration::from_millis(200);
@@ -63,8 +65,9 @@ impl Inspected {
         }
     }
 
-    /// The processes for which threads wait, as far as they may be part of a deadlock.
-    fn awaited(&self, model: &Model) -> BTreeSet<u32> {
+    /// The processes for which threads wait, as far as they may be part of a deadlock, without the
+    /// `known` ones.
+    fn awaited(&self, model: &Model, known: &BTreeSet<u32>) -> BTreeSet<u32> {
         let holders = model.outside_holders().into_iter();
         let mut pids: BTreeSet<u32> = holders.filter_map(process_of_thread).collect();
         let mut all = Arch::ALL.into_iter();
@@ -81,10 +84,12 @@ impl Inspected {
             let processes = processes.filter_map(|process| u32::try_from(process.pid).ok());
             pids.extend(processes.filter(|pid| {
                 let process = LocalProcess::new(*pid);
-                is_child || arch.is_some_and(|arch| process.may_wait_for_processes(arch))
+                known.contains(pid)
+                    || is_child
+                    || arch.is_some_and(|arch| process.may_wait_for_processes(arch))
             }));
         }
-        pids
+        &pids - known
     }
 
     /// The waits whose objects, or processes, are the same as in the inspection. None if the
@@ -177,47 +182,69 @@ fn unchanged_waits(all: &[Inspected]) -> HashSet<u64> {
     stood.map(|wait| wait.tid()).collect()
 }
 
-/// Finds the holders of what the process shares with others. If `follow`, adds the processes for
-/// which threads of the process wait, directly or through further ones. `inspect` inspects one.
-pub(super) fn add(
-    model: &mut Model,
-    process: LocalProcess,
+/// Inspects the `named` processes of this machine one after the other. If `follow`, also inspects
+/// the processes for which their threads wait, directly or through further ones. Finds the holders
+/// of what the processes share. `inspect` inspects one process, and is told if the user named it.
+///
+/// # Errors
+/// Returns an error if no named process can be inspected. Otherwise the model has notes on the
+/// processes that were not inspected.
+pub(super) fn inspect_all(
+    named: &[u32],
     follow: bool,
-    inspect: impl Fn(u32, &LocalProcess) -> anyhow::Result<Model>,
-) {
-    let first = Inspected::of(model, process);
-    if !follow {
-        return;
-    }
-    let mut pids: BTreeSet<u64> = BTreeSet::from([model.target.pid]);
-    let mut pending = first.awaited(model);
-    let mut all = vec![first];
-    let mut others: Vec<Model> = Vec::new();
-    while let Some(pid) = pending.pop_first() {
-        if !pids.insert(pid.into()) {
-            continue;
-        }
-        if others.len() == MAX_PROCESSES {
-            model.notes.push(Note::info(format!(
+    mut inspect: impl FnMut(u32, &LocalProcess, bool) -> anyhow::Result<Model>,
+) -> anyhow::Result<Model> {
+    let mut known: BTreeSet<u32> = named.iter().copied().collect();
+    let mut awaited: BTreeSet<u32> = BTreeSet::new();
+    let mut all: Vec<Inspected> = Vec::new();
+    let mut models: Vec<Model> = Vec::new();
+    let mut errors: Vec<anyhow::Error> = Vec::new();
+    let mut notes: Vec<Note> = Vec::new();
+    let mut first = named.iter();
+    let mut inspected = 0;
+    loop {
+        let next = first.next().map(|pid| (*pid, true));
+        let Some((pid, is_named)) = next.or_else(|| Some((awaited.pop_first()?, false))) else {
+            break;
+        };
+        known.insert(pid);
+        if !is_named && models.len() - inspected == MAX_PROCESSES {
+            notes.push(Note::info(format!(
                 "The threads wait for more than {MAX_PROCESSES} other processes. The rest was not \
                  inspected, so a deadlock of more processes may be missed."
             )));
             break;
         }
         let process = LocalProcess::new(pid);
-        match inspect(pid, &process) {
-            Ok(mut other) => {
-                let one = Inspected::of(&mut other, process);
-                pending.extend(one.awaited(&other));
+        match inspect(pid, &process, is_named) {
+            Ok(mut model) => {
+                let one = Inspected::of(&mut model, process);
+                if follow {
+                    awaited.extend(one.awaited(&model, &known));
+                }
                 all.push(one);
-                others.push(other);
+                models.push(model);
+                inspected += usize::from(is_named);
             }
-            Err(error) => model.notes.push(Note::warning(format!(
+            Err(error) if is_named => errors.push(error),
+            Err(error) => notes.push(Note::warning(format!(
                 "Process {pid}, for which threads wait, was not inspected: {error:#}"
             ))),
         }
     }
-    if !others.is_empty() || !all[0].process_waits.is_empty() {
-        model.add_others(others, &unchanged_waits(&all));
+    if models.is_empty() {
+        let last = errors.pop().context("no process is named")?;
+        errors.iter().for_each(terminal::print_error);
+        return Err(last);
     }
+    let mut model = models.remove(0);
+    model.inspection.is_incomplete = !errors.is_empty();
+    let missing = errors.iter();
+    let missing =
+        missing.map(|error| Note::error(format!("A named process was not inspected: {error:#}.")));
+    model.notes.extend(missing.chain(notes));
+    if !models.is_empty() || follow && !all[0].process_waits.is_empty() {
+        model.add_others(models, inspected - 1, &unchanged_waits(&all));
+    }
+    Ok(model)
 }

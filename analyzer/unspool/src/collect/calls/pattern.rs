@@ -74,7 +74,7 @@ impl Pattern {
 }
 
 /// True if a glob matches all of `text`.
-fn matches(glob: &str, text: &str) -> bool {
+pub(in crate::collect) fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
     // Position after the last star, and the end of the text that it matched.

@@ -1,4 +1,4 @@
-//! Other processes whose threads hold what the threads of the inspected process wait for.
+//! Other inspected processes: those that the user named, and those for which threads wait.
 //!
 //! Their threads have the numbers after those of the process itself, as in a recording.
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{CallSubject, NamedCall, OtherProcess, State, Wait, WaitTrace};
-use crate::model::{Model, ThreadIndex, finding, wait_graph};
+use crate::model::{Model, ThreadIndex, finding, note, wait_graph};
 
 impl Model {
     /// The ids of threads of other processes that hold what threads of this one wait for.
@@ -122,10 +122,17 @@ impl Model {
     }
 
     /// Adds the inspected threads of other processes, and the deadlocks in which they take part.
-    /// The threads in `stood` waited all together as they were inspected.
-    pub fn add_others(&mut self, others: Vec<Model>, stood: &HashSet<u64>) {
-        for other in others {
+    /// The user named the first `named` of the processes, so all their findings are added. The
+    /// threads in `stood` waited all together as they were inspected.
+    pub fn add_others(&mut self, others: Vec<Model>, named: usize, stood: &HashSet<u64>) {
+        for (index, other) in others.into_iter().enumerate() {
             let base = self.threads.len() + self.processes.threads.len();
+            if index < named {
+                self.inspection.named.insert(other.target.pid);
+                let findings = other.findings.into_iter();
+                self.findings
+                    .extend(findings.map(|finding| finding.shifted(base)));
+            }
             let states = &mut self.inspection.states;
             states.resize(base, State::Unknown);
             states.extend(other.inspection.states);
@@ -133,6 +140,7 @@ impl Model {
             self.processes.add_inspected(&other.target, other.threads);
             self.notes.extend(other.notes);
         }
+        note::arrange(&mut self.notes);
         let threads = self.any_threads().enumerate();
         let by_tid = threads.filter_map(|(index, thread)| Some((thread.tid?, ThreadIndex(index))));
         let by_tid: HashMap<u64, ThreadIndex> = by_tid.collect();
@@ -180,17 +188,20 @@ impl CallSubject {
 
 impl Model {
     /// The threads of other processes for which, perhaps through further threads, threads of this
-    /// process wait.
+    /// process and of the other named ones wait.
     pub fn awaited_elsewhere(&self) -> BTreeSet<ThreadIndex> {
         let own = self.threads.len();
         let mut by_process: HashMap<u64, Vec<ThreadIndex>> = HashMap::new();
+        let mut reached: BTreeSet<ThreadIndex> = BTreeSet::new();
+        let mut ahead: Vec<ThreadIndex> = (0..own).map(ThreadIndex).collect();
         for process in &self.processes.all {
             let first = own + process.first_thread;
             let threads = (first..first + process.threads).map(ThreadIndex);
+            if self.inspection.named.contains(&process.pid) {
+                ahead.extend(threads.clone());
+            }
             by_process.entry(process.pid).or_default().extend(threads);
         }
-        let mut reached: BTreeSet<ThreadIndex> = BTreeSet::new();
-        let mut ahead: Vec<ThreadIndex> = (0..own).map(ThreadIndex).collect();
         while let Some(thread) = ahead.pop() {
             let state = self.inspection.state(thread);
             let holders = state.wait().map(|wait| &wait.holders);

@@ -49,7 +49,7 @@ struct Inspection<'a> {
     notes: Vec<String>,
 }
 
-/// Another process, for which threads of this one wait.
+/// Another process, which the user named, or for which threads of the named ones wait.
 #[derive(Serialize)]
 struct InspectedProcess<'a> {
     pid: u64,

@@ -1,5 +1,5 @@
-//! A snapshot of a program as text: first the findings, then all threads with their stacks. Equal
-//! threads are shown once.
+//! A snapshot of programs as text: first the findings, then all threads with their stacks, process
+//! by process. Equal threads of a process are shown once.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -15,16 +15,9 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     let mut page = Page::new(out, style);
     let page = &mut page;
     notes::first(page, model)?;
-    let groups = groups(model, (0..model.threads.len()).map(ThreadIndex));
-    let mut text = tree::about(model);
-    text.push_str(&wording::count(model.threads.len(), "thread"));
-    if groups.len() < model.threads.len() {
-        text.push_str(&format!(
-            " in {}",
-            wording::count(groups.len(), "different stack")
-        ));
-    }
-    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &(text + "."))?;
+    let processes = processes(model);
+    let text = heading(model, &processes);
+    page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &text)?;
     let sources = Sources::of(
         model
             .any_threads()
@@ -32,47 +25,130 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             .flat_map(|stack| &stack.frames),
         &model.target.executable,
     );
-    let main = model
-        .main()
-        .and_then(|main| model.thread(main))
-        .map_or("", |main| &main.name);
     thread_state::findings(page, model, &sources)?;
     // Let the user read the findings while the rest is written.
     page.flush()?;
-    for group in &groups {
-        write_group(page, group, main, &sources)?;
+    for (index, process) in processes.iter().enumerate() {
+        if index > 0 || has_several(model) {
+            write_process(page, process)?;
+        }
+        for group in &process.groups {
+            write_group(page, group, process.main, &sources)?;
+        }
     }
-    others(page, model, &sources)?;
     notes::all_but_errors(page, model)
 }
 
-/// Writes the threads of other processes for which threads of this one wait.
-fn others(page: &mut Page<'_>, model: &Model, sources: &Sources) -> io::Result<()> {
+/// True if the user named several processes, of which the first is not special.
+fn has_several(model: &Model) -> bool {
+    !model.inspection.named.is_empty()
+}
+
+/// `server (pid 7, x86_64): 9 threads in 3 different stacks.`, or `3 processes, 12 threads.`
+fn heading(model: &Model, processes: &[Shown<'_>]) -> String {
+    let own = model.threads.len();
+    let named = &model.inspection.named;
+    if has_several(model) {
+        let others = model.processes.all.iter();
+        let others = others.filter(|process| named.contains(&process.pid));
+        let threads = own + others.map(|process| process.threads).sum::<usize>();
+        let threads = wording::count(threads, "thread");
+        return format!("{} processes, {threads}.", named.len() + 1);
+    }
+    let mut text = tree::about(model) + &wording::count(own, "thread");
+    let stacks = processes.first().map_or(0, |first| first.groups.len());
+    if stacks < own {
+        let stacks = wording::count(stacks, "different stack");
+        text.push_str(&format!(" in {stacks}"));
+    }
+    text + "."
+}
+
+/// A process, or several ones whose threads are equal.
+struct Shown<'a> {
+    program: &'a str,
+    pids: Vec<u64>,
+    /// The name of the main thread.
+    main: &'a str,
+    groups: Vec<Group<'a>>,
+    /// Number of threads that are not shown.
+    left: usize,
+}
+
+impl<'a> Shown<'a> {
+    /// Adds a process if its threads are equal.
+    fn merge(&mut self, other: &Shown<'a>) -> bool {
+        let is_equal = (self.program, self.left) == (other.program, 0)
+            && self.groups.len() == other.groups.len()
+            && self.groups.iter().zip(&other.groups).all(|(own, more)| {
+                own.0.len() == self.pids.len() * more.0.len() && are_equal(own, more)
+            });
+        if is_equal {
+            self.pids.extend(&other.pids);
+            for (group, (more, _)) in self.groups.iter_mut().zip(&other.groups) {
+                group.0.extend(more);
+            }
+        }
+        is_equal
+    }
+}
+
+/// The named processes with all their threads. Of further processes, the threads for which threads
+/// of the named ones wait.
+fn processes(model: &Model) -> Vec<Shown<'_>> {
+    let own = model.threads.len();
+    let main = model.main().and_then(|main| model.thread(main));
+    let mut all = vec![Shown {
+        program: &model.target.name,
+        pids: vec![model.target.pid],
+        main: main.map_or("", |main| &main.name),
+        groups: groups(model, (0..own).map(ThreadIndex)),
+        left: 0,
+    }];
     let awaited = model.awaited_elsewhere();
-    let inspected = model.processes.all.iter().filter(|it| it.is_recorded());
-    for process in inspected {
-        let first = model.threads.len() + process.first_thread;
+    for process in model.processes.all.iter().filter(|it| it.is_recorded()) {
+        let first = own + process.first_thread;
         let threads = (first..first + process.threads).map(ThreadIndex);
-        let (shown, left): (Vec<_>, Vec<_>) = threads.partition(|one| awaited.contains(one));
-        page.blank()?;
-        let program = clean(model.processes.program_name(process));
-        let mut line = Line::new().with(Ink::Strong, format!("process {program}"));
-        line.push(Ink::Plain, format!("  pid {}", process.pid));
-        page.line(&line)?;
-        if !left.is_empty() {
-            let text = format!(
-                "{} not shown here: `unspool inspect --attach {}`",
-                wording::count(left.len(), "other thread"),
-                process.pid
-            );
-            page.paragraph(&lead(), &lead(), Ink::Faint, &text)?;
+        let is_named = model.inspection.named.contains(&process.pid);
+        let shown = threads.filter(|one| is_named || awaited.contains(one));
+        let shown: Vec<ThreadIndex> = shown.collect();
+        let one = Shown {
+            program: model.processes.program_name(process),
+            pids: vec![process.pid],
+            main: model
+                .any_thread(ThreadIndex(first))
+                .map_or("", |it| &it.name),
+            left: process.threads - shown.len(),
+            groups: groups(model, shown.into_iter()),
+        };
+        // A process without a heading stands alone.
+        let with_heading = usize::from(!has_several(model));
+        let mut before = all.iter_mut().skip(with_heading);
+        if !before.any(|shown| shown.merge(&one)) {
+            all.push(one);
         }
-        let main = model
-            .any_thread(ThreadIndex(first))
-            .map_or("", |it| &it.name);
-        for group in groups(model, shown.into_iter()) {
-            write_group(page, &group, main, sources)?;
-        }
+    }
+    all
+}
+
+/// Writes the heading of processes.
+fn write_process(page: &mut Page<'_>, process: &Shown<'_>) -> io::Result<()> {
+    page.blank()?;
+    let mut line = Line::new();
+    if process.pids.len() > 1 {
+        line.push(Ink::Strong, format!("{} × ", process.pids.len()));
+    }
+    line.push(Ink::Strong, format!("process {}", clean(process.program)));
+    let pids = wording::ids("pid", process.pids.clone());
+    line.push(Ink::Plain, format!("  {pids}"));
+    page.line(&line)?;
+    if process.left > 0 {
+        let left = wording::count(process.left, "other thread");
+        let text = format!(
+            "{left} not shown here: `unspool inspect --attach {}`",
+            process.pids[0]
+        );
+        page.paragraph(&lead(), &lead(), Ink::Faint, &text)?;
     }
     Ok(())
 }
@@ -148,29 +224,45 @@ type Group<'a> = (Vec<&'a Thread>, Option<String>);
 /// Threads with equal identities, functions, stacks and states, in the order of their first thread.
 /// The main thread is alone.
 fn groups(model: &Model, threads: impl Iterator<Item = ThreadIndex>) -> Vec<Group<'_>> {
-    type Stack<'a> = Option<(Vec<(u64, bool)>, Option<&'a str>)>;
-    type Id<'a> = (Key, Option<&'a Place>, Stack<'a>, Option<String>);
     let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut known: HashMap<Id<'_>, usize> = HashMap::new();
+    let mut known: HashMap<(Look<'_>, Option<String>), usize> = HashMap::new();
     for index in threads {
         let Some(thread) = model.any_thread(index) else {
             continue;
         };
-        let stack = thread.stack.as_deref().map(|stack: &Backtrace| {
-            let frames = stack
-                .frames
-                .iter()
-                .map(|f| (f.place.avma, f.inlined))
-                .collect();
-            (frames, stack.truncated.as_deref())
-        });
         let state = thread_state::state(model, index);
-        let id = (thread.key, thread.function.as_ref(), stack, state.clone());
-        let group = *known.entry(id).or_insert(groups.len());
+        let group = *known
+            .entry((look(thread), state.clone()))
+            .or_insert(groups.len());
         match groups.get_mut(group) {
             Some((members, _)) => members.push(thread),
             None => groups.push((vec![thread], state)),
         }
     }
     groups
+}
+
+/// The addresses of a stack's frames, and the reason why the stack ends early.
+type Stack<'a> = Option<(Vec<(u64, bool)>, Option<&'a str>)>;
+/// The parts of a thread that the report shows, apart from its state.
+type Look<'a> = (Key, Option<&'a Place>, Stack<'a>);
+
+fn look(thread: &Thread) -> Look<'_> {
+    let stack = thread.stack.as_deref().map(|stack: &Backtrace| {
+        let frames = stack
+            .frames
+            .iter()
+            .map(|f| (f.place.avma, f.inlined))
+            .collect();
+        (frames, stack.truncated.as_deref())
+    });
+    (thread.key, thread.function.as_ref(), stack)
+}
+
+/// True if the first threads of two groups look equal.
+fn are_equal(one: &Group<'_>, other: &Group<'_>) -> bool {
+    match (one.0.first(), other.0.first()) {
+        (Some(first), Some(second)) => one.1 == other.1 && look(first) == look(second),
+        _ => false,
+    }
 }
