@@ -39,8 +39,9 @@ pub(super) fn is_own_lock(primitive: &Primitive) -> bool {
 }
 
 /// The innermost primitive on a path, or an internal lock of the C library; a futex if there is
-/// none.
-pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
+/// none. `waits_as_lock` if a wait of glibc expects the value of a lock with waiting threads: no
+/// other wait outside its primitives does so. Few of glibc's internal functions have names.
+pub(super) fn in_path(calls: &Calls, path: PathId, waits_as_lock: bool) -> &'static Primitive {
     let of = |function: &str| {
         let found = primitives::find(function).filter(|one| one.may_wait());
         // musl: src/thread/__lock.c, and the lock of the thread list.
@@ -64,7 +65,11 @@ pub(super) fn in_path(calls: &Calls, path: PathId) -> &'static Primitive {
             break;
         }
     }
-    &FUTEX
+    let is_own = |place: &Place| place.is_low() && place.function.as_deref() != Some("syscall");
+    match frames.first() {
+        Some(frame) if waits_as_lock && is_own(&frame.place) => &LOCK,
+        _ => &FUTEX,
+    }
 }
 
 /// True if the function returns 0 or an error number, as C's functions do.

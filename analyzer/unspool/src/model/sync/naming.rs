@@ -45,7 +45,7 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
     let covers = |frame: &NamedFrame| {
         let name = name(frame);
         primitives::find(&name).is_some()
-            || frame.place.is_low() && begins_threads(&name)
+            || frame.place.is_low() && (begins_threads(&name) || name.starts_with("__lll_"))
             || ["std::", "__gthread", "core::", "alloc::"]
                 .iter()
                 .any(|start| name.starts_with(start))

@@ -17,6 +17,9 @@ use crate::model::sync::objects::ObjectIndex;
 use crate::platform::layouts::{beginning_in_language, takes_mutex};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
+/// The value of glibc's locks while threads wait for them (lowlevellock.h).
+const LOCKED_WITH_WAITERS: u32 = 2;
+
 /// The object or word that a system call waits at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitedAt {
@@ -34,7 +37,8 @@ impl Replay<'_> {
     pub(super) fn waited_at(&self, calls: &Calls, call: &Call) -> Option<WaitedAt> {
         let word = *call.args.first()?;
         let expected = futex::expected(&call.args);
-        let mut primitive = in_path(calls, call.path);
+        let waits_as_lock = self.glibc && expected == Some(LOCKED_WITH_WAITERS);
+        let mut primitive = in_path(calls, call.path, waits_as_lock);
         let at = |primitive, address, only_word| WaitedAt {
             primitive,
             address,

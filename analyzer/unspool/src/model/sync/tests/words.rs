@@ -76,6 +76,19 @@ fn the_words_of_glibc() {
     assert_eq!(objects(glibc, &waits), [(Kind::Barrier, A)]);
 }
 
+/// Output and memory have locks of their own in the C library.
+#[test]
+fn the_own_locks_of_glibc() {
+    let glibc = Family::Glibc(Some(36));
+    for (function, value, kind) in [
+        ("libc.so.6!fflush", HELD, Kind::Mutex),
+        ("libc.so.6!fflush", 3, Kind::Futex),
+    ] {
+        let seen = objects(glibc, &[(function, A, WAIT, value)]);
+        assert_eq!(seen, [(kind, A)], "{function}");
+    }
+}
+
 #[test]
 fn the_words_of_musl() {
     for (function, word, kind) in [
