@@ -15,6 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         ("known_shares", known_shares as fn() -> Result<()>),
         ("known_shares_by_timer", known_shares_by_timer),
+        ("naps_by_timer", naps_by_timer),
         ("known_waits", known_waits),
     ]
     .into_iter()
@@ -47,12 +48,7 @@ fn known_shares() -> Result<()> {
 /// report says why, and which setting to change.
 fn known_shares_by_timer() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let confined = folder.path().join("confined");
-    let mut compiler = Command::new("gcc");
-    compiler.arg(workspace::root().join("stub/tests/programs/confined.c"));
-    process::run(compiler.arg("-o").arg(&confined), LIMIT)?.success()?;
-    let mut record = Command::new(&confined);
-    record.arg("refused").arg(workspace::unspool()?);
+    let record = refused_perf_events(folder.path())?;
     // The timer looks less often than the kernel, so take longer for as many different stacks.
     let json = shares(record, folder.path(), 10, 0.12)?;
     ensure!(json["profile"]["by_timer"] == true, "{json:#}");
@@ -64,6 +60,43 @@ fn known_shares_by_timer() -> Result<()> {
         text.contains("timer took the CPU samples") && text.contains("perf_event_open"),
         "{text}"
     );
+    Ok(())
+}
+
+/// `unspool` where the kernel refuses perf events.
+fn refused_perf_events(folder: &Path) -> Result<Command> {
+    let confined = folder.join("confined");
+    let mut compiler = Command::new("gcc");
+    compiler.arg(workspace::root().join("stub/tests/programs/confined.c"));
+    process::run(compiler.arg("-o").arg(&confined), LIMIT)?.success()?;
+    let mut unspool = Command::new(&confined);
+    unspool.arg("refused").arg(workspace::unspool()?);
+    Ok(unspool)
+}
+
+/// The timer's samples of a thread that sleeps most of the time show what it computes, not how it
+/// sleeps, also on a busy machine, where a thread that a timer has woken waits for a processor.
+fn naps_by_timer() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (_programs, program) = waiting::compile_in(".", "naps.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = refused_perf_events(folder.path())?;
+    record.args(["record", "--cpu=997", "-q", "-o"]);
+    process::run(record.arg(&capture).arg("--").arg(&program), LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let profile = &json["profile"];
+    ensure!(profile["by_timer"] == true, "{profile:#}");
+    let all = profile["samples"].as_array().context("samples")?.len();
+    let (three, one) = (
+        samples(profile, "three", "cum")?,
+        samples(profile, "one", "cum")?,
+    );
+    ensure!(
+        (three + one) as f64 >= 0.85 * all as f64,
+        "{three} and {one} of {all}"
+    );
+    let of_three = three as f64 / (three + one) as f64;
+    ensure!((0.6..0.9).contains(&of_three), "{three} to {one}");
     Ok(())
 }
 
