@@ -12,6 +12,7 @@ pub(crate) const VFORK: Option<u64> = None;
 /// Calls in which threads can be left asleep. None, because the kernel does not show the link
 /// register, which unwinding needs.
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
+pub(crate) const READS: &[u64] = &[];
 pub(crate) const MMAP: u64 = 222;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;

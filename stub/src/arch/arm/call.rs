@@ -13,6 +13,7 @@ pub(crate) const VFORK: Option<u64> = Some(190);
 /// Calls in which threads can be left asleep. None, because the kernel does not show the link
 /// register, which unwinding needs.
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
+pub(crate) const READS: &[u64] = &[];
 /// `mmap2`, whose offset is in pages.
 pub(crate) const MMAP: u64 = 192;
 /// The unit of its offset, in bytes.

@@ -40,6 +40,11 @@ pub(crate) const ENDED_BY_STOPS: &[u64] = &[
     426, // io_uring_enter
     441, // epoll_pwait2
 ];
+/// Calls that a stop ends with an error if they wait at a socket that has a time limit.
+pub(crate) const READS: &[u64] = &[
+    0,  // read
+    19, // readv
+];
 pub(crate) const MMAP: u64 = 9;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;
