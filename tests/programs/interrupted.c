@@ -1,6 +1,6 @@
 /* Sleeps in system calls that a stop of the thread ends early or with EINTR (signal(7)), and prints
- * their results: a write to a full pipe, and two waits with a time limit. Ends after its input
- * ends. */
+ * their results: a write to a full pipe, and waits with a time limit. The last thread waits in a
+ * call that the kernel restarts. Ends after its input ends. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -29,30 +29,56 @@ static void *polls(void *argument)
     return argument;
 }
 
-static void *receives(void *argument)
+/* A socket that waits at most eight seconds for data. */
+static int limited_socket(void)
 {
     int sockets[2];
     struct timeval limit = {8, 0};
-    char byte;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 ||
         setsockopt(sockets[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0)
-        return NULL;
-    ssize_t received = recv(sockets[0], &byte, 1, 0);
+        return -1;
+    return sockets[0];
+}
+
+static void *receives(void *argument)
+{
+    char byte;
+    ssize_t received = recv(limited_socket(), &byte, 1, 0);
     printf("recv %zd %s\n", received, received < 0 ? strerrorname_np(errno) : "");
+    return argument;
+}
+
+static void *reads(void *argument)
+{
+    char byte;
+    ssize_t got = read(limited_socket(), &byte, 1);
+    printf("read %zd %s\n", got, got < 0 ? strerrorname_np(errno) : "");
+    return argument;
+}
+
+static pthread_mutex_t open_input = PTHREAD_MUTEX_INITIALIZER;
+
+static void *waits(void *argument)
+{
+    pthread_mutex_lock(&open_input);
+    pthread_mutex_unlock(&open_input);
     return argument;
 }
 
 int main(void)
 {
-    pthread_t threads[3];
+    void *(*functions[])(void *) = {writes, polls, receives, reads, waits};
+    enum { COUNT = sizeof functions / sizeof *functions };
+    pthread_t threads[COUNT];
     if (pipe(ends) != 0)
         return 2;
-    pthread_create(&threads[0], NULL, writes, NULL);
-    pthread_create(&threads[1], NULL, polls, NULL);
-    pthread_create(&threads[2], NULL, receives, NULL);
+    pthread_mutex_lock(&open_input);
+    for (int i = 0; i < COUNT; i++)
+        pthread_create(&threads[i], NULL, functions[i], NULL);
     char byte;
     while (read(0, &byte, 1) > 0)
         ;
+    pthread_mutex_unlock(&open_input);
     for (size_t all = 0; all < sizeof bytes;) {
         ssize_t got = read(ends[0], bytes, sizeof bytes);
         if (got <= 0)
@@ -63,7 +89,7 @@ int main(void)
             break;
     }
     close(ends[0]);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < COUNT; i++)
         pthread_join(threads[i], NULL);
     return 0;
 }

@@ -64,6 +64,17 @@ impl BlockedCall {
         self.number.and_then(|number| u64::try_from(number).ok())
     }
 
+    /// True if the stub makes the kernel repeat the call after a stop.
+    pub(crate) fn is_repeated(&self) -> bool {
+        let number = self.number();
+        number.is_some_and(|number| call::is_repeated(number, &self.arguments))
+    }
+
+    /// The thread's program counter and stack pointer, if the kernel shows the call.
+    pub(crate) fn place(&self) -> Option<(u64, u64)> {
+        self.number.map(|_| (self.pc, self.sp))
+    }
+
     /// The call of a thread, the default one if the kernel does not show it. `None` if the thread
     /// runs.
     fn read(process: Tid, tid: Tid) -> Option<BlockedCall> {

@@ -43,6 +43,11 @@ pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
+/// Always false, see below.
+pub(crate) fn is_repeated(_number: u64, _arguments: &[u64; 6]) -> bool {
+    false
+}
+
 /// Always `None`: the kernel shows a tracer the result in place of the first argument.
 pub(crate) fn repeated_after_stop(_general: &[u8]) -> Option<Vec<u8>> {
     None
