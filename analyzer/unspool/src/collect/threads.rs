@@ -208,7 +208,7 @@ impl Threads {
         }
     }
 
-    /// Records the threads that a server had at one moment, when it read them. Takes only names from its list,
+    /// Records the threads that a server had when it read them. Takes only names from its list,
     /// because threads may begin and end until it sends the list.
     pub(super) fn compare_read(
         &mut self,
