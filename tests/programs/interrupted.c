@@ -22,10 +22,13 @@ static void *writes(void *argument)
     return argument;
 }
 
+static volatile int polled;
+
 static void *polls(void *argument)
 {
     struct epoll_event event;
     int ready = epoll_wait(epoll_create1(0), &event, 1, 8000);
+    polled = 1;
     printf("epoll_wait %d %s\n", ready, ready < 0 ? strerrorname_np(errno) : "");
     return argument;
 }

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("ending_process", ending_process),
         ("calls_of_inspected_threads", calls_of_inspected_threads),
         ("calls_of_recorded_threads", calls_of_recorded_threads),
+        ("watchpoint_in_left_thread", watchpoint_in_left_thread),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("undisturbed::{name}"), check))
@@ -250,9 +251,27 @@ fn calls_of_recorded_threads() -> Result<()> {
     Ok(())
 }
 
+/// A watchpoint needs debug registers of every thread, so it stops threads that were left asleep.
+fn watchpoint_in_left_thread() -> Result<()> {
+    let program = Interrupted::start()?;
+    let stub = workspace::stub()?;
+    let pid = program.process.0.id();
+    let target = format!(
+        "target remote | {} --leave-asleep --attach - {pid}",
+        stub.display()
+    );
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-ex", "set debuginfod enabled off"]);
+    gdb.args(["-ex", &target, "-ex", "watch polled", "-ex", "continue"]);
+    let run = process::run(gdb.arg(&program.file), LIMIT)?;
+    ensure!(run.text().contains("New value = 1"), "{run}");
+    Ok(())
+}
+
 /// A program whose threads sleep in system calls that a stop would end.
 struct Interrupted {
     process: Background,
+    file: std::path::PathBuf,
     _folder: tempfile::TempDir,
 }
 
@@ -260,7 +279,7 @@ impl Interrupted {
     /// Starts it, and waits until the threads sleep.
     fn start() -> Result<Interrupted> {
         let (folder, file) = waiting::compile_in(".", "interrupted.c", &OPTIONS)?;
-        let mut program = Command::new(file);
+        let mut program = Command::new(&file);
         program.stdin(Stdio::piped()).stdout(Stdio::piped());
         let process = Background(process::start(&mut program)?);
         let pid = process.0.id();
@@ -275,6 +294,7 @@ impl Interrupted {
         })?;
         Ok(Interrupted {
             process,
+            file,
             _folder: folder,
         })
     }
