@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
-use nix::unistd::{Pid, ttyname};
+use nix::unistd::{Pid, mkfifo, ttyname};
 use serde_json::Value;
 
 use unspool_tests::backtrace::{self, Backtrace, Depth, Frame};
@@ -35,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         crate::trial("inspect::serial-line", || with_python(over_a_line)),
         crate::trial("inspect::text", text),
         crate::trial("inspect::signal-handler", signal_handler),
+        crate::trial("inspect::opens", opens),
     ]
 }
 
@@ -244,4 +246,23 @@ fn signal_handler() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A thread that waits in `openat` names the file: a FIFO that nothing writes to.
+fn opens() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let fifo = folder.path().join("fifo");
+    mkfifo(&fifo, Mode::S_IRWXU)?;
+    let cat = Background(process::start(Command::new("cat").arg(&fifo))?);
+    let pid = cat.0.id();
+    let expected = format!("in the system call openat of {}", fifo.display());
+    let mut shown = String::new();
+    process::wait_until(&expected, LIMIT / 10, || {
+        let mut command = report::unspool().expect("it was built");
+        command.args(["inspect", "--attach", &pid.to_string()]);
+        let run = process::run(&mut command, LIMIT);
+        shown = run.map_or_else(|error| error.to_string(), |run| run.text());
+        shown.contains(&expected)
+    })
+    .with_context(|| shown.clone())
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use unspool_tests::process::{self, Background};
 use unspool_tests::{report, waiting, workspace};
@@ -21,6 +23,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("set_user_id", set_user_id),
         ("ending_process", ending_process),
         ("calls_of_inspected_threads", calls_of_inspected_threads),
+        ("calls_of_recorded_threads", calls_of_recorded_threads),
+        ("watchpoint_in_left_thread", watchpoint_in_left_thread),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("undisturbed::{name}"), check))
@@ -211,37 +215,107 @@ fn ending_process() -> Result<()> {
 
 /// An inspection does not end the system calls in which threads sleep, and shows their stacks.
 fn calls_of_inspected_threads() -> Result<()> {
-    let (_folder, file) = waiting::compile_in(".", "interrupted.c", &OPTIONS)?;
-    let mut program = Command::new(file);
-    program.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut program = Background(process::start(&mut program)?);
-    let pid = program.0.id();
-    let calls =
-        ["write", "epoll_wait", "recvfrom"].map(|name| format!("in the system call {name}"));
-    let mut shown = String::new();
-    process::wait_until("all threads sleep in their calls", LIMIT / 10, || {
-        let run = inspect(pid);
-        shown = run.unwrap_or_else(|error| error.to_string());
-        calls.iter().all(|call| shown.contains(call))
-    })?;
+    let program = Interrupted::start()?;
+    let pid = program.process.0.id();
     for _ in 0..3 {
         let shown = inspect(pid)?;
-        for words in ["\n    writes ", "\n    polls ", "\n    receives "] {
-            ensure!(shown.contains(words), "{words:?} is missing:\n{shown}");
-        }
+        let functions = ["writes", "polls", "receives", "reads", "waits"];
+        let places = functions.map(|name| shown.find(&format!("\n    {name} ")));
+        ensure!(
+            places.is_sorted() && places[0].is_some(),
+            "{functions:?} are not all there in this order:\n{shown}"
+        );
         ensure!(!shown.contains("What is missing"), "{shown}");
     }
-    drop(program.0.stdin.take());
-    let mut results = String::new();
-    let mut output = program.0.stdout.take().context("piped")?;
-    output.read_to_string(&mut results)?;
-    let mut results: Vec<&str> = results.lines().map(str::trim).collect();
-    results.sort_unstable();
-    ensure!(
-        results == ["epoll_wait 0", "recv -1 EAGAIN", "write 1048576"],
-        "{results:?}"
-    );
+    program.end_uninterrupted()
+}
+
+/// Nor does a recording, neither when it attaches nor when it ends.
+fn calls_of_recorded_threads() -> Result<()> {
+    for options in [&[][..], &["--sync"], &["--trace", "writes"]] {
+        let program = Interrupted::start()?;
+        let folder = tempfile::tempdir()?;
+        let pid = program.process.0.id().to_string();
+        let mut record = report::unspool()?;
+        record.args(["record", "--attach", &pid]).args(options);
+        record.arg("-o").arg(folder.path().join("capture"));
+        record.stderr(Stdio::piped());
+        let mut record = Background(process::start(&mut record)?);
+        std::thread::sleep(Duration::from_secs(1));
+        kill(Pid::from_raw(record.0.id().cast_signed()), Signal::SIGINT)?;
+        record.ends_well("the recording", LIMIT)?;
+        program
+            .end_uninterrupted()
+            .with_context(|| format!("{options:?}"))?;
+    }
     Ok(())
+}
+
+/// A watchpoint needs debug registers of every thread, so it stops threads that were left asleep.
+fn watchpoint_in_left_thread() -> Result<()> {
+    let program = Interrupted::start()?;
+    let stub = workspace::stub()?;
+    let pid = program.process.0.id();
+    let target = format!(
+        "target remote | {} --leave-asleep --attach - {pid}",
+        stub.display()
+    );
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-ex", "set debuginfod enabled off"]);
+    gdb.args(["-ex", &target, "-ex", "watch polled", "-ex", "continue"]);
+    let run = process::run(gdb.arg(&program.file), LIMIT)?;
+    ensure!(run.text().contains("New value = 1"), "{run}");
+    Ok(())
+}
+
+/// A program whose threads sleep in system calls that a stop would end.
+struct Interrupted {
+    process: Background,
+    file: std::path::PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Interrupted {
+    /// Starts it, and waits until the threads sleep.
+    fn start() -> Result<Interrupted> {
+        let (folder, file) = waiting::compile_in(".", "interrupted.c", &OPTIONS)?;
+        let mut program = Command::new(&file);
+        program.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let process = Background(process::start(&mut program)?);
+        let pid = process.0.id();
+        // write, epoll_wait, recvfrom, read, and read of the input, futex (x86-64)
+        let expected = ["0", "0", "1", "202", "232", "45"];
+        process::wait_until("all threads sleep in their calls", LIMIT / 10, || {
+            let calls = process::calls(pid);
+            let numbers = calls.values().filter_map(|call| call.split(' ').next());
+            let mut numbers: Vec<&str> = numbers.collect();
+            numbers.sort_unstable();
+            numbers == expected
+        })?;
+        Ok(Interrupted {
+            process,
+            file,
+            _folder: folder,
+        })
+    }
+
+    /// Lets it end. Fails if a stop has ended a call.
+    fn end_uninterrupted(mut self) -> Result<()> {
+        drop(self.process.0.stdin.take());
+        let mut results = String::new();
+        let mut output = self.process.0.stdout.take().context("piped")?;
+        output.read_to_string(&mut results)?;
+        let mut results: Vec<&str> = results.lines().map(str::trim).collect();
+        results.sort_unstable();
+        let expected = [
+            "epoll_wait 0",
+            "read -1 EAGAIN",
+            "recv -1 EAGAIN",
+            "write 1048576",
+        ];
+        ensure!(results == expected, "{results:?}");
+        self.process.ends_well("the program", LIMIT)
+    }
 }
 
 fn inspect(pid: u32) -> Result<String> {

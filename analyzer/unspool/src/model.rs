@@ -49,8 +49,8 @@ pub use finding::{
 pub use hits::Hits;
 pub use identity::Key;
 pub use inspection::{
-    CallSubject, Holder, Inspection, NamedCall, OtherProcess, ProcessWait, State, StopCause, Wait,
-    WaitTrace,
+    CallSubject, FileReference, Holder, Inspection, NamedCall, OtherProcess, ProcessWait, State,
+    StopCause, Wait, WaitTrace,
 };
 pub use listing::{Happening, Listing};
 pub use note::{Note, Severity, Topic};

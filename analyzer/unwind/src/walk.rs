@@ -147,8 +147,8 @@ pub enum StackEnd {
     },
     /// A register that the rule needs is not known.
     RegisterMissing {
-        /// DWARF number.
-        register: u8,
+        /// Its name in gdb.
+        register: &'static str,
     },
     /// The stack has reached the maximum number of frames.
     FrameLimit,

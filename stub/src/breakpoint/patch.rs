@@ -42,6 +42,14 @@ impl Patch {
         })
     }
 
+    /// The same patch with the program's bytes, where the memory had a trap when it was read.
+    pub(crate) fn with_original(mut self, original: &[u8]) -> Patch {
+        for (byte, original) in self.original.iter_mut().zip(original) {
+            *byte = *original;
+        }
+        self
+    }
+
     /// A patch with these bytes; it does not read the memory.
     pub(crate) fn over(original: &[u8], ours: &[u8]) -> Patch {
         Patch {
@@ -95,6 +103,14 @@ impl Patch {
     /// to patch.
     pub(crate) fn replant(&self, memory: &Memory, at: u64) -> Result<(), Errno> {
         memory.write_code(at, &self.ours)
+    }
+
+    /// Like [`replant`](Self::replant), in place of a trap. Threads that run meanwhile see the trap
+    /// or the whole patch.
+    pub(crate) fn replant_over_trap(&self, memory: &Memory, at: u64) -> Result<(), Errno> {
+        let (first, rest) = self.ours.split_at(1.min(self.ours.len()));
+        memory.write_code(at + 1, rest)?;
+        memory.write_code(at, first)
     }
 
     /// Writes the stub's bytes if the original bytes are there. `None` if other bytes are there.

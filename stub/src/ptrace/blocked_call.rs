@@ -1,5 +1,7 @@
 //! The system call in which the kernel has put a thread to sleep (`/proc/PID/task/TID/syscall`).
 
+use std::os::unix::ffi::OsStrExt;
+
 use nix::errno::Errno;
 
 use crate::arch::{self, Register, call};
@@ -31,7 +33,10 @@ impl BlockedCall {
     /// The call of a thread that sleeps in one that a stop would end early or with an error, such
     /// as a write to a full pipe. `None` if the thread does something else.
     pub(crate) fn ended_by_stops(process: Tid, tid: Tid) -> Option<BlockedCall> {
-        let call = BlockedCall::read(process, tid).filter(BlockedCall::is_ended_by_stop)?;
+        let call = BlockedCall::read(process, tid)?;
+        if !call.is_ended_by_stop() && !call.reads_socket(process, tid) {
+            return None;
+        }
         // In between, the thread may have left the call.
         let is_same = || is_in(process, tid, b'S') && BlockedCall::read(process, tid) == Some(call);
         is_same().then_some(call)
@@ -46,8 +51,35 @@ impl BlockedCall {
 
     /// True for a call that a stop would end early or with an error.
     fn is_ended_by_stop(&self) -> bool {
-        let number = self.number.and_then(|number| u64::try_from(number).ok());
+        let number = self.number();
         number.is_some_and(|number| call::ENDED_BY_STOPS.contains(&number))
+    }
+
+    /// True for a `read` from a socket. The socket may have a time limit (`SO_RCVTIMEO`).
+    fn reads_socket(&self, process: Tid, tid: Tid) -> bool {
+        let reads = |number| call::READS.contains(&number);
+        let descriptor = format!("/proc/{process}/task/{tid}/fd/{}", self.arguments[0] as i32);
+        let is_socket = || {
+            let file = std::fs::read_link(descriptor);
+            file.is_ok_and(|file| file.as_os_str().as_bytes().starts_with(b"socket:"))
+        };
+        self.number().is_some_and(reads) && is_socket()
+    }
+
+    /// The call's number, if the thread is in a call.
+    fn number(&self) -> Option<u64> {
+        self.number.and_then(|number| u64::try_from(number).ok())
+    }
+
+    /// True if the stub makes the kernel repeat the call after a stop.
+    pub(crate) fn is_repeated(&self) -> bool {
+        let number = self.number();
+        number.is_some_and(|number| call::is_repeated(number, &self.arguments))
+    }
+
+    /// The thread's program counter and stack pointer, if the kernel shows the call.
+    pub(crate) fn place(&self) -> Option<(u64, u64)> {
+        self.number.map(|_| (self.pc, self.sp))
     }
 
     /// The call of a thread, the default one if the kernel does not show it. `None` if the thread

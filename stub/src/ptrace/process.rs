@@ -339,6 +339,7 @@ impl Process {
     /// Asks every running thread to stop.
     pub(crate) fn interrupt_all(&mut self) {
         for (tid, thread) in &mut self.threads {
+            thread.leave_no_more();
             let is_left = self.leaves_asleep && thread.leave_asleep(self.pid, *tid);
             if let State::Running(running) = &thread.state
                 && !is_left
@@ -346,6 +347,31 @@ impl Process {
                 running.interrupt();
             }
         }
+    }
+
+    /// True if a thread was left asleep.
+    pub(crate) fn has_left(&self) -> bool {
+        self.threads.values().any(|thread| thread.is_left)
+    }
+
+    /// Lets threads that were left asleep count as running, because they may wake.
+    pub(crate) fn leave_no_more(&mut self) {
+        for thread in self.threads.values_mut() {
+            thread.leave_no_more();
+        }
+    }
+
+    /// Asks a thread to stop that was left asleep, which ends its call. Prefers one whose call the
+    /// stub repeats then. `None` if no thread was left.
+    pub(crate) fn interrupt_left(&mut self) -> Option<Tid> {
+        let left = self.threads.iter_mut().filter(|(_, thread)| thread.is_left);
+        let ends = |thread: &Thread| !thread.unstoppable.is_some_and(|call| call.is_repeated());
+        let (tid, thread) = left.min_by_key(|(_, thread)| ends(thread))?;
+        thread.leave_no_more();
+        if let State::Running(running) = &thread.state {
+            running.interrupt();
+        }
+        Some(*tid)
     }
 
     /// True if the thread was left asleep in a call and has left the call. Then it can be stopped.

@@ -485,6 +485,13 @@ impl Thread {
         }
     }
 
+    /// Lets the thread count as running if it was left asleep.
+    pub(crate) fn leave_no_more(&mut self) {
+        if std::mem::take(&mut self.is_left) {
+            self.unstoppable = None;
+        }
+    }
+
     /// Takes the oldest pending event as the cause of a stop.
     pub(crate) fn take_cause(&mut self) -> Option<Cause> {
         Some(match self.pending.pop_front()? {

@@ -82,6 +82,8 @@ impl Tracee {
         let planted = self.patches();
         self.remove_jumps();
         self.breakpoints.remove_all(&self.process.memory);
+        // A thread that was left asleep may have run into a trap just before.
+        self.stop_woken();
         self.remove_trap_handler();
         self.displaced.remove_all(&self.process.memory);
         self.process.remove_watches();

@@ -191,9 +191,8 @@ impl Tracee {
             if self.step_trap(tid, at) || self.planted_trap(tid, at) {
                 return true;
             }
-            // The trap was removed before its report, while other threads ran.
-            if self.process.run.is_non_stop()
-                && arch::TRAP_ADVANCE != 0
+            // The trap was removed before its report, while this thread ran.
+            if arch::TRAP_ADVANCE != 0
                 && !self.is_trap(at)
                 && let Some(stopped) = self.process.stopped(tid)
                 && stopped.set_pc(at).is_ok()

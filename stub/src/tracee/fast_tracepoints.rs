@@ -38,6 +38,7 @@ impl Tracee {
         if self.tracepoints.fast.jump_pads.is_empty() && !self.subscriptions.want_fast() {
             return true;
         }
+        self.stop_woken();
         self.drain_jump_pads();
         self.remove_occupied_jumps();
         let (fit, decided) = if self.may_jump() {
@@ -72,6 +73,7 @@ impl Tracee {
             }
             new = fit;
         }
+        self.ambush_left(&new);
         let ranges = new.iter().map(|fit| (fit.at, fit.source.len() as u64));
         let busy = self.busy(&ranges.collect::<Vec<_>>());
         new.retain(|fit| !busy.contains(&fit.at));
@@ -88,6 +90,19 @@ impl Tracee {
         let all_planted = places.iter().all(|at| jumps.is_planted(*at));
         self.tracepoints.fast.jump_pads = jumps;
         decided && busy.is_empty() && all_planted
+    }
+
+    /// Inserts traps where jumps are to be planted, if threads were left asleep. So a thread that
+    /// wakes cannot be inside the displaced instructions when the jump replaces the trap.
+    fn ambush_left(&mut self, new: &[JumpSite]) {
+        if !self.process.has_left() {
+            return;
+        }
+        for site in new {
+            // Without a trap there is no jump either, because nothing can be written.
+            let _ = self.plant_probe(site.at, site.kind);
+        }
+        self.stop_woken();
     }
 
     /// The tracepoints, traps and jumps as they are now.
@@ -142,12 +157,14 @@ impl Tracee {
             }
         }
         for site in new {
-            let tracee = &mut *room.tracee;
+            if jumps.plant(&memory, &site, &mut room).is_none() {
+                continue;
+            }
             // The trap that this jump replaces.
+            let tracee = &mut *room.tracee;
             tracee
                 .breakpoints
                 .remove_probe(&tracee.process.memory, site.at);
-            jumps.plant(&memory, &site, &mut room);
             if room.tracee.tracepoints.budget.is_paused(site.at) {
                 jumps.switch(&memory, site.at, false);
             }
@@ -169,9 +186,8 @@ impl Tracee {
     /// True if nothing forbids all jumps.
     fn may_jump(&self) -> bool {
         let still = |thread: &Thread| {
-            matches!(thread.state, State::Stopped(_) | State::Exiting)
-                && !thread.steps()
-                && thread.can_stop()
+            let is_stopped = matches!(thread.state, State::Stopped(_) | State::Exiting);
+            (thread.is_left || (is_stopped && thread.can_stop())) && !thread.steps()
         };
         self.process.end.is_none()
             && !self.process.run.is_non_stop()
@@ -268,10 +284,13 @@ impl Tracee {
         let mut left = MAX_STACK;
         let mut buffer = vec![0; 64 << 10];
         for thread in self.process.threads.values_mut() {
-            let Some(stopped) = thread.stopped() else {
-                continue;
+            let place = match thread.unstoppable {
+                Some(call) => call.place(),
+                None => thread
+                    .stopped()
+                    .and_then(|it| it.pc().ok().zip(it.sp().ok())),
             };
-            let (Ok(pc), Ok(sp)) = (stopped.pc(), stopped.sp()) else {
+            let Some((pc, sp)) = place else {
                 continue;
             };
             busy.extend(inside(pc));
@@ -347,6 +366,8 @@ impl Tracee {
         self.tracepoints
             .trap_handler
             .set_pool(&self.process.memory, 0);
+        // A thread that was left asleep may have run into a collector.
+        self.stop_woken();
         // A thread may still be in a collector.
         if self.process.end.is_none() && !self.process.shares_memory() {
             for (start, size) in self.tracepoints.fast.jump_pads.mappings() {

@@ -136,6 +136,32 @@ impl Tracee {
     /// As [`halt`](Self::halt). After `timeout`, threads that are in an uninterruptible wait count
     /// as stopped: their requested stop precedes their next instruction.
     pub(super) fn halt_within(&mut self, timeout: Option<Duration>) {
+        self.stop_threads(timeout);
+        self.process.run.unblock_starts(false);
+        self.end_steps();
+        self.drop_ended_series();
+        self.remove_occupied_jumps();
+        self.drain_jump_pads();
+    }
+
+    /// Stops the threads that were left asleep and have woken since. The others sleep now, in calls
+    /// whose addresses are known. Every other thread must be stopped.
+    pub(super) fn stop_woken(&mut self) {
+        if self.process.has_left() {
+            let blocked = self.process.run.blocks_starts();
+            self.stop_threads(None);
+            self.process.run.unblock_starts(blocked);
+        }
+    }
+
+    /// Stops the threads that were left asleep, and leaves none asleep from now on.
+    pub(super) fn leave_none_asleep(&mut self) {
+        self.process.leaves_asleep = false;
+        self.stop_woken();
+    }
+
+    /// Stops every thread that can stop and is not left asleep, and blocks starts.
+    fn stop_threads(&mut self, timeout: Option<Duration>) {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         self.process.run.block_starts();
         self.process.interrupt_all();
@@ -167,11 +193,6 @@ impl Tracee {
                 }
             }
         }
-        self.process.run.unblock_starts(false);
-        self.end_steps();
-        self.drop_ended_series();
-        self.remove_occupied_jumps();
-        self.drain_jump_pads();
     }
 
     /// Runs `change` while every thread is stopped. Then resumes the threads that ran, unless one

@@ -26,6 +26,7 @@ impl Tracee {
             self.process.run.set(RunState::Halted);
             return;
         }
+        self.leave_none_asleep();
         if !self.tracepoints.fast.jump_pads.is_empty() || self.subscriptions.want_fast() {
             // Jumps must go, because each change of a jump stops every thread. Tracepoints that
             // wait for the next decision get traps.

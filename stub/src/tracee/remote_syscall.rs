@@ -35,7 +35,7 @@ const MARGIN: u64 = 64 << 10;
 impl Tracee {
     /// Lets a thread of the program make a system call. Every thread must be stopped.
     pub(super) fn call(&mut self, number: u64, arguments: [u64; 6]) -> Option<u64> {
-        let tid = self.process.find_caller()?;
+        let tid = self.caller()?;
         let process = self.process.any_task();
         let code = call::code(self.process.stopped(tid)?.general().ok()?);
         let long = self
@@ -56,6 +56,20 @@ impl Tracee {
         let answer = self.call_at(tid, at, number, arguments);
         patch.lift(&self.process.memory, at);
         answer
+    }
+
+    /// A thread that can make a system call. If all threads were left asleep, stops one.
+    pub(super) fn caller(&mut self) -> Option<Tid> {
+        if let Some(tid) = self.process.find_caller() {
+            return Some(tid);
+        }
+        let tid = self.process.interrupt_left()?;
+        let blocked = self.process.run.block_starts();
+        if let Some(status) = self.process.report_of(tid) {
+            self.handle(tid, status);
+        }
+        self.process.run.unblock_starts(blocked);
+        self.process.find_caller()
     }
 
     /// Like [`call`](Self::call), by this thread and with the instruction at `at`. Other threads

@@ -27,6 +27,12 @@ impl Tracee {
         if self.process.end.is_some() {
             return self.take_stop();
         }
+        let mut threads = self.process.threads.iter();
+        let runs = |tid| matches!(action(tid), Action::Continue(_));
+        if threads.any(|(tid, thread)| thread.is_left && !runs(*tid)) {
+            // It would run on when it wakes, but is to be held or to step.
+            self.leave_none_asleep();
+        }
         let mut stayed = Vec::new();
         for (tid, thread) in &mut self.process.threads {
             thread.action = action(*tid);
@@ -115,6 +121,7 @@ impl Tracee {
         if self.process.no_thread_runs() {
             self.enter_interrupted_calls();
         }
+        self.process.leave_no_more();
         if self.process.threads.values().any(Thread::steps) {
             self.process.collect_starts();
         }

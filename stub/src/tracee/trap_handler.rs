@@ -82,7 +82,7 @@ impl Tracee {
         }
         // Without a handler, only a stopped program that can make system calls gets one now.
         let possible = match handler.wants_region(at) {
-            true => !self.process.run.is_going() && self.process.find_caller().is_some(),
+            true => !self.process.run.is_going() && self.caller().is_some(),
             false => true,
         };
         if possible {
@@ -116,7 +116,7 @@ impl Tracee {
 
     /// The program's current action for `SIGTRAP`, as a `struct kernel_sigaction`.
     fn present_action(&mut self) -> Option<Vec<u8>> {
-        let tid = *self.process.threads.keys().next()?;
+        let tid = self.caller()?;
         let sp = self.process.stopped(tid)?.sp().ok()?;
         let room = sp.checked_sub(BELOW_RED_ZONE)? & !15;
         let mut before = vec![0; ACTION_SIZE];

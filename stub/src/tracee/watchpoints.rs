@@ -13,6 +13,8 @@ impl Tracee {
         if self.process.watches().contains(&watch) {
             return Ok(true);
         }
+        // Only stopped threads can get debug registers.
+        self.leave_none_asleep();
         self.while_halted(|tracee| tracee.process.add_watch(watch))
     }
 

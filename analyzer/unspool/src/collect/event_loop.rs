@@ -59,7 +59,7 @@ pub(super) fn record(
     open: impl FnOnce() -> io::Result<File>,
 ) -> Result<Outcome, Error> {
     let observe = options.may_observe();
-    let (session, stop) = Session::open(&mut options, observe, false)?;
+    let (session, stop) = Session::open(&mut options, observe, true)?;
     let header = Session::header(&options, false);
     let sink = open()
         .map_err(Error::Output)

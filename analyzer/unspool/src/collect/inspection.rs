@@ -221,9 +221,15 @@ impl Inspection {
         let (threads, sink, session) = (&mut self.threads, &mut self.sink, &mut self.session);
         match &taken {
             Some((taken, _)) => {
-                let read = taken.iter().filter(|one| one.registers.is_some());
-                let read: Vec<ThreadId> = read.map(|one| one.thread).collect();
-                threads.compare_read(sink, session, &read);
+                let mut there: Vec<ThreadId> = Vec::with_capacity(taken.len());
+                for one in taken {
+                    // A thread without registers has ended, or cannot be stopped and is read later.
+                    let tid = one.thread.tid;
+                    if one.registers.is_some() || session.task_file(tid, "comm").is_some() {
+                        there.push(one.thread);
+                    }
+                }
+                threads.compare_read(sink, session, &there);
             }
             None => threads.compare(sink, session, true),
         }

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use unspool_capture::{Blocked, Chunk, Snapshot};
 
+use super::asleep::SystemCallState;
 use super::cgroup;
 use super::local_process::stat;
 use super::pipes::numbers;
@@ -20,32 +21,6 @@ use crate::platform::syscall::Call;
 const MAX_READS: usize = 32;
 /// Bytes of stack kept per thread: enough for the callers of a system call.
 const STACK: usize = 1024;
-
-/// `/proc/PID/task/TID/syscall` of a thread that is blocked (proc(5)).
-#[derive(Debug, PartialEq, Eq)]
-struct SystemCallState {
-    number: Option<u64>,
-    args: Vec<u64>,
-    sp: u64,
-    pc: u64,
-}
-
-impl SystemCallState {
-    /// `0 0x3 0x7f.. 0x1 0x0 0x0 0x0 0x7ffd.. 0x7f..`, or `-1 0x7ffd.. 0x7f..` in no system call.
-    fn parse(text: &str) -> Option<SystemCallState> {
-        let mut words = text.split_whitespace();
-        let number: i64 = words.next()?.parse().ok()?;
-        let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-        let mut values: Vec<u64> = words.map(hex).collect::<Option<_>>()?;
-        let (pc, sp) = (values.pop()?, values.pop()?);
-        Some(SystemCallState {
-            number: u64::try_from(number).ok(),
-            args: values,
-            sp,
-            pc,
-        })
-    }
-}
 
 /// The system call in which a thread is asleep.
 pub(super) fn blocking_call(pid: u32, tid: u64) -> Option<Call> {
@@ -179,21 +154,4 @@ fn stack(memory: &File, sp: u64) -> Option<Vec<u8>> {
     let count = memory.read_at(&mut bytes, sp).ok()?;
     bytes.truncate(count);
     (count > 0).then_some(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_syscall_files() {
-        let word =
-            SystemCallState::parse("0 0x3 0x7ffd10 0x1 0x0 0x0 0x0 0x7ffd00 0x7f0010\n").unwrap();
-        assert_eq!((word.number, word.args.len()), (Some(0), 6));
-        assert_eq!((word.args[0], word.sp, word.pc), (3, 0x7ffd00, 0x7f0010));
-        let fault = SystemCallState::parse("-1 0x7ffd00 0x7f0010\n").unwrap();
-        assert_eq!((fault.number, fault.pc), (None, 0x7f0010));
-        assert_eq!(SystemCallState::parse("running\n"), None);
-        assert_eq!(SystemCallState::parse(""), None);
-    }
 }

@@ -206,6 +206,26 @@ impl LocalProcess {
         Some(bytes)
     }
 
+    /// The path at an address of the process's memory.
+    pub fn path_at(&self, address: u64) -> Option<String> {
+        const PATH_MAX: usize = 4096;
+        const PAGE: usize = 4096;
+        let file = fs::File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        let mut path = Vec::new();
+        // The next page may not be mapped.
+        while path.len() < PATH_MAX {
+            let at = address.checked_add(path.len() as u64)?;
+            let mut bytes = vec![0; PAGE - at as usize % PAGE];
+            file.read_exact_at(&mut bytes, at).ok()?;
+            path.extend(bytes);
+            if let Some(end) = path.iter().position(|byte| *byte == 0) {
+                path.truncate(end);
+                return String::from_utf8(path).ok().filter(|path| !path.is_empty());
+            }
+        }
+        None
+    }
+
     /// The name of the process's first thread, which is usually that of its program.
     pub fn name(&self) -> Option<String> {
         self.thread_name(self.pid.into())

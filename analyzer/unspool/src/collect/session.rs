@@ -69,7 +69,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Connects to the program, and returns the stop reply that says why it is stopped.
-    /// An observer's own stub can `leave_asleep` threads in system calls that a stop would end
+    /// A stub that attaches for it can `leave_asleep` threads in system calls that a stop would end
     /// early.
     pub(super) fn open(
         options: &mut Options,

@@ -198,7 +198,7 @@ impl<'a> ThreadReader<'a> {
     fn asleep(&mut self, threads: &[ThreadId]) -> Option<Vec<Asleep>> {
         let asleep = |rest| match rest {
             Rest::Asleep(asleep) => Some(asleep),
-            Rest::Stopped => None,
+            Rest::Stopped | Rest::Uninterruptible => None,
         };
         self.rests(threads)?.into_iter().map(asleep).collect()
     }
@@ -420,8 +420,8 @@ impl<'a> ThreadReader<'a> {
                 }
             }
             let [thread] = thread else { continue };
-            let status = self.session.task_file(thread.tid, "status");
-            if status.is_some_and(|status| field(&status, "State:\tD").is_some()) {
+            let waits = |rests: &Vec<Rest>| rests.contains(&Rest::Uninterruptible);
+            if rests.as_ref().is_some_and(waits) {
                 unstoppable.push(thread.tid);
             } else {
                 self.needs_stop |= is_cut;

@@ -208,19 +208,19 @@ impl Threads {
         }
     }
 
-    /// Records the threads that a server has read at one moment. Takes only names from its list,
+    /// Records the threads that a server had when it read them. Takes only names from its list,
     /// because threads may begin and end until it sends the list.
     pub(super) fn compare_read(
         &mut self,
         sink: &mut Sink,
         session: &mut Session,
-        read: &[ThreadId],
+        there: &[ThreadId],
     ) {
         let list = match session.local {
             true => Vec::new(),
             false => session.thread_list().unwrap_or_default(),
         };
-        let list = entries_of(read, list);
+        let list = entries_of(there, list);
         self.compare_list(sink, session, &list, true);
     }
 

@@ -114,9 +114,10 @@ impl State {
 pub enum CallSubject {
     /// A file.
     File {
-        /// Its descriptor.
-        descriptor: i32,
-        /// Its name in `/proc/PID/fd`, if the process runs on this machine.
+        /// How the call refers to it.
+        reference: FileReference,
+        /// Its name in `/proc/PID/fd`, or the path in the program's memory, if the process runs on
+        /// this machine.
         name: Option<String>,
         /// The processes that have the other end of a pipe.
         other_end: Vec<OtherProcess>,
@@ -130,6 +131,15 @@ pub enum CallSubject {
         /// The children.
         processes: Vec<OtherProcess>,
     },
+}
+
+/// A file in the arguments of a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileReference {
+    /// A descriptor.
+    Descriptor(i32),
+    /// The address of a path.
+    Path(u64),
 }
 
 /// A system call in which a thread is.

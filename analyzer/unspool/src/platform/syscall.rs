@@ -183,6 +183,15 @@ impl Call {
         on_file.then_some(self.args[0] as i32)
     }
 
+    /// The address of the path of the file that it opens.
+    pub fn path(&self, arch: Arch) -> Option<u64> {
+        match self.name(arch)? {
+            "open" | "creat" => Some(self.args[0]),
+            "openat" | "openat2" => Some(self.args[1]),
+            _ => None,
+        }
+    }
+
     /// The children that it waits for: one, or any of several.
     pub fn children(&self, arch: Arch) -> Option<AwaitedChildren> {
         // The first argument of `waitid` (waitid(2)).

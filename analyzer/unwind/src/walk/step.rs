@@ -24,12 +24,18 @@ pub(super) enum Fail {
     NullReturn,
     NoRule,
     Memory(u64),
-    Register(u8),
+    /// A register with this name is not known.
+    Register(&'static str),
     NotAdvancing,
     OutsideText(u64),
 }
 
 impl Fail {
+    /// A register (DWARF number) is not known.
+    fn missing(arch: Arch, register: u8) -> Fail {
+        Fail::Register(RegisterFile::name(arch, register).unwrap_or("?"))
+    }
+
     pub(super) fn into_end(self, pc: u64) -> StackEnd {
         match self {
             Fail::Outermost => StackEnd::Complete,
@@ -81,7 +87,7 @@ pub(super) fn apply(
         u64::MAX
     };
     let frame = &here.registers;
-    let register = |number: u8| frame.get(number).ok_or(Fail::Register(number));
+    let register = |number: u8| frame.get(number).ok_or_else(|| Fail::missing(arch, number));
     if rule.ra == Place::Undefined {
         return Err(Fail::Outermost);
     }
@@ -133,7 +139,7 @@ pub(super) fn apply(
     if rule.ra == Place::Same && !here.exact {
         return Err(Fail::NoRule);
     }
-    let mut ra = value(memory, roles.ra, rule.ra)?.ok_or(Fail::Register(roles.ra))?;
+    let mut ra = value(memory, roles.ra, rule.ra)?.ok_or_else(|| Fail::missing(arch, roles.ra))?;
     if rule.signed || arch == Arch::Aarch64 {
         ra = strip_pac(ra);
     }
@@ -189,4 +195,17 @@ fn caller_sp(rule: &Rule<'_>, cfa: u64, pointer: usize) -> u64 {
 /// Linux's default layout, and bit 55 is clear.
 fn strip_pac(address: u64) -> u64 {
     address & 0x0000_ffff_ffff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_image::Arch;
+
+    use super::Fail;
+
+    #[test]
+    fn a_missing_register_has_its_name() {
+        let end = Fail::missing(Arch::X86_64, 6).into_end(0);
+        assert_eq!(end.to_string(), "register rbp is needed and not known");
+    }
 }

@@ -12,6 +12,7 @@ pub(crate) const VFORK: Option<u64> = None;
 /// Calls in which threads can be left asleep. None, because the kernel does not show the link
 /// register, which unwinding needs.
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
+pub(crate) const READS: &[u64] = &[];
 pub(crate) const MMAP: u64 = 222;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;
@@ -40,6 +41,11 @@ pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
 /// the tracer cannot select the original call.
 pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
+}
+
+/// Always false, see below.
+pub(crate) fn is_repeated(_number: u64, _arguments: &[u64; 6]) -> bool {
+    false
 }
 
 /// Always `None`: the kernel shows a tracer the result in place of the first argument.

@@ -13,6 +13,7 @@ pub(crate) const VFORK: Option<u64> = Some(190);
 /// Calls in which threads can be left asleep. None, because the kernel does not show the link
 /// register, which unwinding needs.
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
+pub(crate) const READS: &[u64] = &[];
 /// `mmap2`, whose offset is in pages.
 pub(crate) const MMAP: u64 = 192;
 /// The unit of its offset, in bytes.
@@ -41,6 +42,11 @@ pub(crate) fn code(_before: &[u8]) -> Vec<u8> {
 /// tracer cannot select the original call.
 pub(crate) fn restarted_as_itself(_general: &[u8]) -> Option<Vec<u8>> {
     None
+}
+
+/// Always false, see below.
+pub(crate) fn is_repeated(_number: u64, _arguments: &[u64; 6]) -> bool {
+    false
 }
 
 /// Always `None`: the kernel shows a tracer the result in place of the first argument.

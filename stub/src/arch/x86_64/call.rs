@@ -40,6 +40,11 @@ pub(crate) const ENDED_BY_STOPS: &[u64] = &[
     426, // io_uring_enter
     441, // epoll_pwait2
 ];
+/// Calls that a stop ends with an error if they wait at a socket that has a time limit.
+pub(crate) const READS: &[u64] = &[
+    0,  // read
+    19, // readv
+];
 pub(crate) const MMAP: u64 = 9;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;
@@ -117,19 +122,24 @@ pub(crate) fn restarted_as_itself(general: &[u8]) -> Option<Vec<u8>> {
     Some(general)
 }
 
-/// For a thread in a call that waits without a time limit, and that the kernel ends with `EINTR`
-/// although no signal arrived, because the thread was stopped (signal(7)): its registers, changed
-/// so that the kernel repeats the call unless a handler runs.
-pub(crate) fn repeated_after_stop(general: &[u8]) -> Option<Vec<u8>> {
-    let argument = |index: usize| word(general, ARGUMENTS[index]);
-    let has_no_limit = match word(general, ORIG_RAX) {
+/// True for a call that waits without a time limit, and that the kernel ends with `EINTR` when the
+/// thread is stopped although no signal arrives (signal(7)).
+pub(crate) fn is_repeated(number: u64, arguments: &[u64; 6]) -> bool {
+    match number {
         SEMOP => true,
-        EPOLL_WAIT | EPOLL_PWAIT => (argument(3) as i32) < 0,
-        SEMTIMEDOP | EPOLL_PWAIT2 => argument(3) == 0,
-        RT_SIGTIMEDWAIT => argument(2) == 0,
+        EPOLL_WAIT | EPOLL_PWAIT => (arguments[3] as i32) < 0,
+        SEMTIMEDOP | EPOLL_PWAIT2 => arguments[3] == 0,
+        RT_SIGTIMEDWAIT => arguments[2] == 0,
         _ => false,
-    };
-    if !has_no_limit || word(general, RAX) != EINTR.wrapping_neg() {
+    }
+}
+
+/// For a thread in such a call that the kernel has ended with `EINTR`: its registers, changed so
+/// that the kernel repeats the call unless a handler runs.
+pub(crate) fn repeated_after_stop(general: &[u8]) -> Option<Vec<u8>> {
+    let arguments = ARGUMENTS.map(|index| word(general, index));
+    let is_ended = word(general, RAX) == EINTR.wrapping_neg();
+    if !is_ended || !is_repeated(word(general, ORIG_RAX), &arguments) {
         return None;
     }
     let mut general = general.to_vec();

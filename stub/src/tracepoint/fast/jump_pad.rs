@@ -207,7 +207,8 @@ impl JumpPads {
         Some((pool.start, Pool::size(pool.slots, pool.slot_size)))
     }
 
-    /// Plants a jump. Every thread must be stopped, and none inside the displaced instructions.
+    /// Plants a jump, also over a trap. Every thread must be stopped or asleep, and none inside the
+    /// displaced instructions. If one is asleep, a trap must be there.
     pub(crate) fn plant(
         &mut self,
         memory: &Memory,
@@ -232,8 +233,9 @@ impl JumpPads {
         };
         let ours = collector::jump(at, kind, to)?;
         let patch = Patch::plan(memory, at, ours.to_vec()).ok()?;
+        let patch = patch.with_original(&site.source);
         self.switch_collector(memory, id, true)?;
-        if patch.replant(memory, at).is_err() {
+        if patch.replant_over_trap(memory, at).is_err() {
             let _ = self.switch_collector(memory, id, false);
             return None;
         }

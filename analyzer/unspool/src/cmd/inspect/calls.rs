@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use crate::collect::{LocalProcess, PipeUsers, pipe_users};
-use crate::model::{CallSubject, NamedCall, OtherProcess};
+use crate::model::{CallSubject, FileReference, NamedCall, OtherProcess};
 use crate::platform::syscall::{AwaitedChildren, writes};
 
 /// Names the files and processes of the calls of a process of this machine.
@@ -26,7 +26,14 @@ pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &Loc
                 *processes = pids.into_iter().map(named).collect();
             }
             CallSubject::File {
-                descriptor, name, ..
+                reference: FileReference::Path(address),
+                name,
+                ..
+            } => *name = process.path_at(*address),
+            CallSubject::File {
+                reference: FileReference::Descriptor(descriptor),
+                name,
+                ..
             } => {
                 // `anon_inode:[eventpoll]` says no more than `epoll_wait`.
                 let file = process.file(*descriptor);

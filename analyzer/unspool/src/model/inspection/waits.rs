@@ -14,7 +14,8 @@ use unspool_image::Arch;
 use super::memory::Memory;
 use super::object;
 use super::{
-    CallSubject, Holder, Inspection, Onward, OtherProcess, State, StopCause, Wait, WaitTrace,
+    CallSubject, FileReference, Holder, Inspection, Onward, OtherProcess, State, StopCause, Wait,
+    WaitTrace,
 };
 use crate::model::backtrace::Backtrace;
 use crate::model::finding::ObjectName;
@@ -305,8 +306,10 @@ impl<'a> Inspector<'a> {
                 processes: one.into_iter().collect(),
             });
         }
+        let descriptor = call.descriptor(self.arch).map(FileReference::Descriptor);
+        let path = || call.path(self.arch).map(FileReference::Path);
         Some(CallSubject::File {
-            descriptor: call.descriptor(self.arch)?,
+            reference: descriptor.or_else(path)?,
             name: None,
             other_end: Vec::new(),
             is_complete: false,
