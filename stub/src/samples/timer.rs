@@ -25,7 +25,7 @@ use super::wire::Encoder;
 /// took. A stopped thread loses about as much time.
 const COST_FACTOR: u32 = 50;
 
-/// A thread that has not run before this many ticks is checked at each `QUIET_INTERVAL`th tick only.
+/// A thread that has not run for this many ticks is checked at each `QUIET_INTERVAL`th tick only.
 const MAX_QUIET: u32 = 8;
 const QUIET_INTERVAL: u32 = 16;
 

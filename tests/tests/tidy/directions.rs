@@ -158,6 +158,7 @@ const STUB_MODULES: &[(&str, &[&str])] = &[
             "sys",
             "arch",
             "output",
+            "samples",
             "schedule",
             "bytecode",
             "breakpoint",

@@ -501,12 +501,11 @@ impl EventLoop {
     fn leave(&mut self) -> Result<(), Error> {
         let recorder = &mut self.recorder;
         recorder.inspect_for_end(None, false)?;
-        let client = &mut recorder.session.client;
-        recorder.planter.probes.remove_all(client)?;
+        (recorder.planter.probes).remove_all(&mut recorder.session.client)?;
+        recorder.sink.close_threads();
         recorder.end_kernel_records()?;
         // The server still sends earlier hits.
-        let client = &mut recorder.session.client;
-        client.listen(LAST_NOTICE_TIMEOUT)?;
+        recorder.session.client.listen(LAST_NOTICE_TIMEOUT)?;
         recorder.take_notices();
         let (session, sink) = (&mut recorder.session, &mut recorder.sink);
         recorder.threads.compare(sink, session, false);
@@ -566,6 +565,7 @@ impl EventLoop {
         if !recorder.begin_inspection()? {
             return Ok(false);
         }
+        recorder.sink.close_threads();
         recorder.session.resume()?;
         recorder.end_inspection.find_wanted(&recorder.sink);
         self.ending.ask_for_last_stop(&mut recorder.session)?;

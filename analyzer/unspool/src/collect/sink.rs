@@ -22,6 +22,8 @@ pub(super) struct Sink {
     /// A copy of the records made while threads are read, and of the records needed to understand
     /// them.
     copy: Option<Vec<Record>>,
+    /// Starts and ends of threads are left out from this time on.
+    threads_until_ns: Option<u64>,
 }
 
 enum Out {
@@ -42,6 +44,7 @@ impl Sink {
         Self {
             out,
             start: Instant::now(),
+            threads_until_ns: None,
             events: 0,
             failure: None,
             mapped: Vec::new(),
@@ -79,6 +82,17 @@ impl Sink {
 
     pub(super) fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Leaves out starts and ends of threads from now on. The probes are gone, so that creations
+    /// and joins are missing.
+    pub(super) fn close_threads(&mut self) {
+        self.threads_until_ns = Some(self.now_ns());
+    }
+
+    /// Whether the start or end of a thread at this time is recorded.
+    pub(super) fn takes_threads_at(&self, ns: u64) -> bool {
+        self.threads_until_ns.is_none_or(|until_ns| ns < until_ns)
     }
 
     pub(super) fn record(&mut self, record: impl Into<Record>) {

@@ -59,6 +59,9 @@ impl Threads {
 
     fn add(&mut self, sink: &mut Sink, id: ThreadId, name: String, existed_before: bool) {
         let time_ns = if existed_before { 0 } else { sink.now_ns() };
+        if !sink.takes_threads_at(time_ns) {
+            return;
+        }
         sink.record(ThreadSeen {
             tid: id.tid,
             name: name.clone(),
@@ -92,13 +95,17 @@ impl Threads {
                 thread_pointer,
                 age,
             } => {
+                let time_ns = clock.time(sent_ns, age);
+                if !sink.takes_threads_at(time_ns) {
+                    return;
+                }
                 // A new thread has its creator's name, because clone(2) copies the whole task.
                 let name = self.live.get(&creator);
                 let name = name.map_or(String::new(), |creator| creator.name.clone());
                 sink.record(ThreadSeen {
                     tid,
                     name: name.clone(),
-                    time_ns: clock.time(sent_ns, age),
+                    time_ns,
                     existed_before: false,
                     creator_tid: Some(creator),
                     thread_pointer,
@@ -196,7 +203,8 @@ impl Threads {
     }
 
     fn gone(&mut self, sink: &mut Sink, exited: ThreadExited) {
-        if self.live.remove(&exited.tid).is_some() {
+        let was_alive = self.live.remove(&exited.tid).is_some();
+        if was_alive && sink.takes_threads_at(exited.time_ns) {
             sink.record(exited);
         }
     }

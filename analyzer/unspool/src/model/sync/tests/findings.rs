@@ -509,8 +509,8 @@ fn threads_that_end_with_the_program_need_no_join() {
     }
 }
 
-/// A program that waits for a timer is not ending yet, so a thread that ends meanwhile was not ended
-/// by the program's end.
+/// A program that waits for a timer is not ending yet, so a thread that ends meanwhile was not
+/// ended by the program's end.
 #[test]
 fn a_wait_shows_that_the_program_goes_on() {
     for (ended_ms, unjoined) in [(800, 1), (2600, 0)] {
