@@ -83,6 +83,7 @@ fn last_block_ns(model: &Model) -> u64 {
 /// end at `ending_since`.
 fn has_ended_by_itself(thread: &Thread, ending_since: Option<u64>) -> bool {
     match (thread.ended_ns, ending_since) {
+        _ if thread.ending == Ending::Joined => true,
         (Some(ended), Some(since)) => ended < since,
         (None, Some(_)) => false,
         (_, None) => true,
