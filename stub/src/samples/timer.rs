@@ -6,6 +6,9 @@
 //! for the time, as with the kernel's samples. A stack is then the one at the end of these
 //! intervals. Threads that end, or that sleep at every tick, leave time without samples; it counts
 //! as lost.
+//!
+//! A thread that was just woken, or that goes to sleep just before it is stopped, has the stack of
+//! a wait, which has used no processor time. Such stacks give no samples.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

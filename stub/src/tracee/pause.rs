@@ -18,10 +18,8 @@ pub(crate) struct PausedThreads {
 
 /// How often a thread has given up its processor to wait (proc(5), `status`).
 fn waited(process: Tid, tid: Tid) -> Option<u64> {
-    let status = String::from_utf8(proc_file::read(format!(
-        "/proc/{process}/task/{tid}/status"
-    )));
-    status_field(&status.ok()?, "voluntary_ctxt_switches")
+    let status = proc_file::read(format!("/proc/{process}/task/{tid}/status"));
+    status_field(&String::from_utf8_lossy(&status), "voluntary_ctxt_switches")
 }
 
 impl Tracee {
