@@ -121,12 +121,12 @@ impl ScheduleRecording {
                 mut records, since, ..
             } => {
                 records.retain(|record| {
-                    let time_ns = clock.sent(Some(record.server_ns), since);
                     let of_lives = matches!(
                         record.event,
                         ScheduleEvent::Created { .. } | ScheduleEvent::Ended
                     );
-                    !of_lives || sink.takes_threads_at(time_ns)
+                    let time_ns = || clock.sent(Some(record.server_ns), since);
+                    !of_lives || sink.takes_threads_at(time_ns())
                 });
                 for record in &records {
                     self.others.on_own_event(record.tid, &record.event);

@@ -381,13 +381,16 @@ pub(crate) fn beginning_in_language(kind: Kind, operation: Operation, word: u64)
     }
 }
 
+/// The value of glibc's plain locks while threads wait for them (sysdeps/nptl/lowlevellock.h).
+pub(crate) const LOCKED_WITH_WAITERS: u32 = 2;
+
 /// True if a thread inside a wait at glibc's condition variable takes the mutex again.
 ///
 /// It waits for the condition by `FUTEX_WAIT_BITSET`, before 2.34 also by `FUTEX_WAIT` for 0. For a
 /// mutex it waits by `FUTEX_WAIT` for 2, or for an owner's id with `FUTEX_WAITERS`, or the kernel
 /// hands it over (sysdeps/nptl/lowlevellock.h, nptl/pthread_mutex_lock.c).
 pub(crate) fn takes_mutex(expected: Option<u32>, has_bits: bool) -> bool {
-    let held = |value: u32| value == 2 || value & FUTEX_WAITERS != 0;
+    let held = |value: u32| value == LOCKED_WITH_WAITERS || value & FUTEX_WAITERS != 0;
     !has_bits && expected.is_none_or(held)
 }
 

@@ -184,7 +184,8 @@ fn unchanged_waits(all: &[Inspected]) -> HashSet<u64> {
 
 /// Inspects the `named` processes of this machine one after the other. If `follow`, also inspects
 /// the processes for which their threads wait, directly or through further ones. Finds the holders
-/// of what the processes share. `inspect` inspects one process, and is told if the user named it.
+/// of what the processes share. `inspect` inspects one process; its last argument is true for a
+/// named one.
 ///
 /// # Errors
 /// Returns an error if no named process can be inspected. Otherwise the model has notes on the

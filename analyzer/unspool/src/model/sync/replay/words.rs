@@ -14,11 +14,8 @@ use crate::model::calls::{Call, Calls, PathId, futex};
 use crate::model::sync::meaning::{self, in_path};
 use crate::model::sync::naming::caller;
 use crate::model::sync::objects::ObjectIndex;
-use crate::platform::layouts::{beginning_in_language, takes_mutex};
+use crate::platform::layouts::{LOCKED_WITH_WAITERS, beginning_in_language, takes_mutex};
 use crate::primitives::{self, Kind, Operation, Primitive};
-
-/// The value of glibc's locks while threads wait for them (lowlevellock.h).
-const LOCKED_WITH_WAITERS: u32 = 2;
 
 /// The object or word that a system call waits at.
 #[derive(Clone, Copy, Debug)]
