@@ -85,7 +85,8 @@ pub(super) fn has_timed_out(pending: &Pending, call: &Call) -> bool {
     match call.result.filter(|_| returns_errors(pending.primitive)) {
         // Another thread may end the wait after its limit and before it returns.
         Some(0) => false,
-        Some(ETIMEDOUT) => true,
+        // The mutex that a timed wait takes again has no limit.
+        Some(ETIMEDOUT) => pending.timed || pending.primitive.operation != Operation::Lock,
         _ => pending.timed_out,
     }
 }

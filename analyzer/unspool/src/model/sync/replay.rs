@@ -9,7 +9,7 @@ use foldhash::{HashMap, HashMapExt};
 use super::contention::ContentionSums;
 use super::gaps::Gaps;
 use super::histogram::Histogram;
-use super::holds::{Held, Holds};
+use super::holds::Holds;
 use super::journal::{HoldSpan, Journal};
 use super::meaning::{EOWNERDEAD, has_timed_out, returns_errors};
 use super::misuse::{MistakeKind, Misuse};
@@ -36,6 +36,7 @@ mod ending;
 mod holding;
 mod owners;
 mod refusals;
+mod sleeping;
 mod waited;
 mod waking;
 mod words;
@@ -229,7 +230,7 @@ impl<'a> Replay<'a> {
                 self.stale_waits.wait(*word);
             }
             if let Some(outer) = outer {
-                self.sleeps(outer);
+                self.sleeps(outer, call);
                 self.under_way.insert(call.number, Under::Part(outer));
                 return;
             }
@@ -322,19 +323,6 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Marks a call that sleeps in the kernel as waiting.
-    fn sleeps(&mut self, number: u64) {
-        let Some(pending) = self.under_way.own_mut(number) else {
-            return;
-        };
-        pending.slept = true;
-        if !pending.queued {
-            pending.queued = true;
-            let object = pending.object;
-            pending.place = self.queues.join(&mut self.objects, object);
-        }
-    }
-
     /// Begins a call. `owner` is the owner by the object's memory, if only the system call is seen.
     fn begins(
         &mut self,
@@ -390,10 +378,7 @@ impl<'a> Replay<'a> {
         match operation {
             Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
                 let shared = operation == Operation::ReadLock;
-                let gaps = &self.gaps;
-                let is_held = |held: &Held| !gaps.may_be_free(kind, held.stamp);
-                let against = self.holds.against(object, thread, shared, is_held);
-                pending.holder = match against {
+                pending.holder = match self.waits_behind(object, used, thread, shared) {
                     Some((holder, taken)) => Some((holder, Some(taken))),
                     None => {
                         let other = pending.owner.filter(|owner| *owner != thread);
@@ -406,11 +391,6 @@ impl<'a> Replay<'a> {
                 };
                 if pending.holder.is_some() || futex {
                     pending.queued = true;
-                }
-                if let Some((holder, _)) = pending.holder
-                    && let Some(held) = self.holds.held_mut(holder, object)
-                {
-                    held.waiter.get_or_insert((used, thread));
                 }
                 if let Some(word) = call.args.first().filter(|_| futex && kind == Kind::Mutex) {
                     self.tenures.wait(object, *word, now, pending.owner);
@@ -503,6 +483,10 @@ impl<'a> Replay<'a> {
         };
         match operation {
             Operation::Arrive => self.order.barriers.pass(pending.thread, pending.object),
+            // After a wake-up or a timeout, the thread holds the mutex again.
+            Operation::Wait | Operation::Lock if pending.given_up.is_some() => {
+                self.holds_again(&mut pending, left_ns);
+            }
             _ if operation.acquires() && succeeded && !pending.alone => {
                 self.acquired(&pending, left_ns);
             }
@@ -520,22 +504,6 @@ impl<'a> Replay<'a> {
                     self.order.passes_semaphore(pending.thread, pending.object);
                 }
                 self.took_semaphore(&pending, left_ns);
-            }
-            // After a wake-up or a timeout, the thread holds the mutex again.
-            Operation::Wait => {
-                if let Some(mut held) = pending.given_up.take() {
-                    held.since_ns = left_ns;
-                    held.waiter = None;
-                    held.events = self.events_of(pending.thread);
-                    held.stamp = self.gaps.stamp(Kind::Mutex);
-                    self.holds.push_out(
-                        &mut self.objects,
-                        pending.thread,
-                        held.object,
-                        held.shared,
-                    );
-                    self.holds.take(&mut self.objects, pending.thread, held);
-                }
             }
             Operation::Destroy if succeeded && !pending.alone => {
                 let object = &mut self.objects.objects[pending.object.0];

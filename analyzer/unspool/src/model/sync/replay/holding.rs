@@ -122,6 +122,38 @@ impl Replay<'_> {
         );
     }
 
+    /// The thread that keeps another from taking a lock, and where it took it. Notes the waiter.
+    pub(super) fn waits_behind(
+        &mut self,
+        object: ObjectIndex,
+        used: UseIndex,
+        thread: ThreadIndex,
+        shared: bool,
+    ) -> Option<(ThreadIndex, UseIndex)> {
+        let kind = self.objects.objects[object.0].kind;
+        let is_held = |held: &Held| !self.gaps.may_be_free(kind, held.stamp);
+        let (holder, taken) = self.holds.against(object, thread, shared, is_held)?;
+        if let Some(held) = self.holds.held_mut(holder, object) {
+            held.waiter.get_or_insert((used, thread));
+        }
+        Some((holder, taken))
+    }
+
+    /// A wait at a condition ends: its thread holds the mutex again.
+    pub(super) fn holds_again(&mut self, pending: &mut Pending, now: u64) {
+        let Some(mut held) = pending.given_up.take() else {
+            return;
+        };
+        held.since_ns = now;
+        held.waiter = None;
+        held.events = self.events_of(pending.thread);
+        held.stamp = self.gaps.stamp(Kind::Mutex);
+        let (thread, objects) = (pending.thread, &mut self.objects);
+        self.holds
+            .push_out(objects, thread, held.object, held.shared);
+        self.holds.take(objects, thread, held);
+    }
+
     /// What a thread surely holds. Usually empty, which costs nothing.
     pub(super) fn held_by(&self, thread: ThreadIndex) -> Vec<Held> {
         let objects = &self.objects.objects;

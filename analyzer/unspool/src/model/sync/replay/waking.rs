@@ -123,15 +123,10 @@ impl Replay<'_> {
             return;
         };
         let object = self.objects.objects[pending.object.0].address;
-        let mutex = self.mutex_of.get(&pending.object);
-        let mutex = mutex.map(|mutex| self.objects.objects[mutex.0].address);
         pending.ended = match pending.primitive.kind {
             // musl's threads then leave the list of threads, whose lock is outside of their data.
             Kind::Join if !self.glibc && word.wrapping_sub(object) >= THREAD => return,
             Kind::Join => joined.filter(|_| how != Ended::Itself),
-            // After a signal, the thread still has to take the mutex, whose word is at its
-            // beginning.
-            Kind::Cond if mutex.is_some_and(|mutex| word.wrapping_sub(mutex) < 8) => return,
             _ => by,
         };
         pending.timed_out = result == Some(ETIMEDOUT);

@@ -241,3 +241,45 @@ fn a_pool_whose_tasks_wait_for_its_tasks() {
     assert_eq!(hang.waits.len(), 2);
     assert_eq!(kinds(&pool(false)), []);
 }
+
+/// Another thread takes the mutex of a wait at a condition before the woken thread can.
+#[test]
+fn a_waiter_that_takes_the_mutex_again_waits_for_its_holder() {
+    for result in [0, 110] {
+        let mut acting = two_threads();
+        let stage = &mut acting.stage;
+        stage.instrument(90, "libc.so.6!__futex_wait", ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        acting.lock(ONE, 2000, A);
+        acting.enter(ONE, 2010, "pthread_cond_wait", &[COND, A]);
+        let wait = "libc.so.6!pthread_cond_wait";
+        let path = ["libc.so.6!__futex_wait", wait, "orders!one@orders.c:21"];
+        let sleep = |acting: &mut Acting, word: u64, from_us: u64, to_us: u64| {
+            let (stage, args) = (&mut acting.stage, [word, 0x80, 2]);
+            stage.enter(ONE, from_us * 1000, 90, 0x7000, &args, &path);
+            stage.leave(ONE, to_us * 1000, 91, 0x7000, 0);
+        };
+        acting.lock(TWO, 2100, A);
+        sleep(&mut acting, COND + 0x28, 2020, 3000);
+        sleep(&mut acting, A, 3000, 7990);
+        acting.unlock(TWO, 7980, A);
+        acting.leave(ONE, 8000, "pthread_cond_wait", result);
+        acting.unlock(ONE, 9000, A).stage.end(10);
+        let sync = acting.stage.model().sync;
+        let (cond, mutex) = (object(&sync, COND), object(&sync, A));
+        assert_eq!((cond.waits.count, cond.waits.total_ns), (1, 990_000));
+        assert_eq!((mutex.waits.count, mutex.waits.total_ns), (1, 5_000_000));
+        assert_eq!((mutex.taken, mutex.holds.count), (2, 3));
+        let [contention] = &mutex.contention[..] else {
+            panic!("{:?}", mutex.contention)
+        };
+        assert_eq!(contention.total_ns, 5_000_000);
+        assert_eq!(sync.used(contention.holder.unwrap()).thread.0, 2);
+        let waiter = sync.used(contention.waiter);
+        assert_eq!(waiter.timed_out.count, 0);
+        assert_eq!(
+            sync.path(waiter).frames[0].place.function.as_deref(),
+            Some("pthread_cond_wait")
+        );
+    }
+}
