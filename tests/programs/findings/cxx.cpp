@@ -13,24 +13,37 @@ static std::mutex accounts, journal, left, right_hand, jobs_lock;
 static std::condition_variable filled;
 static std::queue<int> jobs;
 static bool over;
-static std::atomic<bool> deposited;
+static std::atomic<int> turn;
 static long sum;
+
+static void await_turn(int number)
+{
+    while (turn != number)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
 
 static void deposit()
 {
-    {
-        std::lock_guard<std::mutex> one(accounts);
-        std::lock_guard<std::mutex> two(journal);
+    for (int round = 0; round < 2; round++) {
+        await_turn(2 * round);
+        {
+            std::lock_guard<std::mutex> one(accounts);
+            std::lock_guard<std::mutex> two(journal);
+        }
+        turn++;
     }
-    deposited = true;
 }
 
 static void audit()
 {
-    while (!deposited)
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-    std::lock_guard<std::mutex> one(journal);
-    std::lock_guard<std::mutex> two(accounts);
+    for (int round = 0; round < 2; round++) {
+        await_turn(2 * round + 1);
+        {
+            std::lock_guard<std::mutex> one(journal);
+            std::lock_guard<std::mutex> two(accounts);
+        }
+        turn++;
+    }
 }
 
 static void clap()

@@ -385,6 +385,11 @@ pub enum OrderRisk {
     OneThread,
     /// In this recording no two threads could take the steps at the same time.
     Apart,
+    /// One thread was done with its steps before another began, perhaps because that one waited.
+    Successive,
+    /// They can if each address was the same lock all the time. Some lock's memory can be used again
+    /// for another one, and its initialization was not recorded.
+    Reused,
 }
 
 /// Threads that cannot continue, and the reason.

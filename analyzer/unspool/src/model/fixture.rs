@@ -467,8 +467,7 @@ impl Stage {
         let number = ((pc - self.bias) % MODULE / FUNCTION) as usize;
         let module = &self.modules[((pc - self.bias) / MODULE) as usize];
         let text = self.functions[number];
-        let name = text.trim_start_matches(['~', '*']);
-        let name = name.split_once('!').map_or("?", |(_, name)| name);
+        let name = text.split_once('!').map_or("?", |(_, name)| name);
         let (name, place) = name
             .split_once('@')
             .map_or((name, None), |(name, place)| (name, Some(place)));
@@ -536,13 +535,15 @@ impl Frames for Stage {
     }
 
     fn place(&mut self, _record: usize, avma: u64) -> Place {
-        self.named(avma).place
+        // Data lies below the code.
+        (avma < self.bias)
+            .then(Place::default)
+            .unwrap_or_else(|| self.named(avma).place)
     }
 
     fn data(&mut self, _record: usize, avma: u64) -> Option<Place> {
-        let name = *self.data.get(&avma)?;
-        Some(Place {
-            function: Some(name.into()),
+        self.data.get(&avma).map(|name| Place {
+            function: Some((*name).into()),
             module: Some("orders".into()),
             svma: Some(avma),
             avma,

@@ -392,6 +392,8 @@ fn order_doubt(model: &Model, steps: &[OrderStep], risk: OrderRisk) -> Option<St
             "a creation, join or barrier keeps its threads apart"
         }
         OrderRisk::Apart => "one thread takes several of its steps",
+        OrderRisk::Successive => "its threads ran one after the other",
+        OrderRisk::Reused => "different locks may have had the same memory",
     };
     Some(words.to_owned())
 }

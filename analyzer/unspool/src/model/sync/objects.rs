@@ -43,6 +43,9 @@ pub struct Object {
     pub origin: PathId,
     /// Suffix that distinguishes its name from objects of other identities.
     pub(super) apart: Option<Arc<str>>,
+    /// True if it is a variable of a mapped file, named or not. Other memory can be used again for
+    /// another object.
+    pub(super) is_static: bool,
     /// True if only its futex word was seen. Then `address` is the word's, not necessarily the
     /// object's.
     pub word: bool,
@@ -388,6 +391,7 @@ impl Objects {
             address,
             key: Key::default(),
             symbol: None,
+            is_static: false,
             part: None,
             origin: path,
             apart: None,
@@ -460,6 +464,8 @@ impl Objects {
                 if object.symbol.is_some() {
                     object.part = frames.part(record, object.address);
                 }
+                object.is_static = object.symbol.is_some()
+                    || frames.place(record, object.address).module.is_some();
             }
             object.key = key(object, paths.get(object.origin.0).map(|path| &**path));
         }

@@ -5,7 +5,8 @@
 //!
 //! A circle of edges can deadlock only if different threads can run its parts at the same time, and
 //! no other lock excludes that. A semaphore that all threads have passed may exclude it too,
-//! because the number of threads it lets in is not recorded. The method is that of lock graphs with
+//! because the number of threads it lets in is not recorded. So may a condition, future or flag for
+//! which a thread waited, if all its steps came after all of another thread's. The method is that of lock graphs with
 //! gate locks, as in the detectors that followed Savage et al., "Eraser", 1997.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,47 +106,51 @@ pub(super) struct Circle {
     pub(super) objects: Vec<ObjectIndex>,
     /// The step of each object, in the order of the objects.
     pub(super) steps: Vec<Circumstance>,
-    /// True if different threads could have done the steps at the same time.
-    pub(super) possible: bool,
-    /// A semaphore that the threads of all steps had passed.
-    pub(super) semaphore: Option<ObjectIndex>,
-}
-
-impl Circle {
-    /// True if one thread takes all steps.
-    pub(super) fn is_of_one_thread(&self) -> bool {
-        self.steps
-            .iter()
-            .all(|step| step.thread == self.steps[0].thread)
-    }
+    pub(super) likelihood: Likelihood,
 }
 
 /// How likely a circle is to block threads. The most likely comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Likelihood {
-    /// A thread takes several of its steps.
+pub(super) enum Likelihood {
+    /// One thread takes all of its steps.
     OneThread,
+    /// A thread takes several of its steps.
+    FewThreads,
     /// Its steps cannot happen at the same time.
     Ordered,
-    /// A semaphore may exclude it.
-    BehindSemaphore,
+    /// The threads of all steps had passed this semaphore, which may exclude it.
+    BehindSemaphore(ObjectIndex),
+    /// A thread's steps were over before another's began. Any communication may have caused that,
+    /// and not all communication is recorded.
+    Successive,
     /// Nothing is known that would exclude it.
     Free,
 }
 
 impl Likelihood {
-    fn of(steps: &[&Circumstance], possible: bool, semaphore: Option<ObjectIndex>) -> Likelihood {
-        let threads = || {
-            steps
-                .iter()
-                .map(|step| step.thread)
-                .collect::<BTreeSet<_>>()
+    /// `spans`: for each step, when its thread did it first and last.
+    fn of(
+        steps: &[&Circumstance],
+        spans: &[(u64, u64)],
+        happens_before: &HappensBefore<'_>,
+    ) -> Likelihood {
+        let all_pairs = |holds: &dyn Fn(usize, usize) -> bool| {
+            (0..steps.len()).all(|a| (0..a).all(|b| holds(a, b)))
         };
-        match possible {
-            true if semaphore.is_none() => Likelihood::Free,
-            true => Likelihood::BehindSemaphore,
-            false if threads().len() == steps.len() => Likelihood::Ordered,
-            false => Likelihood::OneThread,
+        if !all_pairs(&|a, b| happens_before.can_meet(steps[a].times(), steps[b].times())) {
+            let threads: BTreeSet<_> = steps.iter().map(|step| step.thread).collect();
+            return match threads.len() {
+                1 => Likelihood::OneThread,
+                count if count < steps.len() => Likelihood::FewThreads,
+                _ => Likelihood::Ordered,
+            };
+        }
+        match common_semaphore(steps) {
+            Some(semaphore) => Likelihood::BehindSemaphore(semaphore),
+            None if all_pairs(&|a, b| spans[a].0 <= spans[b].1 && spans[b].0 <= spans[a].1) => {
+                Likelihood::Free
+            }
+            None => Likelihood::Successive,
         }
     }
 }
@@ -309,27 +314,36 @@ impl Order {
 
     /// The most likely circumstances of a circle; none if it cannot block any thread.
     fn judge(&self, happens_before: &HappensBefore<'_>, objects: &[ObjectIndex]) -> Option<Circle> {
-        let mut best: Option<(Likelihood, Circle)> = None;
+        let mut best: Option<Circle> = None;
         self.choices(objects, MAX_COMBINATIONS, &mut |steps| {
-            let is_free = |(found, _): &(Likelihood, _)| *found == Likelihood::Free;
-            if best.as_ref().is_some_and(is_free) || exclusion(steps).is_some() {
+            let found = best.as_ref().map(|circle| circle.likelihood);
+            if found == Some(Likelihood::Free) || exclusion(steps).is_some() {
                 return;
             }
-            let possible = (0..steps.len())
-                .all(|a| (0..a).all(|b| together(happens_before, steps[a], steps[b])));
-            let semaphore = common_semaphore(steps);
-            let likelihood = Likelihood::of(steps, possible, semaphore);
-            if best.as_ref().is_none_or(|(found, _)| likelihood > *found) {
-                let circle = Circle {
+            let nexts = objects.iter().cycle().skip(1);
+            let orders = objects.iter().zip(nexts).zip(steps);
+            let spans: Vec<(u64, u64)> = orders
+                .map(|((held, taken), step)| self.span(*held, *taken, step.thread))
+                .collect();
+            let likelihood = Likelihood::of(steps, &spans, happens_before);
+            if found.is_none_or(|found| likelihood > found) {
+                best = Some(Circle {
                     objects: objects.to_vec(),
                     steps: steps.iter().map(|step| (*step).clone()).collect(),
-                    possible,
-                    semaphore,
-                };
-                best = Some((likelihood, circle));
+                    likelihood,
+                });
             }
         });
-        best.map(|(_, circle)| circle)
+        best
+    }
+
+    /// When a thread first and last took a lock while it held another, at any place.
+    fn span(&self, held: ObjectIndex, taken: ObjectIndex, thread: ThreadIndex) -> (u64, u64) {
+        let all = self.edges.get(&(held, taken)).into_iter().flatten();
+        all.filter(|one| one.thread == thread)
+            .fold((u64::MAX, 0), |(first, last), one| {
+                (first.min(one.first_ns), last.max(one.last_ns))
+            })
     }
 
     /// The reason why a circle is no finding.
@@ -434,9 +448,4 @@ fn common_semaphore(steps: &[&Circumstance]) -> Option<ObjectIndex> {
             .all(|step| step.semaphores.contains(semaphore))
     });
     common.copied()
-}
-
-/// True if two steps could have happened at the same time, in different threads.
-fn together(happens_before: &HappensBefore<'_>, a: &Circumstance, b: &Circumstance) -> bool {
-    happens_before.can_meet(a.times(), b.times())
 }

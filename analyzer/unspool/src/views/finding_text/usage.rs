@@ -46,6 +46,17 @@ pub(super) fn lock_order(model: &Model, steps: &[OrderStep], risk: OrderRisk) ->
              they can wait for each other forever."
                 .to_owned()
         }
+        OrderRisk::Successive => {
+            "The threads did this one after the other. If nothing enforces that, they can wait for \
+             each other forever."
+                .to_owned()
+        }
+        OrderRisk::Reused => {
+            "If these were the same locks each time, the threads can wait for each other forever. \
+             But memory of locks may have been freed and used again, because their initialization \
+             was not recorded."
+                .to_owned()
+        }
     };
     format!("{orders}: {}. {verdict}", clauses.join("; "))
 }

@@ -2,6 +2,7 @@
 
 use super::Basis;
 use crate::model::finding::{Act, Facts, Finding, FindingKind, OrderRisk, OrderStep};
+use crate::model::sync::order::Likelihood;
 use crate::model::sync::replay::Replay;
 use crate::model::{Creation, Model, ThreadIndex};
 
@@ -15,17 +16,23 @@ pub(super) fn find(
     let counts = &replay.order.counts;
     for circle in replay.order.circles(basis.model) {
         let doubtful = circle.objects.iter().any(|o| basis.objects[o.0].doubtful);
-        let semaphore = circle.semaphore.filter(|_| circle.possible);
+        // Other locks may have had the same memory in between.
+        let mut objects = circle.objects.iter().map(|o| &basis.objects[o.0]);
+        let may_be_reused = objects.any(|object| !object.is_static && !object.made);
         // A thread's steps before it creates another thread, or after it joins it, never run at the
         // same time as that thread's.
         let mut steps = circle.steps.iter();
         let ancestry = steps.all(|step| is_descent_known(basis.model, step.thread));
-        let proved = circle.possible
-            && semaphore.is_none()
-            && !doubtful
-            && basis.lossless()
-            && ancestry
-            && joins_are_seen;
+        let complete = !doubtful && basis.lossless() && ancestry && joins_are_seen;
+        let risk = match circle.likelihood {
+            Likelihood::OneThread => OrderRisk::OneThread,
+            Likelihood::FewThreads | Likelihood::Ordered => OrderRisk::Apart,
+            Likelihood::BehindSemaphore(semaphore) => OrderRisk::Semaphore(semaphore),
+            _ if !complete => OrderRisk::EventsMissing,
+            Likelihood::Successive => OrderRisk::Successive,
+            Likelihood::Free if may_be_reused => OrderRisk::Reused,
+            Likelihood::Free => OrderRisk::Proved,
+        };
         let mut steps = Vec::new();
         let mut evidence = Vec::new();
         for (at, step) in circle.steps.iter().enumerate() {
@@ -45,18 +52,11 @@ pub(super) fn find(
             let act = Act::TakesWhile(holds);
             evidence.push(basis.evidence(step.thread, step.taken, act, takes));
         }
-        let risk = match semaphore {
-            _ if proved => OrderRisk::Proved,
-            Some(semaphore) => OrderRisk::Semaphore(semaphore),
-            None if circle.possible => OrderRisk::EventsMissing,
-            None if circle.is_of_one_thread() => OrderRisk::OneThread,
-            None => OrderRisk::Apart,
-        };
         let mut threads: Vec<_> = circle.steps.iter().map(|step| step.thread).collect();
         threads.dedup();
         findings.push(Finding {
             kind: FindingKind::LockOrder,
-            proved,
+            proved: risk == OrderRisk::Proved,
             threads,
             circle: false,
             objects: circle.objects.iter().map(|o| basis.named(*o)).collect(),

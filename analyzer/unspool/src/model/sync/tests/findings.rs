@@ -6,10 +6,22 @@ use unspool_capture::{
 
 use super::*;
 use crate::model::fixture::{schedule_begins, scheduled};
-use crate::model::{Doubt, FindingKind};
+use crate::model::{Doubt, Facts, FindingKind, OrderRisk};
 
 pub(super) fn of_kind(model: &Model, kind: FindingKind) -> Vec<&Finding> {
     model.findings.iter().filter(|f| f.kind == kind).collect()
+}
+
+/// The risk of the only finding about lock orders.
+pub(super) fn order_risk(model: &Model) -> OrderRisk {
+    let [finding] = of_kind(model, FindingKind::LockOrder)[..] else {
+        panic!("{:?}", kinds(model))
+    };
+    let Facts::LockOrder { risk, .. } = finding.facts else {
+        panic!("{finding:?}")
+    };
+    assert_eq!(finding.proved, risk == OrderRisk::Proved);
+    risk
 }
 
 #[test]
@@ -149,6 +161,7 @@ fn both_orders_are_an_inversion() {
     let mut acting = two_threads();
     acting.nested(ONE, 2000, A, B);
     acting.nested(TWO, 2100, B, A);
+    acting.nested(ONE, 2200, A, B);
     acting.stage.end(5);
     let model = acting.stage.model();
     assert_eq!(kinds(&model), [("lock-order", true)]);
@@ -165,7 +178,12 @@ fn both_orders_are_an_inversion() {
 fn orders_behind_a_semaphore_are_not_proved() {
     let orders = |posts: bool| {
         let mut acting = two_threads();
-        for (thread, at, (first, second)) in [(ONE, 2000, (A, B)), (TWO, 2100, (B, A))] {
+        let steps = [
+            (ONE, 2000, (A, B)),
+            (TWO, 2100, (B, A)),
+            (ONE, 2200, (A, B)),
+        ];
+        for (thread, at, (first, second)) in steps {
             acting.call(thread, at, "sem_wait", &[0x5000]);
             if posts {
                 acting.call(thread, at + 10, "sem_post", &[0x5000]);
@@ -237,7 +255,7 @@ fn orders_that_cannot_meet_are_not_proved() {
     acting.nested(ONE, 4000, B, A);
     acting.stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), [("lock-order", false)]);
-    // The first thread's end before the second one's start is chance; a join is not.
+    // A join keeps the threads apart. Without one, other communication may do so.
     for joined in [false, true] {
         let mut acting = two_threads();
         acting.lock(ONE, 2000, A).lock(ONE, 2010, B);
@@ -249,11 +267,11 @@ fn orders_that_cannot_meet_are_not_proved() {
         acting.lock(TWO, 5000, B).lock(TWO, 5010, A);
         acting.unlock(TWO, 5020, A).unlock(TWO, 5030, B);
         acting.stage.end(9);
-        let model = acting.stage.model();
-        let [finding] = of_kind(&model, FindingKind::LockOrder)[..] else {
-            panic!("{:?}", kinds(&model))
+        let expected = match joined {
+            true => OrderRisk::Apart,
+            false => OrderRisk::Successive,
         };
-        assert_eq!(finding.proved, !joined);
+        assert_eq!(order_risk(&acting.stage.model()), expected);
     }
     // A try-lock never waits.
     let mut acting = two_threads();
@@ -270,7 +288,7 @@ fn orders_that_cannot_meet_are_not_proved() {
 }
 
 /// `one` and `two` take the same locks in both orders. The main thread creates `two` after it has
-/// joined `one`, or after `one` has merely ended, which is chance.
+/// joined `one`, or after `one` has merely ended.
 #[test]
 fn steps_after_a_join_come_later() {
     for joined_ms in [4, 8] {
@@ -290,11 +308,11 @@ fn steps_after_a_join_come_later() {
         acting.on(TWO, &["orders!two@orders.c:41", END[0]]);
         acting.nested(TWO, 7000, B, A);
         acting.stage.end(9);
-        let model = acting.stage.model();
-        let [finding] = of_kind(&model, FindingKind::LockOrder)[..] else {
-            panic!("{:?}", kinds(&model))
+        let expected = match joined_ms {
+            4 => OrderRisk::Apart,
+            _ => OrderRisk::Successive,
         };
-        assert_eq!(finding.proved, joined_ms > 5);
+        assert_eq!(order_risk(&acting.stage.model()), expected);
     }
 }
 
@@ -323,43 +341,11 @@ fn a_barrier_orders_the_steps_on_its_sides() {
             }
         }
         acting.stage.end(9);
-        let model = acting.stage.model();
-        let [finding] = of_kind(&model, FindingKind::LockOrder)[..] else {
-            panic!("{:?}", kinds(&model))
-        };
-        finding.proved
+        order_risk(&acting.stage.model()) == OrderRisk::Proved
     };
     assert!(!rounds(2, false));
     assert!(rounds(2, true));
     assert!(rounds(3, false));
-}
-
-#[test]
-fn three_locks_in_a_circle() {
-    let mut acting = two_threads();
-    let three = 13;
-    acting.stage.spawn(
-        PID,
-        three,
-        0,
-        "orders!three@orders.c:60",
-        &["orders!main@orders.c:9"],
-    );
-    acting.on(three, &["orders!three@orders.c:61", END[0]]);
-    for (at, (tid, first, second)) in [(ONE, A, B), (TWO, B, C), (three, C, A)]
-        .into_iter()
-        .enumerate()
-    {
-        let us = 2000 + 100 * at as u64;
-        acting.lock(tid, us, first).lock(tid, us + 10, second);
-        acting
-            .unlock(tid, us + 20, second)
-            .unlock(tid, us + 30, first);
-    }
-    acting.stage.end(5);
-    let model = acting.stage.model();
-    assert_eq!(kinds(&model), [("lock-order", true)]);
-    assert_eq!(model.findings[0].objects.len(), 3);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use unspool_capture::{Dropped, Gap, GapKind, Missed};
 
+use super::findings::order_risk;
 use super::*;
 use crate::model::ThreadIndex;
-use crate::model::finding::Facts;
+use crate::model::finding::{Facts, OrderRisk};
 use crate::model::sync::lock_order::{MAX_EDGES, OrderCounts};
 use crate::model::sync::{Exclusion, LockOrder, ObjectIndex, OrderEdge, UseIndex};
 use crate::views::Style;
@@ -67,13 +68,14 @@ fn pairs_of_a_circle_are_marked_and_lead_to_its_finding() {
         .nested(ONE, 2000, A, B)
         .nested(TWO, 3000, B, A)
         .nested(TWO, 4000, A, C)
+        .nested(ONE, 5000, A, B)
         .stage
         .end(20);
     let model = acting.stage.model();
     let order = &model.sync.lock_order;
     assert_eq!(
         rows(&model),
-        [(A, B, 1, 1, true), (A, C, 1, 1, false), (B, A, 1, 1, true)]
+        [(A, B, 2, 1, true), (A, C, 1, 1, false), (B, A, 1, 1, true)]
     );
     let findings = LockOrder::findings(&model.findings);
     let found: Vec<Option<&usize>> = (order.edges.iter())
@@ -412,4 +414,54 @@ fn pairs_of_unfinished_holds_are_limited() {
     let order = counts.finish();
     assert!(order.cut);
     assert_eq!(order.edges, []);
+}
+
+/// Threads take two locks in both orders again and again, at addresses that nothing names.
+#[test]
+fn locks_in_memory_that_can_be_used_again_are_not_proved() {
+    let risk = |initialized: bool| {
+        let (x, y) = (0x9000, 0x9100);
+        let mut acting = two_threads();
+        if initialized {
+            for lock in [x, y] {
+                acting.call(PID, 1000, "pthread_mutex_init", &[lock]);
+            }
+        }
+        for us in [2000, 3000] {
+            // Each time at another place.
+            let place = ["orders!one@orders.c:21", "orders!one@orders.c:22"][us as usize / 3000];
+            acting.on(ONE, &[place, END[0], END[1]]);
+            acting.nested(ONE, us, x, y).nested(TWO, us + 100, y, x);
+        }
+        acting.stage.end(5);
+        order_risk(&acting.stage.model())
+    };
+    assert_eq!(risk(true), OrderRisk::Proved);
+    assert_eq!(risk(false), OrderRisk::Reused);
+}
+
+#[test]
+fn three_locks_in_a_circle() {
+    let mut acting = two_threads();
+    let three = 13;
+    acting.stage.spawn(
+        PID,
+        three,
+        0,
+        "orders!three@orders.c:60",
+        &["orders!main@orders.c:9"],
+    );
+    acting.on(three, &["orders!three@orders.c:61", END[0]]);
+    for (at, (tid, first, second)) in [(ONE, A, B), (TWO, B, C), (three, C, A)]
+        .into_iter()
+        .enumerate()
+    {
+        let us = 2000 + 100 * at as u64;
+        acting.nested(tid, us, first, second);
+        acting.nested(tid, us + 1000, first, second);
+    }
+    acting.stage.end(5);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("lock-order", true)]);
+    assert_eq!(model.findings[0].objects.len(), 3);
 }
