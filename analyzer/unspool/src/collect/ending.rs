@@ -22,7 +22,8 @@ const TERMINAL_DELAY: Duration = Duration::from_millis(100);
 /// Interval within which two requests count as one: a terminal and a script may both send the
 /// signal.
 const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval after which a request is sent again. A server whose program has just stopped drops it.
+/// Interval after which a request is sent again. A server whose program has just stopped drops it,
+/// unlike `unspool-stub`: a repeated request there would stop the program once more.
 const INTERRUPT_RETRY_INTERVAL: Duration = Duration::from_millis(300);
 /// Time after which the server has evidently failed to send SIGINT. gdbserver signals the process
 /// group that the program leads, so it cannot stop a program that leads no group.
@@ -171,7 +172,7 @@ impl Ending {
             }
             if self
                 .asked_server
-                .is_none_or(|at| at.elapsed() > INTERRUPT_RETRY_INTERVAL)
+                .is_none_or(|at| !session.own_stub && at.elapsed() > INTERRUPT_RETRY_INTERVAL)
             {
                 self.interrupt(session)?;
             }

@@ -45,6 +45,23 @@ fn a_disk_that_fills_up_leaves_the_program_running() {
     assert!(!created(&report_of_cut(&file)).is_empty());
 }
 
+/// The recorder is then far behind the program, and its request to stop takes long.
+#[test]
+fn a_disk_that_fills_up_under_lock_traffic_leaves_the_program_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let command = format!(
+        "{} record -q --sync=all --budget none -o {} -- {} traffic 30000",
+        env!("CARGO_BIN_EXE_unspool"),
+        file.display(),
+        crate::running::subject().display()
+    );
+    let run = Run::of(&mut limited(&command, 200));
+    run.fails_with(1, &["no space left", "readable"]);
+    assert_eq!(run.stdout, "done\n");
+    report_of_cut(&file);
+}
+
 /// Writing may fail at any point of the program's end, when the recorder has no traps left to
 /// remove.
 #[test]

@@ -49,6 +49,17 @@ static void *waits(void *argument)
     return argument;
 }
 
+static pthread_mutex_t traffic_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *locks_often(void *times)
+{
+    for (int i = 0; i < *(int *)times; i++) {
+        pthread_mutex_lock(&traffic_lock);
+        pthread_mutex_unlock(&traffic_lock);
+    }
+    return NULL;
+}
+
 static void one_thread(void)
 {
     pthread_t thread;
@@ -200,6 +211,16 @@ int main(int argc, char **argv)
     if (!strcmp(what, "many")) {
         for (int i = 0; i < atoi(argv[2]); i++)
             one_thread();
+        return 0;
+    }
+    if (!strcmp(what, "traffic")) {
+        int times = atoi(argv[2]);
+        pthread_t threads[4];
+        for (int i = 0; i < 4; i++)
+            pthread_create(&threads[i], NULL, locks_often, &times);
+        for (int i = 0; i < 4; i++)
+            pthread_join(threads[i], NULL);
+        puts("done");
         return 0;
     }
     fprintf(stderr, "subject: do what?\n");
