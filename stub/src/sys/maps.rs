@@ -1,11 +1,13 @@
 //! The mappings of a process, from `/proc/PID/maps` (proc(5)).
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::ops::Range;
 
 use super::{Tid, proc_file};
 
 /// The name of the first thread's stack.
-pub(crate) const FIRST_STACK: &str = "[stack]";
+const FIRST_STACK: &str = "[stack]";
 
 /// One line of the file.
 #[derive(Debug)]
@@ -18,6 +20,14 @@ pub(crate) struct Mapping<'a> {
     pub(crate) offset: u64,
     /// Empty, a name in brackets, or the path of the file.
     pub(crate) path: &'a str,
+}
+
+/// The mapping of a thread's stack.
+#[derive(Debug)]
+pub(crate) struct StackMapping {
+    pub(crate) range: Range<u64>,
+    /// It is the first thread's stack, which grows.
+    pub(crate) grows: bool,
 }
 
 /// Reads the file. Empty if the process or its first thread has ended.
@@ -37,6 +47,27 @@ pub(crate) fn around(text: &str, address: u64) -> Option<Mapping<'_>> {
     mappings(text).find(|mapping| mapping.range.contains(&address))
 }
 
+/// The mapping of the stack that contains `sp`.
+///
+/// Reads the file only up to there. The kernel places a new stack below all others, so this takes
+/// the same time however many threads there are.
+pub(crate) fn stack(process: Tid, sp: u64) -> Option<StackMapping> {
+    let file = File::open(format!("/proc/{process}/maps")).ok()?;
+    stack_in(BufReader::new(file), sp)
+}
+
+fn stack_in(file: impl BufRead, sp: u64) -> Option<StackMapping> {
+    for line in file.split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        let found = mapping(&line).filter(|mapping| sp < mapping.range.end);
+        if let Some(Mapping { range, path, .. }) = found {
+            let grows = path == FIRST_STACK;
+            return range.contains(&sp).then_some(StackMapping { range, grows });
+        }
+    }
+    None
+}
+
 fn mapping(line: &str) -> Option<Mapping<'_>> {
     let mut words = line.splitn(6, ' ');
     let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
@@ -54,6 +85,8 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -67,5 +100,20 @@ mod tests {
         let data = around(text, 0x9000).expect("a mapping");
         assert!(data.path.is_empty() && data.writable && !data.executable);
         assert!(around(text, 0x8f00).is_none());
+    }
+
+    #[test]
+    fn a_stack_is_read_no_further_than_necessary() {
+        let text = "7000-9000 rw-p 00000000 00:00 0 \n\
+                    a000-c000 rw-p 00000000 00:00 0                          [stack]\n";
+        let (first, rest) = text.split_at(text.find('a').unwrap_or(0));
+        let mut rest = rest.as_bytes();
+        let found = stack_in(first.as_bytes().chain(&mut rest), 0x7100).expect("a stack");
+        assert_eq!((found.range, found.grows), (0x7000..0x9000, false));
+        assert!(!rest.is_empty());
+        let found = stack_in(text.as_bytes(), 0xa100).expect("a stack");
+        assert_eq!((found.range, found.grows), (0xa000..0xc000, true));
+        assert!(stack_in(text.as_bytes(), 0x9100).is_none());
+        assert!(stack_in(text.as_bytes(), 0xc000).is_none());
     }
 }

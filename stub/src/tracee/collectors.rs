@@ -131,24 +131,32 @@ impl Tracee {
         if pointer == 0 || fast.is_known(&self.process.memory, tid, pointer, sp) {
             return;
         }
-        let maps = maps::read(self.process.any_task());
-        let Some(stack) = maps::around(&maps, sp) else {
+        // If there are more threads than places in the collectors' table, threads take each other's
+        // places, and this thread is registered again and again.
+        let Some(stack) = fast
+            .stack_of(tid, pointer, sp)
+            .or_else(|| self.mapped_stack(sp, pointer))
+        else {
             return;
-        };
-        // The stack of the first thread grows.
-        let grows = stack.path == maps::FIRST_STACK;
-        let low = if grows {
-            stack.range.end.saturating_sub(1 << 30)
-        } else {
-            stack.range.start
         };
         let thread = Registration {
             pointer,
             processor: ptrace::processor_word(tid),
-            stack: (low, stack_end(sp, &stack, pointer)),
+            stack,
         };
         let fast = &mut self.tracepoints.fast;
         fast.register(&self.process.memory, tid, &thread);
+    }
+
+    /// The lowest address and the end of the stack that contains `sp`.
+    fn mapped_stack(&self, sp: u64, pointer: u64) -> Option<(u64, u64)> {
+        let stack = maps::stack(self.process.any_task(), sp)?;
+        let low = if stack.grows {
+            stack.range.end.saturating_sub(1 << 30)
+        } else {
+            stack.range.start
+        };
+        Some((low, stack_end(sp, &stack, pointer)))
     }
 
     /// Removes a thread that is about to end or has ended. `others_remain` is true if the ends of

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::arch;
 use crate::ptrace::thread::{Stopped, Thread};
 use crate::subscription::Subscriptions;
-use crate::sys::maps::{self, FIRST_STACK, Mapping};
+use crate::sys::maps::{self, StackMapping};
 use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns};
 use crate::tracepoint::Stacks;
@@ -104,9 +104,8 @@ impl LiveHit<'_> {
             *low = sp.min(*low);
             return Some(*end - sp);
         }
-        let text = maps::read(self.process);
         let pointer = self.stopped.thread_pointer().unwrap_or(0);
-        let end = stack_end(sp, &maps::around(&text, sp)?, pointer);
+        let end = stack_end(sp, &maps::stack(self.process, sp)?, pointer);
         self.stacks.insert(self.tid, (sp, end));
         Some(end - sp)
     }
@@ -114,9 +113,9 @@ impl LiveHit<'_> {
 
 /// The end of the stack in this mapping, which contains `sp`. C libraries put the data of a thread
 /// that they create above its stack, in the same mapping.
-pub(super) fn stack_end(sp: u64, mapping: &Mapping<'_>, thread_pointer: u64) -> u64 {
+pub(super) fn stack_end(sp: u64, mapping: &StackMapping, thread_pointer: u64) -> u64 {
     let end = mapping.range.end;
-    if mapping.path != FIRST_STACK && (sp..end).contains(&thread_pointer) {
+    if !mapping.grows && (sp..end).contains(&thread_pointer) {
         thread_pointer
     } else {
         end
@@ -129,12 +128,14 @@ mod tests {
 
     #[test]
     fn a_stack_ends_below_its_threads_own_data() {
-        let text = "7000-9000 rw-p 00000000 00:00 0\n\
-                    a000-c000 rw-p 00000000 00:00 0                          [stack]\n";
-        let end = |sp, pointer| stack_end(sp, &maps::around(text, sp).expect("a stack"), pointer);
+        let mapping = |range, grows| StackMapping { range, grows };
+        let end = |sp, pointer| stack_end(sp, &mapping(0x7000..0x9000, false), pointer);
         assert_eq!(end(0x7100, 0x8700), 0x8700);
         // Elsewhere, below the stack pointer, and in the first thread's stack.
         assert_eq!((end(0x7100, 0xb000), end(0x8800, 0x8700)), (0x9000, 0x9000));
-        assert_eq!(end(0xa100, 0xb000), 0xc000);
+        assert_eq!(
+            stack_end(0xa100, &mapping(0xa000..0xc000, true), 0xb000),
+            0xc000
+        );
     }
 }

@@ -25,14 +25,16 @@ use placement::JumpPlacement;
 pub(crate) struct FastTracepoints {
     pub(crate) jump_pads: JumpPads,
     pub(crate) placement: JumpPlacement,
-    /// The thread pointers of registered threads, which collectors know.
-    registered: HashMap<Tid, u64>,
+    /// Registered threads. Collectors know them, unless other threads have taken their places in
+    /// the table.
+    registered: HashMap<Tid, Registration>,
     /// Threads whose program counter is inside a jump, and that jump's address. They must not
     /// resume there.
     inside_jumps: Vec<(Tid, u64)>,
 }
 
 /// The data about a thread that collectors need.
+#[derive(Clone)]
 pub(crate) struct Registration {
     /// The thread pointer, which is the address of the thread's own data.
     pub(crate) pointer: u64,
@@ -45,12 +47,12 @@ pub(crate) struct Registration {
 impl FastTracepoints {
     /// Registers a thread, so that collectors know it.
     pub(crate) fn register(&mut self, memory: &Memory, tid: Tid, thread: &Registration) {
-        let former = self.registered.insert(tid, thread.pointer);
+        let former = self.registered.insert(tid, thread.clone());
         let Some(pool) = self.jump_pads.pool() else {
             return;
         };
         if let Some(former) = former {
-            pool.leave(memory, former);
+            pool.leave(memory, former.pointer);
         }
         pool.enter(memory, tid, thread);
     }
@@ -64,8 +66,16 @@ impl FastTracepoints {
     /// Its collector then stopped because there was no free slot for the hit.
     pub(crate) fn is_known(&self, memory: &Memory, tid: Tid, pointer: u64, sp: u64) -> bool {
         let pool = self.jump_pads.pool();
-        self.registered.get(&tid) == Some(&pointer)
+        let registered = self.registered.get(&tid);
+        registered.is_some_and(|thread| thread.pointer == pointer)
             && pool.is_some_and(|pool| pool.knows(memory, pointer, sp))
+    }
+
+    /// The stack of a registered thread with this thread pointer, if it contains `sp`.
+    pub(crate) fn stack_of(&self, tid: Tid, pointer: u64, sp: u64) -> Option<(u64, u64)> {
+        let registered = self.registered.get(&tid);
+        let (low, end) = registered.filter(|thread| thread.pointer == pointer)?.stack;
+        (low..end).contains(&sp).then_some((low, end))
     }
 
     /// True if no thread is registered.
@@ -75,8 +85,8 @@ impl FastTracepoints {
 
     /// Removes a thread that has ended.
     pub(crate) fn unregister(&mut self, memory: &Memory, tid: Tid) {
-        if let (Some(pointer), Some(pool)) = (self.registered.remove(&tid), self.jump_pads.pool()) {
-            pool.leave(memory, pointer);
+        if let (Some(thread), Some(pool)) = (self.registered.remove(&tid), self.jump_pads.pool()) {
+            pool.leave(memory, thread.pointer);
         }
     }
 
@@ -84,7 +94,8 @@ impl FastTracepoints {
     /// former owner has ended, even if the kernel has not reported that yet, or it shares the
     /// pointer and is registered again later.
     pub(crate) fn unregister_pointer(&mut self, memory: &Memory, pointer: u64) {
-        let known = self.registered.iter().find(|(_, known)| **known == pointer);
+        let mut registered = self.registered.iter();
+        let known = registered.find(|(_, known)| known.pointer == pointer);
         if let Some(former) = known.map(|(tid, _)| *tid) {
             self.unregister(memory, former);
         }
@@ -132,5 +143,27 @@ impl FastTracepoints {
         self.registered.clear();
         self.inside_jumps.clear();
         self.placement.unsettle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registered_threads_stack_is_known() {
+        let mut fast = FastTracepoints::default();
+        let registration = Registration {
+            pointer: 0x8700,
+            processor: None,
+            stack: (0x7000, 0x8700),
+        };
+        fast.registered.insert(Tid(7), registration);
+        let stack = |tid, pointer, sp| fast.stack_of(Tid(tid), pointer, sp);
+        assert_eq!(stack(7, 0x8700, 0x7100), Some((0x7000, 0x8700)));
+        // Another thread, the number used again, and another stack of the thread.
+        assert_eq!(stack(8, 0x8700, 0x7100), None);
+        assert_eq!(stack(7, 0x9700, 0x7100), None);
+        assert_eq!(stack(7, 0x8700, 0x9100), None);
     }
 }
