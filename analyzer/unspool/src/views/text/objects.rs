@@ -71,6 +71,7 @@ fn object(
     }
     page.line(&line)?;
     let lead = Line::new().with(Ink::Plain, "  ");
+    let unseen = group.waits.count == 0 && model.recording.misses_calls();
     let mut facts = Vec::new();
     if group.taken > 0 {
         facts.push(format!("taken {}", wording::times(group.taken)));
@@ -82,6 +83,8 @@ fn object(
             wording::duration(group.waits.total_ns),
             wording::duration(group.waits.max_ns)
         ));
+    } else if unseen {
+        facts.push("no wait was recorded".to_owned());
     } else {
         facts.push("never waited for".to_owned());
     }
@@ -98,7 +101,7 @@ fn object(
             group.longest_queue
         ));
     }
-    if group.doubtful {
+    if group.doubtful || unseen {
         facts.push("events are missing".to_owned());
     }
     page.paragraph(&lead, &lead, Ink::Plain, &facts.join(" · "))?;
@@ -185,5 +188,38 @@ pub(in crate::views) fn place(
     match location.is_empty() {
         true => function,
         false => format!("{function} {location}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::Missed;
+
+    use crate::model::fixture::PID;
+    use crate::model::fixture::sync::Acting;
+    use crate::views::Style;
+
+    #[test]
+    fn a_missed_wait_is_not_denied() {
+        for missed in [false, true] {
+            let mut acting = Acting::new();
+            acting.stage.data.insert(0xa000, "queue");
+            acting.on(PID, &["orders!main@orders.c:9"]);
+            acting.lock(PID, 2000, 0xa000).unlock(PID, 2010, 0xa000);
+            if missed {
+                acting.stage.add(Missed {
+                    probe: 100,
+                    hits: 3,
+                    ..Missed::default()
+                });
+            }
+            acting.stage.end(10);
+            let mut out = Vec::new();
+            super::write(&acting.stage.model(), &mut out, &Style::default()).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert_eq!(text.contains("never waited for"), !missed, "{text}");
+            assert_eq!(text.contains("no wait was recorded"), missed, "{text}");
+            assert_eq!(text.contains("events are"), missed, "{text}");
+        }
     }
 }
