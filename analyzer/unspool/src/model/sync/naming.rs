@@ -130,7 +130,7 @@ pub(super) fn tell_apart(objects: &mut [Object], paths: &[Arc<Backtrace>]) {
                 Some(length) => format!(" from {}", frames[1..length].join(", ")),
                 None => {
                     let number = keys.iter().position(|known| *known == own[at]).unwrap_or(0) + 1;
-                    format!(" (place {number} of {})", keys.len())
+                    format!(" #{number}")
                 }
             };
             objects[*index].apart = Some(apart.into());

@@ -21,12 +21,20 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
         Item::Lock(lock) => {
             let object = finding.objects.first();
             let object = object.map_or(String::new(), |object| object.to_string());
-            let waits = &model.sync.object(lock).waits;
+            let waits_ns = model.sync.object(lock).waits.total_ns;
+            let more = match limit.saved_ns > waits_ns {
+                true => {
+                    " The run would gain more than that, because threads would then also wait less for \
+                     other locks and for processors."
+                }
+                false => "",
+            };
             return format!(
                 "{} limits the run: if no thread had to wait for it, the run would be {saved} shorter. \
-                 All waits for it add up to {}. This estimate comes from a replay of the recording.",
+                 All waits for it add up to {}.{more} This estimate comes from a replay of the \
+                 recording.",
                 capital(&object),
-                length(waits.total_ns)
+                length(waits_ns)
             );
         }
         Item::Threads(identity) => {
@@ -45,10 +53,17 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
         }
         Item::Processors => "The number of processors limits".to_owned(),
     };
+    let more = match limit.saved_ns.saturating_mul(2) > limit.path_ns {
+        true => {
+            " The run would gain more than half of that, because other threads would then also wait \
+             less for locks and processors."
+        }
+        false => "",
+    };
     format!(
         "{what} the run. If this part needed half as much processor time, the run would be {saved} \
          shorter. It takes {} of the critical path, the chain of work that decides how long the run \
-         takes. {used} This estimate comes from a replay of the recording.",
+         takes.{more} {used} This estimate comes from a replay of the recording.",
         length(limit.path_ns)
     )
 }

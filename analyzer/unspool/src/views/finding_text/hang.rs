@@ -202,12 +202,12 @@ fn all_wait(
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let (go, run) = match bystanders.len() {
-            1 => ("goes", "runs"),
-            _ => ("go", "run"),
+        let whose = match bystanders.len() {
+            1 => "its",
+            _ => "their",
         };
         text.push_str(&format!(
-            " {}{more} {go} on, but {run} only code that wakes no thread.",
+            " {}{more} can continue, but {whose} code wakes no thread.",
             capital(&names.join(", "))
         ));
     }
