@@ -189,6 +189,14 @@ impl Cmd {
         };
         let recording = Recording::open(file, &self.reading, detail)?;
         let model = &recording.model;
+        let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
+        let duration_ns = model.recording.duration_ns;
+        ensure!(
+            self.from.is_none_or(|from| from < duration_ns.max(1)),
+            "--from is {}, but the recording is from 0 s to {}",
+            seconds(self.from.unwrap_or(0)),
+            seconds(duration_ns)
+        );
         let mut style = terminal::style_for_stdout();
         if let Some(width) = self.width {
             style.width = usize::from(width);

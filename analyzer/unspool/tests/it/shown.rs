@@ -21,6 +21,8 @@ fn a_recording_is_drawn_listed_and_laid_out_in_time() {
         assert!(line.chars().count() <= 80, "{line}");
     }
     show(&["report", "--from", "2", "--to", "1"]).fails_with(1, &["--to", "--from"]);
+    let late = ["report", "--view", "timeline", "--from", "3600"];
+    show(&late).fails_with(1, &["--from is 3600.000 s", "is from 0 s to 0."]);
     show(&["report", "--from", "soon"]).fails_with(2, &["seconds", "0.25"]);
 
     let dot = shown(&["export", "--format", "dot"]);
