@@ -293,6 +293,10 @@ impl Cmd {
         };
         interrupts.end_downloads()?;
         let shown = self.report(&output, store);
+        // The report has them as notes.
+        for warning in outcome.unmatched.iter().filter(|_| self.no_report) {
+            terminal::say(&format!("warning: {warning}"));
+        }
         let code = exit_code(&outcome);
         let failures = outcome.failure.map(anyhow::Error::from).into_iter().chain(
             shown

@@ -287,6 +287,21 @@ impl Calls {
         Ok(())
     }
 
+    /// Says for each pattern of `--trace` that names no function that it is probably wrong.
+    pub(super) fn unmatched(&self) -> Vec<String> {
+        let patterns = self.wanted.functions.iter().zip(&self.named);
+        let unmatched = patterns.filter(|(_, count)| **count == 0);
+        unmatched
+            .map(|(pattern, _)| {
+                format!(
+                    "--trace '{pattern}': no function of that name was found in the program and \
+                     its libraries; use the names of the symbol tables, and leave out the \
+                     arguments of C++ and Rust functions"
+                )
+            })
+            .collect()
+    }
+
     /// Notes which of the selected calls are not recorded.
     pub(super) fn note(&self, session: &Session, sink: &mut Sink, hook_hits: (u64, u64)) {
         self.resolvers.note(sink);
@@ -294,16 +309,7 @@ impl Calls {
             sink.note(Severity::Warning, text);
         }
         let calls = self;
-        let mut notes = Vec::new();
-        for (pattern, count) in calls.wanted.functions.iter().zip(&calls.named) {
-            if *count == 0 {
-                notes.push(format!(
-                    "--trace '{pattern}': no function of that name was found in the program and \
-                     its libraries; use the names of the symbol tables, and leave out the \
-                     arguments of C++ and Rust functions"
-                ));
-            }
-        }
+        let mut notes = calls.unmatched();
         if session.stops.one_thread && calls.wanted.sync.is_some() {
             notes.push(
                 "QEMU's server stops one thread at a time, and the session breaks if two stop at \

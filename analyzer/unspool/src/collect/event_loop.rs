@@ -132,13 +132,9 @@ impl EventLoop {
                     error => error,
                 };
                 let lost = error.is_loss();
-                let reason = match lost {
-                    true => EndReason::ConnectionLost,
-                    false => EndReason::Error,
-                };
-                let ended = match lost {
-                    true => Ended::ConnectionLost,
-                    false => self.abandon(),
+                let (ended, reason) = match lost {
+                    true => (Ended::ConnectionLost, EndReason::ConnectionLost),
+                    false => (self.abandon(), EndReason::Error),
                 };
                 (ended, reason, Some(error))
             }
@@ -154,6 +150,7 @@ impl EventLoop {
         Outcome {
             ended,
             failure: write.or(failure).or(missing),
+            unmatched: recorder.planter.calls.unmatched(),
             _stub: recorder.session.stub.take(),
         }
     }

@@ -157,6 +157,8 @@ pub struct Outcome {
     pub ended: Ended,
     /// The reason why the recording is incomplete, if it is.
     pub failure: Option<Error>,
+    /// Warnings about patterns that name no function. The capture has them as notes, too.
+    pub unmatched: Vec<String>,
     /// The recorder's own stub, which is about to end. The kernel may need 50 ms to close its perf
     /// events, so that there is time for the report. Dropping it waits for its end.
     pub(super) _stub: Option<Stub>,

@@ -50,6 +50,24 @@ fn quiet_leaves_the_report_out() {
 }
 
 #[test]
+fn quiet_keeps_warnings_about_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut command = unspool();
+    command
+        .args(["record", "-q", "--trace", "short_lief", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(subject())
+        .args(["exit", "0"]);
+    let run = Run::of(&mut command);
+    run.succeeds();
+    let begin = "unspool: warning: --trace 'short_lief': no function of that name";
+    assert!(run.stderr.starts_with(begin), "{}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+}
+
+#[test]
 fn exit_codes_pass() {
     let dir = tempfile::tempdir().unwrap();
     for code in [0, 1, 42, 255] {
