@@ -82,7 +82,7 @@ enum Command {
 
 /// Runs the command line `args` (the program's name first) and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(addr2line::expanded(args)) {
+    let cli = match Cli::try_parse_from(without_help_of_help(addr2line::expanded(args))) {
         Ok(cli) => cli,
         // `--help` and `--version` arrive here too; clap prints them and knows the exit code.
         Err(error) => {
@@ -113,4 +113,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         terminal::print_error(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Lets `help --help` show the same as `help`, because clap's command `help` has no options.
+fn without_help_of_help(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_some_and(|command| command == "help") {
+        args.retain(|arg| arg != "--help" && arg != "-h");
+    }
+    args
 }
