@@ -13,6 +13,13 @@ use crate::model::{FindingKind, Model, Recording};
 pub(super) const FOUND: u8 = 3;
 /// Exit code if no selected finding exists, but too little was seen to exclude one.
 pub(super) const TOO_LITTLE_SEEN: u8 = 4;
+/// Kinds that the state of a program at one moment shows.
+const OF_STATES: [FindingKind; 4] = [
+    FindingKind::Deadlock,
+    FindingKind::SelfDeadlock,
+    FindingKind::AbandonedLock,
+    FindingKind::LostWakeup,
+];
 /// Kinds of findings that depend on threads' lives, not on calls.
 const OF_LIVES: [FindingKind; 2] = [FindingKind::Unjoined, FindingKind::Churn];
 /// Kinds that need every call of a lock or condition variable.
@@ -37,7 +44,8 @@ pub(super) struct FailOn {
     ///
     /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
     /// wrong-unlock, lock-order, convoy, long-hold, contention, bottleneck, unlocked-signal,
-    /// unjoined or churn. KIND:proved ignores inferred findings. Exit code 4 means that there is no
+    /// unjoined or churn. `inspect` can show only the first four. KIND:proved ignores inferred
+    /// findings. Exit code 4 means that there is no
     /// such finding, but most calls were missed (for lock-order, most calls of locks), or a named
     /// process was not inspected, so there may be one.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
@@ -86,11 +94,7 @@ fn condition(text: &str) -> Result<Condition, String> {
 impl FailOn {
     /// Fails if a recording of `sync` can show no finding of a selected kind.
     pub(super) fn check(&self, sync: Option<Sync>) -> anyhow::Result<()> {
-        for kind in self
-            .conditions
-            .iter()
-            .filter_map(|condition| condition.kind)
-        {
+        for kind in self.kinds() {
             let needed = match sync {
                 Some(Sync::All) => continue,
                 _ if OF_ALL_CALLS.contains(&kind) => "--sync=all",
@@ -103,6 +107,22 @@ impl FailOn {
             );
         }
         Ok(())
+    }
+
+    /// Fails if an inspection can show no finding of a selected kind.
+    pub(super) fn check_inspection(&self) -> anyhow::Result<()> {
+        if let Some(kind) = self.kinds().find(|kind| !OF_STATES.contains(kind)) {
+            let kind = kind.as_str();
+            bail!(
+                "--fail-on {kind} needs a recording, because an inspection cannot show such a finding"
+            );
+        }
+        Ok(())
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = FindingKind> {
+        let conditions = self.conditions.iter();
+        conditions.filter_map(|condition| condition.kind)
     }
 
     /// The exit code if a selected finding exists, or may exist. Prints the reason on standard

@@ -75,6 +75,7 @@ Examples:
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        self.fail_on.check_inspection()?;
         let store = self.reading.symbols.store()?;
         if !self.target.is_named() {
             terminal::say(

@@ -25,6 +25,12 @@ fn help_names_every_command_and_fits_100_columns() {
         }
         assert!(run.stdout.ends_with('\n'));
     }
+    let help = Run::of(unspool().arg("--help")).stdout;
+    for args in [&["help", "--help"][..], &["help", "-h"]] {
+        let run = Run::of(unspool().args(args));
+        run.succeeds();
+        assert_eq!(run.stdout, help, "{args:?}");
+    }
     let run = Run::of(unspool().arg("--help"));
     for command in [
         "record",
@@ -78,6 +84,21 @@ fn wrong_command_lines_exit_with_2() {
         let run = Run::of(unspool().args(args));
         assert_eq!(run.code, Some(2), "{args:?}: {}", run.stderr);
         assert!(!run.stderr.is_empty() && run.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn an_inspection_cannot_fail_on_what_only_recordings_show() {
+    let pid = std::process::id().to_string();
+    for kind in [
+        "convoy",
+        "deadlock,lock-order",
+        "unjoined:proved",
+        "bottleneck",
+    ] {
+        let run = Run::of(unspool().args(["inspect", "--attach", &pid, "--fail-on", kind]));
+        run.fails_with(1, &["--fail-on", "needs a recording"]);
+        assert!(run.stdout.is_empty(), "{kind}: {}", run.stdout);
     }
 }
 
