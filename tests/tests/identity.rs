@@ -1,15 +1,22 @@
 //! Tests identities: equal for threads created on the same path, in every run and at every load
 //! address, and different for different paths. Also tests the text report of identities.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 
 use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
-use unspool_tests::process::{self, Run};
+use unspool_tests::process::{self, Background, Run};
 use unspool_tests::program::program;
 use unspool_tests::report::{self, Report};
+use unspool_tests::waiting;
+
+/// Upper bound for a recording.
+const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Vec<Trial> {
     [
@@ -17,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("nest", nest),
         ("same_in_every_run", same_in_every_run),
         ("stripped", stripped),
+        ("before_the_recording", before_the_recording),
         ("names", names),
         ("functions", functions),
         ("text_report", text_report),
@@ -66,7 +74,7 @@ impl Recorded {
         command
             .arg("report")
             .arg(self.folder.path().join("capture"));
-        process::run(&mut command, std::time::Duration::from_secs(30))?.success()
+        process::run(&mut command, Duration::from_secs(30))?.success()
     }
 }
 
@@ -123,6 +131,38 @@ fn same_in_every_run() -> Result<()> {
 fn stripped() -> Result<()> {
     let groups = groups(&Recorded::of("pool", 2, true)?.report()?);
     ensure!(groups == [1, 2, 2, 3], "groups of {groups:?}");
+    Ok(())
+}
+
+/// Threads that ran before the recording have the identities of their functions, also without
+/// symbols.
+fn before_the_recording() -> Result<()> {
+    let mut builds = Vec::new();
+    for option in ["-g", "-s"] {
+        let options = ["cc", "-O2", option, "-pthread"];
+        let (folder, program) = waiting::compile_in(".", "earlier.c", &options)?;
+        let capture = folder.path().join("capture");
+        let mut command = Command::new(&program);
+        let mut child = Background(process::start(command.stdout(Stdio::piped()))?);
+        let mut line = String::new();
+        BufReader::new(child.0.stdout.take().context("piped")?).read_line(&mut line)?;
+        ensure!(line == "ready\n", "{line:?}");
+        let mut record = report::unspool()?;
+        record.args(["record", "-q", "--attach", &child.0.id().to_string(), "-o"]);
+        process::run(record.arg(&capture), LIMIT)?.success()?;
+        let report = report::report(&capture, &[])?;
+        // The main thread is the first.
+        let mut threads = report.threads;
+        threads.sort_by_key(|thread| thread.tid);
+        let keys = threads.into_iter().map(|thread| thread.key);
+        builds.push(keys.collect::<Vec<String>>());
+    }
+    let [named, stripped] = &builds[..] else {
+        unreachable!("two builds")
+    };
+    ensure!(named == stripped, "{named:?} and stripped {stripped:?}");
+    let all: BTreeSet<&String> = named.iter().collect();
+    ensure!(all.len() == 4 && named[2] == named[4], "{named:?}");
     Ok(())
 }
 
@@ -227,13 +267,13 @@ fn text_report_colour() -> Result<()> {
     );
     for (no_color, colour) in [(None, true), (Some("1"), false)] {
         // `script` provides a terminal.
-        let mut script = std::process::Command::new("script");
+        let mut script = Command::new("script");
         script
             .args(["-qec", &line, "/dev/null"])
             .env("TERM", "xterm")
             .env_remove("NO_COLOR");
         script.envs(no_color.map(|value| ("NO_COLOR", value)));
-        let run = process::run(&mut script, std::time::Duration::from_secs(30))?.success()?;
+        let run = process::run(&mut script, Duration::from_secs(30))?.success()?;
         ensure!(run.text().contains("worker"), "{run}");
         ensure!(
             run.text().contains('\u{1b}') == colour,
@@ -246,7 +286,7 @@ fn text_report_colour() -> Result<()> {
 fn demo() -> Result<()> {
     let mut command = report::unspool()?;
     command.arg("demo");
-    let run = process::run(&mut command, std::time::Duration::from_secs(30))?.success()?;
+    let run = process::run(&mut command, Duration::from_secs(30))?.success()?;
     let text = run.text();
     ensure!(text.contains("orders.c:"), "no source lines\n{run}");
     ensure!(

@@ -134,6 +134,9 @@ pub enum AddressAspect {
     /// end the wait of another thread, or that is unknown. Bit 1: it may return to its caller.
     /// (Since 1.12)
     Onward = 6,
+    /// The start of the function that contains it, by symbols or else by the code. The result is a
+    /// place. (Since 1.19)
+    Start = 7,
 }
 
 /// A fact about an address. Without a result there is nothing at the address.

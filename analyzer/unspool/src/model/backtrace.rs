@@ -66,6 +66,17 @@ impl Place {
         self.function.as_ref()?;
         self.svma?.checked_sub(self.offset)
     }
+
+    /// The start of the function, if it is known.
+    pub(super) fn start(&self) -> Option<Place> {
+        Some(Place {
+            svma: Some(self.function_svma()?),
+            avma: self.avma.wrapping_sub(self.offset),
+            offset: 0,
+            line: None,
+            ..self.clone()
+        })
+    }
 }
 
 /// True for internals of primitives that are part of the program itself.
@@ -127,6 +138,10 @@ pub(super) trait Frames {
     fn backtrace(&mut self, record: usize, snapshot: &Snapshot) -> Arc<Backtrace>;
     /// Returns the place of a code address, e.g. of a start routine.
     fn place(&mut self, record: usize, avma: u64) -> Place;
+    /// Returns the start of the function that contains a code address, even without a symbol.
+    fn start(&mut self, _record: usize, _avma: u64) -> Option<Place> {
+        None
+    }
     /// Returns the variable at a data address as the function, with the offset into it.
     fn data(&mut self, record: usize, avma: u64) -> Option<Place>;
     /// Returns the source's name for the data at an address, after the variable's name: `l[13]`,

@@ -12,10 +12,11 @@ use unspool_capture::{
 };
 use unspool_unwind::Provenance;
 
-use super::backtrace::{Backtrace, Frames, NamedFrame, Place};
+use super::backtrace::{Backtrace, NamedFrame, Place};
 use super::{Detail, Model, Module};
-use crate::platform::layouts::{self, Family, Layout};
+use crate::platform::layouts::Family;
 
+mod symbols;
 pub(crate) mod sync;
 
 /// A function is `module!function@file:line`, `module!function` or `?` for code of no module; an
@@ -467,7 +468,8 @@ impl Stage {
         let number = ((pc - self.bias) % MODULE / FUNCTION) as usize;
         let module = &self.modules[((pc - self.bias) / MODULE) as usize];
         let text = self.functions[number];
-        let name = text.split_once('!').map_or("?", |(_, name)| name);
+        let name = text.trim_start_matches(['~', '*']);
+        let name = name.split_once('!').map_or("?", |(_, name)| name);
         let (name, place) = name
             .split_once('@')
             .map_or((name, None), |(name, place)| (name, Some(place)));
@@ -506,50 +508,6 @@ fn reads(handles: &[(u64, u64)]) -> Vec<Read> {
         bytes: handle.to_le_bytes().to_vec(),
     };
     handles.iter().map(read).collect()
-}
-
-impl Frames for Stage {
-    fn is_musl(&mut self) -> bool {
-        self.family == Some(Family::Musl)
-    }
-
-    fn layout(&mut self) -> Option<&'static Layout> {
-        layouts::of(self.family?, 8).ok()
-    }
-
-    fn backtrace(&mut self, _record: usize, snapshot: &Snapshot) -> Arc<Backtrace> {
-        let pcs = snapshot.chunks[0].bytes.chunks_exact(8);
-        let pcs: Vec<u64> = pcs
-            .map(|pc| u64::from_le_bytes(pc.try_into().unwrap()))
-            .collect();
-        // As the symbolizer does: one stack is one value.
-        if let Some(known) = self.stacks.get(&(pcs.clone(), self.truncated)) {
-            return known.clone();
-        }
-        let stack = Arc::new(Backtrace {
-            frames: pcs.iter().map(|pc| self.named(*pc)).collect(),
-            truncated: self.truncated.map(str::to_owned),
-        });
-        self.stacks.insert((pcs, self.truncated), stack.clone());
-        stack
-    }
-
-    fn place(&mut self, _record: usize, avma: u64) -> Place {
-        // Data lies below the code.
-        (avma < self.bias)
-            .then(Place::default)
-            .unwrap_or_else(|| self.named(avma).place)
-    }
-
-    fn data(&mut self, _record: usize, avma: u64) -> Option<Place> {
-        self.data.get(&avma).map(|name| Place {
-            function: Some((*name).into()),
-            module: Some("orders".into()),
-            svma: Some(avma),
-            avma,
-            ..Place::default()
-        })
-    }
 }
 
 /// An entry of a schedule.

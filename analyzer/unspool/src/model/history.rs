@@ -471,12 +471,14 @@ impl<'a> History<'a> {
             }
             ProbeKind::Snapshot => {
                 if let Some(snapshot) = &event.snapshot {
-                    let stack = self.frames.backtrace(at, snapshot);
+                    let frames = &mut *self.frames;
+                    let stack = frames.backtrace(at, snapshot);
                     let thread = &mut self.threads[index];
                     if thread.function.is_none()
                         && !matches!(thread.creation, Creation::Seen { .. })
                     {
-                        thread.function = origin::thread_function(&stack);
+                        thread.function =
+                            origin::thread_function(&stack, &mut |avma| frames.start(at, avma));
                     }
                     thread.stack = Some(stack);
                 }

@@ -36,7 +36,11 @@ pub(super) fn begins_threads(function: &str) -> bool {
 }
 
 /// The function just inside the C library's thread start code; for a C++ thread, its callable.
-pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
+/// `start_at` finds the start of a function without a symbol, by an address in it.
+pub(super) fn thread_function(
+    stack: &Backtrace,
+    start_at: &mut dyn FnMut(u64) -> Option<Place>,
+) -> Option<Place> {
     let frames: Vec<&NamedFrame> = stack.physical().collect();
     let inner = inside(&frames, stack.truncated.is_none())?;
     let mut frame = *frames.get(inner)?;
@@ -59,17 +63,14 @@ pub(super) fn thread_function(stack: &Backtrace) -> Option<Place> {
         let own = own.and_then(|object| object.strip_prefix("::"));
         object = stated.or(own).map(Arc::from);
     }
-    let start = frame.place.function_svma()?;
-    let back = frame.place.svma? - start;
+    let Some(start) = frame.place.start() else {
+        // A return address may be the next function's start.
+        let is_innermost = std::ptr::eq(frame, *frames.first()?);
+        return start_at(frame.place.avma - u64::from(!is_innermost));
+    };
     Some(Place {
-        function: object.or_else(|| frame.place.function.clone()),
-        offset: 0,
-        module: frame.place.module.clone(),
-        link: frame.place.link.clone(),
-        svma: Some(start),
-        avma: frame.place.avma.wrapping_sub(back),
-        file: frame.place.file.clone(),
-        line: None,
+        function: object.or(start.function),
+        ..start
     })
 }
 

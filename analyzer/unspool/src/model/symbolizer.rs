@@ -458,6 +458,18 @@ impl Symbolizer {
         place
     }
 
+    fn start_by_files(&mut self, record: usize, avma: u64) -> Option<Place> {
+        let epoch = self.epoch(record);
+        let (physical, _) = self.places(epoch, avma, avma).pop()?;
+        if let Some(start) = physical.start() {
+            return Some(start);
+        }
+        let (file, svma) = self.file_at(epoch, avma)?;
+        let start = self.files.rules(file, self.arch?)?.function_start(svma)?;
+        let start = avma.wrapping_sub(svma - start) & self.address_mask();
+        Some(self.place_by_files(record, start))
+    }
+
     fn data_by_files(&mut self, record: usize, avma: u64) -> Option<Place> {
         let epoch = self.epoch(record);
         let load = self.owner(epoch, avma)?;

@@ -150,6 +150,12 @@ impl Table {
     pub fn analysis(&self) -> Option<&Analysis> {
         self.maker.as_ref()?.analysis()
     }
+
+    /// The start of the function that contains `svma`, by the code and the file's tables. Analyses
+    /// no more code than needed. `None` without an image.
+    pub fn function_start(&self, svma: u64) -> Option<u64> {
+        self.maker.as_ref()?.function_start(svma)
+    }
 }
 
 pub(super) fn compile_cfi(image: &Image, options: &CompileOptions, notes: &mut Vec<Note>) -> Rows {

@@ -186,10 +186,15 @@ impl Maker {
         let Some(entry) = after.checked_sub(1).map(|at| entry[at]) else {
             return false;
         };
-        let start = self
-            .region(svma)
-            .and_then(|region| region.function_start(svma));
-        start.is_some_and(|start| start > entry)
+        self.function_start(svma).is_some_and(|start| start > entry)
+    }
+
+    /// The start of the function that contains `svma`.
+    pub(super) fn function_start(&self, svma: u64) -> Option<u64> {
+        match self.code.get() {
+            Some(analysis) => analysis.function_start(svma),
+            None => self.region(svma)?.function_start(svma),
+        }
     }
 
     /// The start addresses of exidx entries, sorted.

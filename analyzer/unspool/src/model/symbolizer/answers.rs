@@ -24,6 +24,8 @@ pub(super) struct Answers {
     pub(super) stacks: HashMap<Question, Arc<Backtrace>>,
     /// The functions at addresses.
     pub(super) code: HashMap<Question, Place>,
+    /// The starts of the functions at addresses, as symbols or the code show them.
+    pub(super) starts: HashMap<Question, Option<Place>>,
     /// The variables at addresses.
     pub(super) data: HashMap<Question, Option<Place>>,
     /// The pointers at addresses, as the modules' files contain them.

@@ -168,6 +168,15 @@ impl Frames for Symbolizer {
         )
     }
 
+    fn start(&mut self, record: usize, avma: u64) -> Option<Place> {
+        self.answer(
+            self.question(record, avma),
+            |answers| &mut answers.starts,
+            |files| files.start_by_files(record, avma),
+            |kept, found| kept.or(found),
+        )
+    }
+
     fn data(&mut self, record: usize, avma: u64) -> Option<Place> {
         self.answer(
             self.question(record, avma),

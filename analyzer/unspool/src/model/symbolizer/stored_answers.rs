@@ -62,6 +62,9 @@ fn write_within(answers: &Answers, limit: usize) -> Vec<Resolution> {
     for (&question, place) in sorted(&answers.code) {
         writing.place(AddressAspect::Code, question, Some(place));
     }
+    for (&question, place) in sorted(&answers.starts) {
+        writing.place(AddressAspect::Start, question, place.as_ref());
+    }
     for (&question, place) in sorted(&answers.data) {
         writing.place(AddressAspect::Data, question, place.as_ref());
     }
@@ -345,6 +348,9 @@ pub(super) fn read(parts: &[Resolution]) -> Answers {
                     answers.code.insert(question, place);
                 }
             }
+            AddressAspect::Start => {
+                answers.starts.insert(question, there);
+            }
             AddressAspect::Data => {
                 answers.data.insert(question, there);
             }
@@ -440,6 +446,8 @@ mod tests {
             answers.stacks.insert((at << 56, 2), Arc::new(stack));
         }
         answers.code.insert((1, 0), place("main", 0x2000));
+        answers.starts.insert((1, 0), Some(place("main", 0x2000)));
+        answers.starts.insert((1, 1), None);
         answers.data.insert((1, 0), None);
         answers.data.insert((1, 1), Some(place("lock", 0x3000)));
         answers.pointers.insert((8, 1), Some(u64::MAX));
@@ -466,6 +474,7 @@ mod tests {
         let read = read(&parts);
         assert_eq!(read.stacks, answers.stacks);
         assert_eq!(read.code, answers.code);
+        assert_eq!(read.starts, answers.starts);
         assert_eq!(read.data, answers.data);
         assert_eq!(read.pointers, answers.pointers);
         assert_eq!(read.bytes, answers.bytes);
@@ -480,7 +489,7 @@ mod tests {
     #[test]
     fn answers_beyond_the_limit_are_counted() {
         let answers = answers();
-        let all = answers.stacks.len() + 8;
+        let all = answers.stacks.len() + 10;
         let read = read(&write_within(&answers, 600));
         assert!((1..50).contains(&read.stacks.len()));
         assert_eq!(read.stacks.len() as u64 + read.left_out, all as u64);
