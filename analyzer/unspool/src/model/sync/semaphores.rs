@@ -29,8 +29,6 @@ pub(super) struct Possession {
     pub(super) events: u64,
     /// The first wait meanwhile: the use and the thread.
     pub(super) waiter: Option<(UseIndex, ThreadIndex)>,
-    /// True if another thread seemed to have it too.
-    second: bool,
 }
 
 impl Possession {
@@ -41,7 +39,6 @@ impl Possession {
             since_ns: ns,
             events,
             waiter: None,
-            second: false,
         }
     }
 }
@@ -56,6 +53,17 @@ enum State {
     Taken(Possession),
 }
 
+/// A thread's last acquisition. A thread that was woken may find the semaphore taken by a thread
+/// that did not wait. Then it waits again at once, and this acquisition did not happen.
+#[derive(Clone, Copy, Debug)]
+struct Acquisition {
+    since_ns: u64,
+    /// Another thread seemed to have the semaphore too.
+    second: bool,
+    /// Other threads posted it meanwhile.
+    passed_over: u64,
+}
+
 /// The recorded uses of a semaphore.
 #[derive(Debug, Default)]
 struct Uses {
@@ -68,8 +76,12 @@ struct Uses {
     returned: u64,
     /// Number of releases by other threads, by thread.
     by_others: HashMap<ThreadIndex, u64>,
+    /// The part of these in which the thread that had it did not release it.
+    passed_over: u64,
     /// Threads that took it.
     takers: HashSet<ThreadIndex>,
+    /// The last acquisition of each thread that has not posted since, if only waits are recorded.
+    last: HashMap<ThreadIndex, Acquisition>,
     /// Only waits and the wake-ups that end them were recorded.
     waits_only: bool,
 }
@@ -78,19 +90,32 @@ impl Uses {
     fn is_lock(&self) -> bool {
         let few = |part: u64, all: u64| part.saturating_mul(EXCEPTION_DIVISOR) <= all;
         let others: u64 = self.by_others.values().sum();
-        let enough = self.takers.len() >= 2 && self.returned >= MIN_RETURNED;
-        if !enough || !few(self.taken_twice, self.taken) {
+        let posts = self.returned + others;
+        if self.takers.len() < 2 || !few(self.taken_twice, self.taken) {
             return false;
         }
         if !self.waits_only {
-            return few(others, self.returned + others);
+            return self.returned >= MIN_RETURNED && few(others, posts);
         }
         // A thread that takes a free semaphore makes no system call. So some releases seem to come
-        // from threads that did not have it, but not from threads that never take it.
+        // from threads that did not have it, but not from threads that never take it, nor while
+        // another thread has it.
         let by_others = self.by_others.iter();
         let strangers = by_others.filter(|(thread, _)| !self.takers.contains(thread));
         let strangers: u64 = strangers.map(|(_, count)| count).sum();
-        few(strangers, self.returned + others) && self.returned >= others
+        posts >= MIN_RETURNED && few(strangers + self.passed_over, posts)
+    }
+
+    /// The thread waits again. Takes back its last acquisition if it found the semaphore taken.
+    fn retries(&mut self, thread: ThreadIndex, now: u64) {
+        let Some(last) = self.last.remove(&thread) else {
+            return;
+        };
+        if now.saturating_sub(last.since_ns) <= MAX_RETRY_NS {
+            self.taken -= 1;
+            self.taken_twice -= u64::from(last.second);
+            self.passed_over -= last.passed_over;
+        }
     }
 }
 
@@ -111,7 +136,15 @@ impl Semaphores {
         uses.takers.insert(by.thread);
         let second = matches!(uses.state, State::Taken(_));
         uses.taken_twice += u64::from(second);
-        uses.state = State::Taken(Possession { second, ..by });
+        if waits_only {
+            let acquisition = Acquisition {
+                since_ns: by.since_ns,
+                second,
+                passed_over: 0,
+            };
+            uses.last.insert(by.thread, acquisition);
+        }
+        uses.state = State::Taken(by);
     }
 
     /// A thread begins to wait for a semaphore.
@@ -125,6 +158,7 @@ impl Semaphores {
         let Some(uses) = self.uses.get_mut(&object) else {
             return;
         };
+        uses.retries(thread, now);
         let State::Taken(possession) = &mut uses.state else {
             return;
         };
@@ -138,10 +172,6 @@ impl Semaphores {
             return;
         }
         // It was woken and did not get the semaphore, or its release made no system call.
-        if now.saturating_sub(possession.since_ns) <= MAX_RETRY_NS {
-            uses.taken -= 1;
-            uses.taken_twice -= u64::from(possession.second);
-        }
         uses.state = State::Free;
     }
 
@@ -149,14 +179,21 @@ impl Semaphores {
     /// the semaphore itself.
     pub(super) fn posts(&mut self, object: ObjectIndex, thread: ThreadIndex) -> Option<Possession> {
         let uses = self.uses.entry(object).or_default();
+        uses.last.remove(&thread);
         match std::mem::replace(&mut uses.state, State::Free) {
             State::Taken(possession) if possession.thread == thread => {
                 uses.returned += 1;
                 (!uses.waits_only).then_some(possession)
             }
             State::Unknown => None,
-            State::Taken(_) | State::Free => {
+            before => {
                 *uses.by_others.entry(thread).or_default() += 1;
+                if let State::Taken(possession) = before
+                    && let Some(acquisition) = uses.last.get_mut(&possession.thread)
+                {
+                    acquisition.passed_over += 1;
+                    uses.passed_over += 1;
+                }
                 None
             }
         }
@@ -166,6 +203,7 @@ impl Semaphores {
     pub(super) fn forget(&mut self) {
         for uses in self.uses.values_mut() {
             uses.state = State::Unknown;
+            uses.last.clear();
         }
     }
 
@@ -281,6 +319,26 @@ mod tests {
             }
         }
         assert!(!is_lock(&semaphores));
+    }
+
+    /// A thread that posts a lock takes it again before the thread that it woke.
+    #[test]
+    fn a_lock_that_its_last_owner_takes_again_is_a_lock() {
+        for passed_over in [false, true] {
+            let mut semaphores = Semaphores::default();
+            for round in 0..30 {
+                let now = round * 1_000_000;
+                semaphores.posts(LOCK, ONE);
+                took(&mut semaphores, TWO, now + 500_000, true);
+                // It waits again at once, or it has the semaphore when the other thread posts it.
+                if !passed_over {
+                    semaphores.waits(LOCK, UseIndex(0), TWO, now + 520_000);
+                }
+            }
+            took(&mut semaphores, ONE, 40_000_000, true);
+            semaphores.posts(LOCK, ONE);
+            assert_eq!(is_lock(&semaphores), !passed_over);
+        }
     }
 
     /// Only waits and wake-ups are recorded.
