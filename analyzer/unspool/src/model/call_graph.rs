@@ -7,6 +7,7 @@
 //! Times: of recursive calls, only the outermost counts, so that no time is greater than the
 //! thread's life. The same rule holds for edges.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
@@ -38,7 +39,7 @@ pub struct CallGraph {
     /// True if the times of the calls are known.
     pub has_times: bool,
     /// Number of calls that ended without a recorded end: by an exception, `longjmp`, or the end
-    /// of their thread.
+    /// of their thread. Unless the thread ended, their time ends with its last recorded hit before.
     pub left: u64,
     /// Number of ends of calls that began before the recording.
     pub begun_before: u64,
@@ -113,14 +114,49 @@ struct Open {
     inner_ns: u64,
 }
 
+/// The end of a call.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    function: usize,
+    place: u64,
+    call_site: u64,
+}
+
+/// A call that seems to have been left without a recorded end. It goes on if its thread runs on
+/// another stack meanwhile, such as a coroutine's.
+#[derive(Clone, Copy, Debug)]
+struct Abandoned {
+    call: Open,
+    /// The time until which it has been counted.
+    left_ns: u64,
+    /// It is the outermost call of its function, or on its edge.
+    outermost: (bool, bool),
+}
+
+/// Maximum number of abandoned calls of a thread; the first ones are forgotten first.
+const MAX_ABANDONED: usize = 1024;
+
 /// The calls of one thread that are under way, the outermost first.
 #[derive(Debug, Default)]
 struct Stack {
     identity: usize,
     open: Vec<Open>,
+    abandoned: VecDeque<Abandoned>,
+    /// Time of the thread's last hit.
+    last_ns: u64,
     /// Number of open calls by function, and by caller and function.
     functions: HashMap<usize, u32>,
     edges: HashMap<(Option<usize>, usize), u32>,
+}
+
+/// A function's module and address there, or its name and address.
+type FunctionKey = (Option<Arc<str>>, u64);
+
+fn key(place: &Place) -> FunctionKey {
+    match place.function_svma().or(place.svma) {
+        Some(start) => (place.module.clone(), start),
+        None => (place.function.clone(), place.avma),
+    }
 }
 
 /// Sums up calls.
@@ -129,18 +165,13 @@ struct Sums {
     graph: CallGraph,
     nodes: HashMap<(usize, usize), usize>,
     edges: HashMap<(Option<usize>, usize, usize), usize>,
-    /// By module and address there, or by name and address.
-    interned: HashMap<(Option<Arc<str>>, u64), usize>,
+    interned: HashMap<FunctionKey, usize>,
 }
 
 impl Sums {
     /// The function at a place, which is the function's start.
     fn function(&mut self, place: Place) -> usize {
-        let start = place.function_svma().or(place.svma);
-        let key = match start {
-            Some(start) => (place.module.clone(), start),
-            None => (place.function.clone(), place.avma),
-        };
+        let key = key(&place);
         let functions = &mut self.graph.functions;
         *self.interned.entry(key).or_insert_with(|| {
             functions.push(place);
@@ -185,8 +216,9 @@ impl Sums {
         stack.open.push(call);
     }
 
-    /// Ends the open call with this index.
-    fn end(&mut self, stack: &mut Stack, at: usize, now_ns: u64) {
+    /// Ends the open call with this index. Returns the call, and whether it was the outermost one of
+    /// its function and of its edge.
+    fn end(&mut self, stack: &mut Stack, at: usize, now_ns: u64) -> (Open, (bool, bool)) {
         let call = stack.open.remove(at);
         let total_ns = now_ns.saturating_sub(call.began_ns);
         if let Some(outer) = at.checked_sub(1) {
@@ -206,10 +238,12 @@ impl Sums {
             node.total_ns = node.total_ns.saturating_add(total_ns);
         }
         let edge = (call.caller, call.function);
-        if is_last(stack.edges.get_mut(&edge)) {
+        let outermost_edge = is_last(stack.edges.get_mut(&edge));
+        if outermost_edge {
             let edge = self.edge(call.caller, call.function, stack.identity);
             edge.total_ns = edge.total_ns.saturating_add(total_ns);
         }
+        (call, (outermost, outermost_edge))
     }
 
     /// Ends the calls from this index on, whose ends were not recorded.
@@ -220,8 +254,53 @@ impl Sums {
         }
     }
 
-    /// A function begins.
-    fn enter(&mut self, stack: &mut Stack, mut call: Open) {
+    /// Ends the calls from this index on, which seem to have been left since the last hit.
+    fn abandon(&mut self, stack: &mut Stack, from: usize) {
+        while stack.open.len() > from {
+            self.graph.left += 1;
+            let left_ns = stack.last_ns;
+            let (call, outermost) = self.end(stack, stack.open.len() - 1, left_ns);
+            if stack.abandoned.len() == MAX_ABANDONED {
+                stack.abandoned.pop_front();
+            }
+            stack.abandoned.push_back(Abandoned {
+                call,
+                left_ns,
+                outermost,
+            });
+        }
+    }
+
+    /// Ends a call that only seemed to have been left. Its own time does not grow, because the
+    /// thread ran on another stack meanwhile. Returns false if there is no such call.
+    fn goes_on(&mut self, stack: &mut Stack, ended: &dyn Fn(&Open) -> bool, now_ns: u64) -> bool {
+        let mut abandoned = stack.abandoned.iter();
+        let Some(at) = abandoned.rposition(|abandoned| ended(&abandoned.call)) else {
+            return false;
+        };
+        let Some(Abandoned {
+            call,
+            left_ns,
+            outermost: (of_function, of_edge),
+        }) = stack.abandoned.remove(at)
+        else {
+            return false;
+        };
+        self.graph.left -= 1;
+        let more_ns = now_ns.saturating_sub(left_ns);
+        if of_function {
+            let node = self.node(call.function, stack.identity);
+            node.total_ns = node.total_ns.saturating_add(more_ns);
+        }
+        if of_edge {
+            let edge = self.edge(call.caller, call.function, stack.identity);
+            edge.total_ns = edge.total_ns.saturating_add(more_ns);
+        }
+        true
+    }
+
+    /// A function begins, called by the function `by`, if that is known.
+    fn enter(&mut self, stack: &mut Stack, mut call: Open, by: Option<usize>) {
         // A call with a frame below the new one has been left. So has a call with the same frame,
         // unless the new function is inlined into it: same call site, another return address.
         let is_over = |open: &Open| {
@@ -231,21 +310,47 @@ impl Sums {
             again || (1..SAME_STACK).contains(&below)
         };
         let live = stack.open.iter().rposition(|open| !is_over(open));
-        self.leave(stack, live.map_or(0, |at| at + 1), call.began_ns);
+        let live = live.map_or(0, |at| at + 1);
+        // So have calls within the caller, unless the new function is inlined into one of them.
+        let is_caller = |open: &Open| Some(open.function) == by;
+        let inlines = |open: &Open| (open.call_site, open.place) == (call.call_site, call.place);
+        let within = &stack.open[..live];
+        let caller = within.iter().any(is_caller);
+        let caller = caller.then(|| {
+            within
+                .iter()
+                .rposition(|open| is_caller(open) || inlines(open))
+        });
+        self.abandon(stack, caller.flatten().map_or(live, |at| at + 1));
         call.caller = stack.open.last().map(|open| open.function);
+        stack.last_ns = call.began_ns;
         self.begin(stack, call);
     }
 
     /// A function ends. Calls within it have been left.
-    fn exit(&mut self, stack: &mut Stack, function: usize, call_site: u64, now_ns: u64) {
-        let own = |open: &Open| open.function == function && open.call_site == call_site;
-        match stack.open.iter().rposition(own) {
-            Some(at) => {
-                self.leave(stack, at + 1, now_ns);
-                self.end(stack, at, now_ns);
-            }
-            None => self.graph.begun_before += 1,
+    fn exit(&mut self, stack: &mut Stack, ended: &Ended, now_ns: u64) {
+        let own =
+            |open: &Open| (open.function, open.call_site) == (ended.function, ended.call_site);
+        // A stack pointer that has moved since the beginning is no other call's.
+        let exact = |open: &Open| own(open) && open.place == ended.place;
+        let position = |is: &dyn Fn(&Open) -> bool| stack.open.iter().rposition(is);
+        let at = match position(&exact) {
+            None if self.goes_on(stack, &exact, now_ns) => None,
+            None => match stack.open.iter().rposition(own) {
+                None => {
+                    let goes_on = self.goes_on(stack, &own, now_ns);
+                    self.graph.begun_before += u64::from(!goes_on);
+                    None
+                }
+                at => at,
+            },
+            at => at,
+        };
+        if let Some(at) = at {
+            self.abandon(stack, at + 1);
+            self.end(stack, at, now_ns);
         }
+        stack.last_ns = now_ns;
     }
 
     fn finish(mut self) -> CallGraph {
@@ -264,9 +369,15 @@ fn of_hooks(capture: &Capture, model: &Model, frames: &mut dyn Frames, hooks: &[
     let mut sums = Sums::default();
     let mut stacks: HashMap<u64, Stack> = HashMap::new();
     let mut known: HashMap<u64, usize> = HashMap::new();
+    // The functions that contain call sites.
+    let mut callers: HashMap<u64, Option<FunctionKey>> = HashMap::new();
+    let code = |pointer| platform.map_or(pointer, |one| one.split_code_pointer(pointer).0);
     // `sync` notes a failure to read.
     let _ = capture.each(&mut |at, record| match record {
-        Record::ModuleLoaded(_) | Record::ModuleUnloaded(_) => known.clear(),
+        Record::ModuleLoaded(_) | Record::ModuleUnloaded(_) => {
+            known.clear();
+            callers.clear();
+        }
         Record::ThreadExited(exited) => {
             if let Some(mut stack) = stacks.remove(&exited.tid) {
                 sums.leave(&mut stack, 0, exited.time_ns);
@@ -276,28 +387,39 @@ fn of_hooks(capture: &Capture, model: &Model, frames: &mut dyn Frames, hooks: &[
             let [pointer, call_site, return_address, ends] = event.args[..] else {
                 return;
             };
-            let function = *known.entry(pointer).or_insert_with(|| {
-                let address = platform.map_or(pointer, |one| one.split_code_pointer(pointer).0);
-                sums.function(frames.place(at, address))
-            });
+            let function = *known
+                .entry(pointer)
+                .or_insert_with(|| sums.function(frames.place(at, code(pointer))));
             let stack = stacks.entry(event.tid).or_insert_with(|| Stack {
                 identity: identity(model, &lives, event),
                 ..Stack::default()
             });
+            let place = event.frame.unwrap_or(0);
             if ends == 1 {
-                sums.exit(stack, function, call_site, event.time_ns);
+                let ended = Ended {
+                    function,
+                    place,
+                    call_site,
+                };
+                sums.exit(stack, &ended, event.time_ns);
                 return;
             }
+            let caller = callers.entry(call_site).or_insert_with(|| {
+                let within = code(call_site).checked_sub(1)?;
+                Some(key(&frames.start(at, within)?))
+            });
+            let caller = caller.as_ref().and_then(|caller| sums.interned.get(caller));
+            let caller = caller.copied();
             let call = Open {
                 function,
                 caller: None,
-                place: event.frame.unwrap_or(0),
+                place,
                 call_site,
                 return_address,
                 began_ns: event.time_ns,
                 inner_ns: 0,
             };
-            sums.enter(stack, call);
+            sums.enter(stack, call, caller);
         }
         _ => {}
     });
@@ -319,7 +441,10 @@ fn of_traced(capture: &Capture, model: &Model, frames: &mut dyn Frames) -> CallG
     let mut stacks: HashMap<usize, Stack> = HashMap::new();
     let begin = |sums: &mut Sums, stack: &mut Stack, calls: &Calls, call: &Call| {
         let mut path = calls.path(call.path).physical();
-        let mut next = || Some(start_of(&path.next()?.place));
+        let mut next = || {
+            let place = &path.next()?.place;
+            Some(place.start().unwrap_or_else(|| place.clone()))
+        };
         // By the traced name: debug information may have another one.
         let name = unspool_image::function_name(&calls.function(call.function).name);
         let own = Place {
@@ -368,18 +493,4 @@ fn of_traced(capture: &Capture, model: &Model, frames: &mut dyn Frames) -> CallG
         }
     });
     sums.finish()
-}
-
-/// The start of a place's function.
-fn start_of(place: &Place) -> Place {
-    match place.function {
-        Some(_) => Place {
-            svma: place.function_svma(),
-            avma: place.avma.wrapping_sub(place.offset),
-            offset: 0,
-            line: None,
-            ..place.clone()
-        },
-        None => place.clone(),
-    }
 }

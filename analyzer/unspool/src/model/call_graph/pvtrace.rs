@@ -10,7 +10,7 @@ use std::io::{self, BufRead};
 use thiserror::Error;
 use unspool_image::{Image, function_name};
 
-use super::{CallGraph, Open, Place, Stack, Sums};
+use super::{CallGraph, Ended, Open, Place, Stack, Sums};
 
 /// Number of bytes of a wrong line that are shown.
 const MAX_SHOWN: usize = 40;
@@ -60,7 +60,12 @@ pub fn read(mut trace: impl BufRead, image: &Image, base: u64) -> Result<CallGra
             .entry(address)
             .or_insert_with(|| sums.function(place(image, address, base)));
         if ends {
-            sums.exit(&mut stack, function, 0, 0);
+            let ended = Ended {
+                function,
+                place: 0,
+                call_site: 0,
+            };
+            sums.exit(&mut stack, &ended, 0);
             continue;
         }
         let call = Open {

@@ -25,21 +25,28 @@ impl Hooked {
         Hooked(stage)
     }
 
-    fn hit(&mut self, us: u64, function: &'static str, depth: u64, ends: u64) {
-        let function = match function {
+    fn address(&mut self, function: &'static str) -> u64 {
+        self.0.address(match function {
             "a" => "orders!a",
             "b" => "orders!b",
             "c" => "orders!c",
             "d" => "orders!d",
             _ => "orders!e",
-        };
-        let function = self.0.address(function);
+        })
+    }
+
+    /// A call from an unknown place.
+    fn hit(&mut self, us: u64, function: &'static str, depth: u64, ends: u64) {
+        self.hit_from(us, function, depth, ends, 1);
+    }
+
+    fn hit_from(&mut self, us: u64, function: &'static str, depth: u64, ends: u64, site: u64) {
+        let function = self.address(function);
         self.0.add(Event {
             time_ns: us * 1000,
             tid: PID,
             probe: HOOK,
-            // Call site and return address are equal for all calls.
-            args: vec![function, 1, 2, ends],
+            args: vec![function, site, 2, ends],
             frame: Some(TOP.wrapping_sub(depth.wrapping_mul(64))),
             ..Event::default()
         });
@@ -53,6 +60,17 @@ impl Hooked {
     fn exit(&mut self, us: u64, function: &'static str, depth: u64) -> &mut Hooked {
         self.hit(us, function, depth, 1);
         self
+    }
+
+    /// A call from an instruction in `caller`.
+    fn enter_from(&mut self, us: u64, caller: &'static str, function: &'static str, depth: u64) {
+        let site = self.address(caller) + 5;
+        self.hit_from(us, function, depth, 0, site);
+    }
+
+    fn exit_from(&mut self, us: u64, caller: &'static str, function: &'static str, depth: u64) {
+        let site = self.address(caller) + 5;
+        self.hit_from(us, function, depth, 1, site);
     }
 
     fn graph(&mut self) -> CallGraph {
@@ -138,6 +156,47 @@ fn calls_that_a_jump_left_call_nothing_more() {
         ]
     );
     assert_eq!(graph.left, 6);
+}
+
+/// The times of a function in microseconds: total, and its own.
+fn times(graph: &CallGraph, name: &str) -> (u64, u64) {
+    let is_it = |node: &&Node| graph.functions[node.function].function.as_deref() == Some(name);
+    let node = graph.nodes.iter().find(is_it).expect("the function");
+    (node.total_ns / 1000, node.self_ns / 1000)
+}
+
+/// The frame of a new call is smaller or larger than that of the call that a jump left.
+#[test]
+fn a_call_by_an_outer_function_shows_that_the_inner_ones_are_over() {
+    let mut program = Hooked::new();
+    program.enter(10, "a", 1);
+    program.enter_from(20, "a", "b", 2);
+    program.enter_from(30, "b", "c", 3);
+    // A jump back to `a`, which later calls `d` with a large frame.
+    program.enter_from(5000, "a", "d", 9);
+    program.exit_from(5010, "a", "d", 9);
+    program.exit(5020, "a", 1);
+    let graph = program.graph();
+    assert_eq!(graph.left, 2);
+    assert!(edges(&graph).contains(&(Some("a"), "d", 1, 10)));
+    // The jump happened at an unknown time after the last hit.
+    assert_eq!([times(&graph, "b"), times(&graph, "c")], [(10, 10), (0, 0)]);
+    assert_eq!(times(&graph, "a"), (5010, 4990));
+}
+
+#[test]
+fn a_call_that_only_seemed_to_be_left_has_its_end() {
+    let mut program = Hooked::new();
+    program.enter(10, "a", 1);
+    program.enter_from(20, "a", "b", 900);
+    // `b` runs as a coroutine, and switches back to `a`.
+    program.enter_from(30, "a", "c", 2);
+    program.exit_from(40, "a", "c", 2);
+    program.exit_from(70, "a", "b", 900);
+    program.exit(80, "a", 1);
+    let graph = program.graph();
+    assert_eq!((graph.left, graph.begun_before), (0, 0));
+    assert_eq!((times(&graph, "b").0, times(&graph, "c")), (50, (10, 10)));
 }
 
 #[test]
