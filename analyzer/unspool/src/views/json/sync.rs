@@ -179,6 +179,7 @@ pub(in crate::views) struct Function<'a> {
     name: &'a str,
     calls: u64,
     times: Lengths<'a>,
+    total_ns: u64,
     own_ns: u64,
     threads: u64,
     callers: Vec<FunctionCaller<'a>>,
@@ -190,7 +191,8 @@ impl<'a> Function<'a> {
             name: &function.name,
             calls: function.calls,
             times: (&function.times).into(),
-            own_ns: function.times.total_ns.saturating_sub(function.inner_ns),
+            total_ns: function.total_ns,
+            own_ns: function.own_ns,
             threads: function.threads,
             callers: function.callers.iter().map(FunctionCaller::of).collect(),
         }

@@ -55,7 +55,6 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     );
     page.line(&Line::new().with(Ink::Faint, head))?;
     for function in functions {
-        let own = function.times.total_ns.saturating_sub(function.inner_ns);
         // Some calls have no recorded end because threads do not wait in them. Their time is
         // unknown.
         let taken = |ns: u64| match ns {
@@ -67,8 +66,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             format!(
                 "{:>9} {:>8} {:>8} {:>8} {:>8} {:>7}  ",
                 wording::often(function.calls),
-                taken(function.times.total_ns),
-                taken(own),
+                taken(function.total_ns),
+                taken(function.own_ns),
                 taken(function.times.mean_ns()),
                 taken(function.times.max_ns),
                 function.threads,
