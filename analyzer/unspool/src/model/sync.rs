@@ -207,6 +207,7 @@ pub(super) fn analyse(
     replay.finish();
     let last = records.len().saturating_sub(1);
     replay.objects.identify(last, frames, &calls.paths);
+    naming::name_joined(&mut replay.objects.objects, &model.threads);
     naming::tell_apart(&mut replay.objects.objects, &calls.paths);
     idle::tell(
         &replay.objects.objects,

@@ -3,12 +3,14 @@
 //! One function of a program may make all its locks, and its name then distinguishes none of them.
 //! Objects of different identities then get as many outer frames as needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::objects::Object;
 use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
+use crate::model::identity::Key;
 use crate::model::origin::begins_threads;
+use crate::model::thread::Thread;
 use crate::primitives;
 
 /// The name of an object: its variable, or where it comes from.
@@ -27,12 +29,42 @@ pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc
     }
     let frame = caller(origin?)?;
     let apart = object.apart.as_deref().unwrap_or_default();
-    let verb = match (object.made, object.kind) {
-        (true, _) => "made",
-        (false, primitives::Kind::Join) => "joined",
-        (false, _) => "first used",
+    let verb = match (object.made, object.kind, object.joined_as.as_deref()) {
+        (true, ..) => "made",
+        (false, primitives::Kind::Join, Some(thread)) => &format!("{thread} joined"),
+        (false, primitives::Kind::Join, None) => "joined",
+        (false, ..) => "first used",
     };
     Some(format!("{verb} in {}{apart}", place(frame)).into())
+}
+
+/// Gives joined threads their names: the function, or else the thread's own name. Objects with the
+/// same identity are shown together, so they get a name only if they have the same.
+pub(super) fn name_joined(objects: &mut [Object], threads: &[Thread]) {
+    let name = |object: &Object| {
+        let thread = threads.get(object.joined?.0)?;
+        let function = thread
+            .function
+            .as_ref()
+            .and_then(|place| place.function.clone());
+        let own = Some(thread.name.as_str()).filter(|name| !name.is_empty());
+        function.or_else(|| own.map(Arc::from))
+    };
+    let mut names: HashMap<Key, Option<Arc<str>>> = HashMap::new();
+    for object in objects
+        .iter()
+        .filter(|object| object.kind == primitives::Kind::Join)
+    {
+        let own = name(object);
+        let known = names.entry(object.key).or_insert_with(|| own.clone());
+        known.take_if(|known| own.as_ref() != Some(known));
+    }
+    for object in objects
+        .iter_mut()
+        .filter(|object| object.kind == primitives::Kind::Join)
+    {
+        object.joined_as = names.get(&object.key).cloned().flatten();
+    }
 }
 
 /// The innermost frame outside the primitive, its wrappers in the language's library, and the C

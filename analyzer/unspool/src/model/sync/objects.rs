@@ -2,7 +2,7 @@
 //!
 //! An address does not identify an object, because memory is reused. A new object begins in three
 //! cases: it is initialized (`pthread_mutex_init` and the like), the previous one was destroyed, or
-//! the address is used as another kind.
+//! the address is used as another kind. A thread is destroyed when it has been joined.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -55,6 +55,10 @@ pub struct Object {
     pub since_ns: u64,
     /// When it was destroyed.
     pub destroyed_ns: Option<u64>,
+    /// The thread that was joined.
+    pub joined: Option<ThreadIndex>,
+    /// The name of that thread, if all threads joined in this place have it.
+    pub(super) joined_as: Option<Arc<str>>,
     /// The operations on it, each with its call path.
     pub uses: Vec<UseIndex>,
     /// Durations of the waits for it.
@@ -399,6 +403,8 @@ impl Objects {
             made,
             since_ns: ns,
             destroyed_ns: None,
+            joined: None,
+            joined_as: None,
             uses: Vec::new(),
             waits: Histogram::default(),
             stood_ns: 0,

@@ -34,6 +34,7 @@ use words::{ByCaller, WaitedAt};
 
 mod ending;
 mod holding;
+mod joining;
 mod owners;
 mod refusals;
 mod sleeping;
@@ -88,6 +89,8 @@ pub(super) struct Replay<'a> {
     /// Per thread, the calls in which it seems to have ended, and whether none of their ends was
     /// lost.
     cut_short: Vec<Vec<(Pending, bool)>>,
+    /// The threads that each thread joined, in order of the join calls' times.
+    joins: HashMap<ThreadIndex, Vec<(u64, ThreadIndex)>>,
     /// The mutex that waits at each condition release.
     pub(super) mutex_of: HashMap<ObjectIndex, ObjectIndex>,
     /// Number of calls whose end is missing although it is watched.
@@ -137,6 +140,7 @@ impl<'a> Replay<'a> {
             usage: Usage::new(model.threads.len()),
             misuse: Misuse::default(),
             cut_short: model.threads.iter().map(|_| Vec::new()).collect(),
+            joins: joining::joins(&model.threads),
             mutex_of: HashMap::new(),
             unseen_ends: 0,
             latest_ns: 0,
@@ -487,6 +491,7 @@ impl<'a> Replay<'a> {
             Operation::Wait | Operation::Lock if pending.given_up.is_some() => {
                 self.holds_again(&mut pending, left_ns);
             }
+            Operation::Join | Operation::TryJoin => self.joined(&pending, call, left_ns),
             _ if operation.acquires() && succeeded && !pending.alone => {
                 self.acquired(&pending, left_ns);
             }
@@ -531,26 +536,6 @@ impl<'a> Replay<'a> {
             self.tenures.lose(pending.object);
         }
         Some(*pending)
-    }
-
-    /// Marks the calls of a thread as doubtful that continues after its reported end. The report
-    /// was wrong, and whether these calls took or released anything is unknown.
-    fn goes_on(&mut self, thread: ThreadIndex) {
-        let cut_short = self.cut_short.get_mut(thread.0).map(std::mem::take);
-        for (pending, _) in cut_short.into_iter().flatten() {
-            self.doubt(&pending);
-        }
-    }
-
-    fn doubt(&mut self, pending: &Pending) {
-        let operation = pending.primitive.operation;
-        if operation.acquires() || pending.primitive.mutex.is_some() {
-            self.objects.objects[pending.object.0].doubtful = true;
-            self.holds.doubt(pending.object);
-            if let Some(held) = &pending.given_up {
-                self.objects.objects[held.object.0].doubtful = true;
-            }
-        }
     }
 
     fn identity(&self, thread: ThreadIndex) -> usize {

@@ -11,6 +11,7 @@ use crate::primitives::Kind;
 
 mod findings;
 mod holders;
+mod joins;
 mod load;
 mod lock_order;
 mod processors;

@@ -51,6 +51,26 @@ impl Replay<'_> {
         }
     }
 
+    /// Marks the calls of a thread as doubtful that continues after its reported end. The report
+    /// was wrong, and whether these calls took or released anything is unknown.
+    pub(super) fn goes_on(&mut self, thread: ThreadIndex) {
+        let cut_short = self.cut_short.get_mut(thread.0).map(std::mem::take);
+        for (pending, _) in cut_short.into_iter().flatten() {
+            self.doubt(&pending);
+        }
+    }
+
+    pub(super) fn doubt(&mut self, pending: &Pending) {
+        let operation = pending.primitive.operation;
+        if operation.acquires() || pending.primitive.mutex.is_some() {
+            self.objects.objects[pending.object.0].doubtful = true;
+            self.holds.doubt(pending.object);
+            if let Some(held) = &pending.given_up {
+                self.objects.objects[held.object.0].doubtful = true;
+            }
+        }
+    }
+
     fn waits_still(&mut self, pending: &Pending, sure: bool) {
         if !pending.primitive.operation.may_wait() {
             return;

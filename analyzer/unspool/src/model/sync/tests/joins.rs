@@ -1,0 +1,66 @@
+//! Tests of joined threads, whose handles the C library gives to later threads.
+
+use super::two_threads;
+use crate::model::fixture::PID;
+use crate::model::fixture::sync::Acting;
+use crate::model::sync::Sync;
+use crate::primitives::Kind;
+
+const HANDLE: u64 = 0x7f00;
+
+/// The joined threads: the name and the duration of the wait in microseconds.
+fn joins(sync: &Sync) -> Vec<(String, u64)> {
+    let objects = sync.objects.iter();
+    let joins = objects.filter(|object| object.kind == Kind::Join);
+    let joins = joins.map(|object| {
+        let name = sync.name(object).expect("a name");
+        (name.to_string(), object.waits.total_ns / 1000)
+    });
+    joins.collect()
+}
+
+/// Joins the thread by its handle, from another place each time.
+fn join(acting: &mut Acting, us: u64, tid: u64, line: &'static str, result: u64) {
+    acting.stage.join(PID, us / 1000, tid << 12);
+    acting.on(PID, &[line]);
+    acting.enter(PID, us, "pthread_join", &[HANDLE]);
+    acting.leave(PID, us + 500, "pthread_join", result);
+}
+
+#[test]
+fn threads_with_the_same_handle_are_different_objects() {
+    let mut acting = two_threads();
+    join(&mut acting, 2000, 11, "orders!main@orders.c:9", 0);
+    join(&mut acting, 4000, 12, "orders!stop@orders.c:30", 0);
+    acting.stage.end(9);
+    let sync = acting.stage.model().sync;
+    assert_eq!(
+        joins(&sync),
+        [
+            ("one joined in main (orders.c:9)".to_owned(), 500),
+            ("two joined in stop (orders.c:30)".to_owned(), 500)
+        ]
+    );
+}
+
+#[test]
+fn a_failed_join_does_not_free_the_handle() {
+    let mut acting = two_threads();
+    join(&mut acting, 2000, 11, "orders!main@orders.c:9", 110);
+    join(&mut acting, 4000, 11, "orders!main@orders.c:9", 0);
+    acting.stage.end(9);
+    assert_eq!(joins(&acting.stage.model().sync).len(), 1);
+}
+
+/// One place joins threads of several functions.
+#[test]
+fn a_place_that_joins_different_threads_names_none() {
+    let mut acting = two_threads();
+    for (us, tid) in [(2000, 11), (4000, 12)] {
+        join(&mut acting, us, tid, "orders!main@orders.c:9", 0);
+    }
+    acting.stage.end(9);
+    let sync = acting.stage.model().sync;
+    let place = "joined in main (orders.c:9)".to_owned();
+    assert_eq!(joins(&sync), [(place.clone(), 500), (place, 500)]);
+}
