@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("known_shares_by_timer", known_shares_by_timer),
         ("naps_by_timer", naps_by_timer),
         ("known_waits", known_waits),
+        ("own_code", own_code),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("profile::{name}"), check))
@@ -97,6 +98,41 @@ fn naps_by_timer() -> Result<()> {
     );
     let of_three = three as f64 / (three + one) as f64;
     ensure!((0.6..0.9).contains(&of_three), "{three} to {one}");
+    Ok(())
+}
+
+/// The code that records calls in the program has a name, and its samples are not called too deep.
+fn own_code() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "hot_lock.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args([
+        "record",
+        "--sync=all",
+        "--cpu=997",
+        "--budget",
+        "none",
+        "-q",
+    ]);
+    record.arg("-o").arg(&capture).arg("--").arg(&program);
+    process::run(&mut record, LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let profile = &json["profile"];
+    let all = profile["samples"].as_array().context("samples")?.len() as u64;
+    let own = samples(profile, "[unspool]", "flat")?;
+    ensure!(own * 10 > all, "{own} of {all}");
+    let unknown = samples(profile, "[unknown]", "flat");
+    ensure!(unknown.is_err(), "{unknown:?} of {all}");
+    let mut view = report::unspool()?;
+    view.arg("report")
+        .arg(&capture)
+        .args(["--view", "profile", "--width", "1000"]);
+    let text = process::run(&mut view, LIMIT)?.success()?.text();
+    ensure!(
+        text.contains("in `[unspool]`: the code that records calls"),
+        "{text}"
+    );
+    ensure!(!text.contains("--cpu-stack"), "{text}");
     Ok(())
 }
 

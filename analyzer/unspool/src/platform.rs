@@ -18,6 +18,9 @@ mod x86_64;
 
 pub use architecture::Architecture;
 
+/// The module name of the code with which the stub records hits in the program.
+pub const STUB_CODE: &str = "[unspool]";
+
 use unspool_image::Arch;
 
 impl Architecture {

@@ -136,6 +136,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qTfV", trace::variable::first),
     ("qTsP", trace::upload::next),
     ("qTsV", trace::upload::next),
+    ("qUnspoolCode", trace::status::code),
     ("qUnspoolPlaces", trace::status::places),
     ("qUnspoolStacks:", snapshot::stacks),
     ("qUnspoolTimes:", snapshot::times),

@@ -377,6 +377,13 @@ impl Tracee {
         self.tracepoints.fast.jump_pads.forget();
     }
 
+    /// Addresses and sizes of the memory in the program that has the stub's own code.
+    pub(crate) fn own_code(&self) -> Vec<(u64, u64)> {
+        let mut code = self.tracepoints.fast.jump_pads.code_mappings();
+        code.extend(self.tracepoints.trap_handler.mappings());
+        code
+    }
+
     /// Schedules a decision about jumps after a change.
     pub(super) fn schedule_placement(&mut self) {
         let fast = &mut self.tracepoints.fast;

@@ -428,6 +428,14 @@ fn tracepoints_are_changed_while_the_program_runs() {
         first().0 == 0xe9
     });
     assert_eq!(client.ask("qUnspoolPlaces"), "1;2");
+    let code = client.ask("qUnspoolCode");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", spinning.pid())).unwrap();
+    let mapped = |code: &str| {
+        let (start, _) = code.split_once(',').unwrap();
+        let is_it = |line: &&str| line.starts_with(&format!("{start}-")) && line.contains("r-xp");
+        maps.lines().any(|line| is_it(&line))
+    };
+    assert!(code.split(';').all(mapped), "{code} in {maps}");
     let before = hits(&mut client, 1, hit);
     eventually("hits", || hits(&mut client, 1, hit) > before + 1000);
     assert_eq!(hits(&mut client, 2, never), 0);

@@ -74,6 +74,23 @@ impl Client {
         Ok(told)
     }
 
+    /// Addresses and sizes of the memory that the server has mapped in the program for its own code.
+    /// Empty if the server does not report it.
+    pub fn server_code(&mut self) -> Result<Vec<(u64, u64)>, Error> {
+        if !self.features.has("FastTracepoints") || !self.features.has("QUnspoolTrace") {
+            return Ok(Vec::new());
+        }
+        let Ok(text) = self.request("qUnspoolCode")?.text() else {
+            return Ok(Vec::new());
+        };
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let ranges = text.split(';').filter_map(|range| {
+            let (start, size) = range.split_once(',')?;
+            Some((number(start)?, number(size)?))
+        });
+        Ok(ranges.collect())
+    }
+
     /// Sends a request whose reply comes after probes have been inserted, of which there may be
     /// hundreds.
     pub(super) fn allow_insertion_time<T>(&mut self, ask: impl FnOnce(&mut Client) -> T) -> T {

@@ -14,6 +14,7 @@ use super::place::Place;
 use super::rendezvous::Listed;
 use super::session::Session;
 use super::sink::Sink;
+use crate::platform::STUB_CODE;
 use crate::platform::abi::Abi;
 use crate::store::{Opened, Store};
 
@@ -303,6 +304,25 @@ impl Modules {
             ..Adding::default()
         };
         self.insert(session, sink, adding, Some(image), None, build_id, &loads);
+    }
+
+    /// Adds the memory that the stub has mapped for its own code. Returns the new module's id, or
+    /// nothing if it is known.
+    pub(super) fn add_stub_code(
+        &mut self,
+        session: &Session,
+        sink: &mut Sink,
+        (start, size): (u64, u64),
+    ) -> Option<u32> {
+        if self.at(start).is_some() {
+            return None;
+        }
+        let adding = Adding {
+            path: STUB_CODE.to_owned(),
+            bias: start,
+            ..Adding::default()
+        };
+        Some(self.insert(session, sink, adding, None, None, None, &[(0, size)]))
     }
 
     #[allow(

@@ -156,6 +156,19 @@ impl Program {
         })
     }
 
+    /// Adds the memory that the stub has mapped for its own code, after probes were planted.
+    pub(super) fn add_stub_code(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+    ) -> Result<(), Error> {
+        for code in session.client.server_code()? {
+            self.kept
+                .extend(self.modules.add_stub_code(session, sink, code));
+        }
+        Ok(())
+    }
+
     /// Handles an exec. The user's named file does not belong to the new program.
     pub(super) fn replaced(&mut self, session: &Session, sink: &mut Sink) {
         self.modules.clear(&session.abi, sink);

@@ -168,13 +168,13 @@ impl Recorder {
         let module = self.program.executable_module;
         self.planter
             .plant_in(session, sink, &self.program, &[module])?;
+        self.program.add_stub_code(session, sink)?;
         self.planter.check_static(sink, &self.program)
     }
 
     /// Reads the dynamic linker's list of modules, unless the linker is about to change it.
     pub(super) fn update_modules(&mut self) -> Result<(), Error> {
-        let (session, sink) = (&mut self.session, &mut self.sink);
-        let Some(change) = self.program.update(session, sink) else {
+        let Some(change) = self.program.update(&mut self.session, &mut self.sink) else {
             return Ok(());
         };
         self.forget_paths();
@@ -182,6 +182,7 @@ impl Recorder {
         self.planter.unmapped(session, &change.unmapped);
         self.planter
             .plant_in(session, sink, &self.program, &change.plant)?;
+        self.program.add_stub_code(session, sink)?;
         match change.is_first {
             true => self.planter.check_dynamic(session, sink, &self.program),
             false => Ok(()),

@@ -19,6 +19,7 @@ use super::server_clock::ServerClock;
 use super::session::Session;
 use super::sink::Sink;
 use super::stack_walk::StackWalker;
+use crate::platform::STUB_CODE;
 use crate::platform::abi::Abi;
 
 /// Maximum number of unread bytes between two ranges that form one chunk. A second chunk would need
@@ -181,7 +182,10 @@ impl SampleRecording {
             let registers = abi.traced(&sample.registers);
             let mut memory = SampledStack::new(sample.sp, sample.stack);
             let walked = walker.walk(modules, &abi.register_file(&registers), &mut memory);
-            let is_cut = sample.is_cut && memory.is_short;
+            // The stub's own code has no unwind rules, so a read beyond the end says nothing.
+            let in_stub = walked.frames.first().and_then(|frame| modules.at(frame.pc));
+            let in_stub = in_stub.is_some_and(|mapped| mapped.path == STUB_CODE);
+            let is_cut = sample.is_cut && memory.is_short && !in_stub;
             if self.kept > MAX_KEPT {
                 // A stack that comes again gets another number.
                 self.forget_stacks();

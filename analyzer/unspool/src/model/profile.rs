@@ -17,6 +17,7 @@ pub use off_cpu::{BlockedKey, BlockedSum, NoOffCpu, OffCpu};
 
 use super::backtrace::{Backtrace, Frames, NamedFrame};
 use super::{Model, Note, ThreadIndex, Topic};
+use crate::platform::STUB_CODE;
 
 /// Maximum difference between the kernel's clock and the server's, in nanoseconds.
 const CLOCK_DIFFERENCE_NS: u64 = 100_000_000;
@@ -241,6 +242,18 @@ impl Profile {
                  stack is larger than `--cpu-stack` (at most 61440 bytes)."
             );
             notes.push(Note::warning(text).about(Topic::Samples));
+        }
+        let in_stub = self.count(|sample| {
+            let stack = self.stacks.get(sample.stack);
+            let inner = stack.and_then(|stack| stack.frames.first());
+            inner.is_some_and(|frame| frame.place.module.as_deref() == Some(STUB_CODE))
+        });
+        if in_stub * 100 > total {
+            let text = format!(
+                "{in_stub} of {total} CPU samples are in `{STUB_CODE}`: the code that records calls in \
+                 the program. `--sync` without `=all`, or fewer traced functions, cost less."
+            );
+            notes.push(Note::info(text).about(Topic::Samples));
         }
         if self.sampled == Sampled::InUserMode {
             let text = "The CPU profile leaves out the time that threads spend in the kernel. To \

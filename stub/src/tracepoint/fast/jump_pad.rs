@@ -196,10 +196,16 @@ impl JumpPads {
 
     /// Addresses and sizes of everything that it has mapped in the program.
     pub(crate) fn mappings(&self) -> Vec<(u64, u64)> {
-        let pool = self.pool_mapping();
+        let mut all = self.code_mappings();
+        all.extend(self.pool_mapping());
+        all
+    }
+
+    /// Addresses and sizes of the mappings with collectors.
+    pub(crate) fn code_mappings(&self) -> Vec<(u64, u64)> {
         let regions = self.regions.iter();
         let regions = regions.map(|(range, _)| (range.start, range.end - range.start));
-        regions.chain(pool).collect()
+        regions.collect()
     }
 
     pub(crate) fn pool_mapping(&self) -> Option<(u64, u64)> {

@@ -85,6 +85,19 @@ pub(in super::super) fn places(session: &mut Session, debuggee: &mut Debuggee, _
     Answer::Reply(format!("{jumps:x};{}", traps.join(",")).into_bytes())
 }
 
+/// `qUnspoolCode`: the memory that the stub has mapped in the program for its own code
+/// (docs/reference/protocol.md).
+pub(in super::super) fn code(_: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let Some(tracee) = debuggee.live() else {
+        return Answer::error(nix::errno::Errno::ESRCH);
+    };
+    let code = tracee.own_code().into_iter();
+    let code: Vec<String> = code
+        .map(|(start, size)| format!("{start:x},{size:x}"))
+        .collect();
+    Answer::Reply(code.join(";").into_bytes())
+}
+
 /// `qTMinFTPILen`: minimum length of an instruction for a fast tracepoint, which is the length of
 /// the jump.
 pub(in super::super) fn shortest_fast(_: &mut Session, _: &mut Debuggee, _: &[u8]) -> Answer {
