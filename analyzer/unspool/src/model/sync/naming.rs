@@ -50,19 +50,14 @@ pub(super) fn name_joined(objects: &mut [Object], threads: &[Thread]) {
         let own = Some(thread.name.as_str()).filter(|name| !name.is_empty());
         function.or_else(|| own.map(Arc::from))
     };
+    let is_join = |object: &Object| object.kind == primitives::Kind::Join;
     let mut names: HashMap<Key, Option<Arc<str>>> = HashMap::new();
-    for object in objects
-        .iter()
-        .filter(|object| object.kind == primitives::Kind::Join)
-    {
-        let own = name(object);
-        let known = names.entry(object.key).or_insert_with(|| own.clone());
-        known.take_if(|known| own.as_ref() != Some(known));
+    for object in objects.iter().filter(|object| is_join(object)) {
+        let Some(own) = name(object) else { continue };
+        let known = names.entry(object.key).or_insert_with(|| Some(own.clone()));
+        known.take_if(|known| *known != own);
     }
-    for object in objects
-        .iter_mut()
-        .filter(|object| object.kind == primitives::Kind::Join)
-    {
+    for object in objects.iter_mut().filter(|object| is_join(object)) {
         object.joined_as = names.get(&object.key).cloned().flatten();
     }
 }

@@ -5,6 +5,7 @@ use crate::model::calls::Call;
 use crate::model::sync::misuse::StillWaiting;
 use crate::model::sync::under_way::Pending;
 use crate::model::{ProgramEnd, ThreadIndex};
+use crate::primitives::Kind;
 
 impl Replay<'_> {
     /// Finishes the replay after the last call.
@@ -62,6 +63,11 @@ impl Replay<'_> {
 
     pub(super) fn doubt(&mut self, pending: &Pending) {
         let operation = pending.primitive.operation;
+        if pending.primitive.kind == Kind::Join {
+            // The next join with this handle is most likely another thread's.
+            let object = &mut self.objects.objects[pending.object.0];
+            object.destroyed_ns.get_or_insert(self.latest_ns);
+        }
         if operation.acquires() || pending.primitive.mutex.is_some() {
             self.objects.objects[pending.object.0].doubtful = true;
             self.holds.doubt(pending.object);

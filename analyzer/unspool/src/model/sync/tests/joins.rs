@@ -52,6 +52,20 @@ fn a_failed_join_does_not_free_the_handle() {
     assert_eq!(joins(&acting.stage.model().sync).len(), 1);
 }
 
+#[test]
+fn a_join_without_a_recorded_end_has_ended_when_the_next_begins() {
+    let mut acting = two_threads();
+    acting.on(PID, &["orders!main@orders.c:9"]);
+    acting.enter(PID, 2000, "pthread_join", &[HANDLE]);
+    join(&mut acting, 4000, 12, "orders!main@orders.c:9", 0);
+    acting.stage.end(9);
+    let waits: Vec<u64> = joins(&acting.stage.model().sync)
+        .into_iter()
+        .map(|join| join.1)
+        .collect();
+    assert_eq!(waits, [0, 500]);
+}
+
 /// One place joins threads of several functions.
 #[test]
 fn a_place_that_joins_different_threads_names_none() {
