@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 
 use unspool_tests::process::{self, Background};
 use unspool_tests::report;
+use unspool_tests::waiting;
 
 pub(crate) fn trials() -> Vec<Trial> {
     [
@@ -26,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("report_on_standard_error", report_on_standard_error),
         ("interrupted", interrupted),
         ("attach_and_detach", attach_and_detach),
+        ("last_threads", last_threads),
         ("ended_with_its_group", ended_with_its_group),
         ("stopped", stopped),
         ("killed", killed),
@@ -284,6 +286,27 @@ fn attach_and_detach() -> Result<()> {
     ensure!(text == "4\n", "the target wrote {text:?}");
     target.0.ends_well("the target", LIMIT)?;
     report::report(&capture, &[])?;
+    Ok(())
+}
+
+/// Threads that the program's exit ends were alive to the end, however long the kernel takes to end
+/// them. A thread that ends just before was not.
+fn last_threads() -> Result<()> {
+    let options = ["cc", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", "last_threads.c", &options)?;
+    let program = program.to_str().context("UTF-8")?;
+    for _ in 0..5 {
+        let mut command = record(folder.path(), &[program])?;
+        process::run_on_busy_machine(&mut command, LIMIT)?.success()?;
+        let report = report::report(&folder.path().join("capture"), &[])?;
+        let ends = |function: &str| -> Vec<&str> {
+            let threads = report.created();
+            let threads = threads.filter(|one| one.function.as_deref() == Some(function));
+            threads.map(|thread| thread.end.as_str()).collect()
+        };
+        ensure!(ends("lasting") == ["alive"; 20], "{:?}", ends("lasting"));
+        ensure!(ends("brief") == ["exited"], "{:?}", ends("brief"));
+    }
     Ok(())
 }
 

@@ -252,10 +252,12 @@ pub struct ThreadExited {
 pub enum ThreadEnd {
     /// Not stated, or unknown to this version.
     Unspecified = 0,
-    /// It exited, or the process exited or executed another program.
+    /// It exited. Before version 1.19 also: the process exited or executed another program.
     Exited = 1,
     /// A signal that ended the whole process killed it.
     Killed = 2,
+    /// Another thread ended it: the process exited, or executed another program. (Since 1.19)
+    KilledByExit = 3,
 }
 
 /// The importance of a note.

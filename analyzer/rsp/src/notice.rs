@@ -346,7 +346,8 @@ pub enum ThreadNotice {
     Killed {
         /// Its id.
         tid: u64,
-        /// The signal that killed the process, in the target's own numbering.
+        /// The signal that killed the process, in the target's own numbering; 0 if the process
+        /// exited or executed another program.
         signal: u32,
         /// Time between the event and its notification.
         age: Duration,

@@ -186,6 +186,9 @@ pub struct Recording {
     pub gaps_are_placed: bool,
     /// True if threads killed with the program can be distinguished from threads that ended before.
     pub kills_are_told: bool,
+    /// True if threads that the program's exit ended can be distinguished from threads that ended
+    /// before.
+    pub exits_are_told: bool,
     /// True if functions were to be recorded by name (`record --trace`).
     pub traces_functions: bool,
     /// True if calls of functions built with `-finstrument-functions` were recorded (`record
@@ -211,13 +214,21 @@ impl Recording {
         }
     }
 
+    /// True if it is known which threads ended with the program, and which ended before.
+    pub(crate) fn knows_ends(&self) -> bool {
+        match self.program_end {
+            Some(ProgramEnd::Signal(_)) => self.kills_are_told,
+            Some(ProgramEnd::Exited(_)) => self.exits_are_told,
+            None => false,
+        }
+    }
+
     /// True if a thread existed when the program or the recording ended. A thread that ended within
     /// `slack_ns` of the program's end may have ended with it.
     pub(crate) fn was_there_at_the_end(&self, thread: &Thread, slack_ns: u64) -> bool {
-        let killed = matches!(self.program_end, Some(ProgramEnd::Signal(_)));
         match thread.ended_ns {
             None => true,
-            Some(_) if killed && self.kills_are_told => thread.creation == Creation::Main,
+            Some(_) if self.knows_ends() => thread.creation == Creation::Main,
             Some(ended) => ended.saturating_add(slack_ns) >= self.duration_ns,
         }
     }

@@ -48,6 +48,12 @@ impl Process {
         Some(match status {
             Status::Exited(code) => Event::Gone(Stop::Exited(code)),
             Status::Killed(signal) => Event::Gone(Stop::Killed(signal)),
+            Status::KilledByExit(code) => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.killed_by_exit = true;
+                }
+                Event::Gone(Stop::Exited(code))
+            }
             Status::Signal(signal) => {
                 self.mark_stopped(tid, At::Signal);
                 Event::Signal(signal)

@@ -1,5 +1,7 @@
-//! Reads reports of trap instructions in a way that keeps the stub's death harmless.
+//! Reaps reports, after a look at what only exists before.
 //!
+//! The kernel's facts about an ended thread go with its report. And reports of trap instructions
+//! must be reaped in a way that keeps the stub's death harmless:
 //! On some machines a trap instruction leaves the program counter after itself. There the stub
 //! moves the program counter back before it reaps the report. Until then the kernel keeps the
 //! signal, and delivers it if the tracer dies. After that, a thread whose tracer dies continues at
@@ -8,18 +10,16 @@
 use nix::errno::Errno;
 
 use crate::arch;
+use crate::sys::stat::Stat;
 use crate::sys::wait::{Status, peek, wait};
 use crate::sys::{Tid, ptrace};
 
-/// Reaps one report as [`wait`] does, and moves the program counter back if necessary. Afterwards,
-/// [`is_rewound`] tells whether it did.
+/// Reaps one report as [`wait`] does, and says whether another thread's exit ended this one. Moves
+/// the program counter back if necessary. Afterwards, [`is_rewound`] tells whether it did.
 pub(super) fn wait_rewinding(
     only: Option<Tid>,
     block: bool,
 ) -> Result<Option<(Tid, Status)>, Errno> {
-    if arch::TRAP_ADVANCE == 0 {
-        return wait(only, block);
-    }
     loop {
         let Some((tid, signal)) = peek(only, block)? else {
             return Ok(None);
@@ -28,8 +28,13 @@ pub(super) fn wait_rewinding(
             // On failure the thread is being killed.
             let _ = rewind(tid);
         }
-        if let Some(report) = wait(Some(tid), false)? {
-            return Ok(Some(report));
+        let was_killed = signal.is_none() && Stat::of(tid).is_some_and(|stat| stat.was_killed());
+        match wait(Some(tid), false)? {
+            Some((tid, Status::Exited(code))) if was_killed => {
+                return Ok(Some((tid, Status::KilledByExit(code))));
+            }
+            Some(report) => return Ok(Some(report)),
+            None => {}
         }
         // The thread was killed, so there is another report now.
     }

@@ -389,6 +389,8 @@ pub(crate) struct Thread {
     pub(crate) newborn: bool,
     /// The thread stops once more before it ends (see `tracee::thread_exit`).
     pub(crate) stops_at_end: bool,
+    /// The exit of another thread has ended it.
+    pub(crate) killed_by_exit: bool,
     /// The child for which the thread waits in vfork(2). The thread cannot stop before the child
     /// leaves the memory.
     pub(crate) vfork_child: Option<Tid>,
@@ -425,6 +427,7 @@ impl Thread {
             wanted: None,
             newborn: false,
             stops_at_end: false,
+            killed_by_exit: false,
             vfork_child: None,
             lends_memory: false,
             unstoppable: None,

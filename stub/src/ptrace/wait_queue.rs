@@ -175,8 +175,7 @@ impl WaitQueue {
     /// ids.
     pub(crate) fn forget_ended(&self, known: impl Fn(Tid) -> bool) {
         let mut list = self.0.borrow_mut();
-        let ended =
-            |(_, status): &&(Tid, Status)| matches!(status, Status::Exited(_) | Status::Killed(_));
+        let ended = |(_, status): &&(Tid, Status)| status.is_end();
         let gone = list.reports.iter().filter(ended).map(|(tid, _)| *tid);
         let gone: Vec<Tid> = gone.filter(|tid| !known(*tid)).collect();
         list.reports.retain(|(tid, _)| !gone.contains(tid));

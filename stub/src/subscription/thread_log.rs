@@ -26,7 +26,7 @@ pub(crate) enum Change {
     },
     /// `tid` has ended with this exit code.
     Exited { tid: Tid, code: i32 },
-    /// `tid` was killed by the signal that ended its process.
+    /// `tid` was killed by the signal that ended its process; by its process's exit if that is 0.
     Killed { tid: Tid, signal: i32 },
     /// `creator` started the process `pid`.
     Started { pid: Tid, creator: Tid },

@@ -49,6 +49,13 @@ impl Stat {
         matches!(self.state(), Some(b'Z' | b'X')) && self.number(20).is_none_or(|left| left <= 1)
     }
 
+    /// True for a thread that was killed, by a signal or by the exit of another thread. The kernel
+    /// kills it alike in both cases (`PF_SIGNALED` in its `sched.h`).
+    pub(crate) fn was_killed(&self) -> bool {
+        const SIGNALED: u64 = 0x400;
+        self.number(9).is_some_and(|flags| flags & SIGNALED != 0)
+    }
+
     /// When a process was started, in clock ticks.
     pub(crate) fn started(&self) -> Option<u64> {
         self.number(22)

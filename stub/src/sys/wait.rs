@@ -14,6 +14,9 @@ pub(crate) enum Status {
     Exited(i32),
     /// The thread has ended because this signal killed the process.
     Killed(i32),
+    /// The thread has ended because another one ended the process with this exit code, or executed
+    /// another program.
+    KilledByExit(i32),
     /// The kernel is about to deliver a signal.
     Signal(i32),
     /// The thread enters or leaves a system call.
@@ -34,6 +37,16 @@ pub(crate) enum Status {
     Exiting,
     /// An event that the stub does not request.
     Other,
+}
+
+impl Status {
+    /// True if the thread has ended.
+    pub(crate) fn is_end(self) -> bool {
+        matches!(
+            self,
+            Status::Exited(_) | Status::Killed(_) | Status::KilledByExit(_)
+        )
+    }
 }
 
 /// Reaps one report: of this thread if `only` is given, otherwise of any. `None` if there is none.

@@ -95,7 +95,7 @@ impl Tracee {
             return;
         };
         match status {
-            Status::Exited(_) | Status::Killed(_) => return self.forget_child(tid),
+            end if end.is_end() => return self.forget_child(tid),
             Status::Exec => {
                 self.process_executed(tid);
                 let _ = ptrace::detach(tid, 0);

@@ -66,7 +66,7 @@ impl Tracee {
         let Ok(memory) = Memory::open(new) else {
             return false;
         };
-        if let Some(Status::Exited(_) | Status::Killed(_)) | None = first {
+        if first.is_none_or(Status::is_end) {
             return false;
         }
         let mut made = self.debug_child(new, memory);

@@ -30,7 +30,8 @@ impl Tracee {
         if !first {
             self.leave_collectors(tid, true);
         }
-        self.process.threads.remove(&tid);
+        let thread = self.process.threads.remove(&tid);
+        let killed_by_exit = thread.is_some_and(|thread| thread.killed_by_exit);
         self.subscriptions.forget_thread(tid);
         if first {
             self.subscriptions.logs().for_each(ThreadLog::complete);
@@ -49,7 +50,10 @@ impl Tracee {
             }
             Stop::Exited(code) => {
                 let logs = self.subscriptions.logs();
-                logs.for_each(|log| log.exited(tid, code));
+                logs.for_each(|log| match killed_by_exit {
+                    true => log.killed(tid, 0),
+                    false => log.exited(tid, code),
+                });
                 if self.stop_policy.thread_events {
                     self.process.thread_exits.push_back((tid, code));
                     self.process.run.set_event();

@@ -352,7 +352,8 @@ fn a_log_of_threads() {
                 alive.push(tid);
                 created += 1;
             }
-            ("x", [0, _age]) => {
+            // The exit of the process ends the last threads.
+            ("x" | "k", [0, _age]) => {
                 let index = alive.iter().position(|one| *one == tid);
                 alive.swap_remove(index.expect(entry));
                 exited += 1;

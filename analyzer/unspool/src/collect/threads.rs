@@ -127,13 +127,17 @@ impl Threads {
                 };
                 self.gone(sink, exited);
             }
-            ThreadNotice::Killed { tid, age, .. } => {
+            ThreadNotice::Killed { tid, age, signal } => {
+                let by = match signal {
+                    0 => ThreadEnd::KilledByExit,
+                    _ => ThreadEnd::Killed,
+                };
                 let exited = ThreadExited {
                     tid,
                     time_ns: clock.time(sent_ns, age),
                     code: None,
                     exact: true,
-                    by: ThreadEnd::Killed.into(),
+                    by: by.into(),
                 };
                 self.gone(sink, exited);
             }

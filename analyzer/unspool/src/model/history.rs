@@ -26,6 +26,10 @@ mod scheduled;
 use creation::Pending;
 use handle::Handles;
 
+/// Minor version of the first captures that distinguish threads which the exit of their process
+/// ended from threads that ended by themselves.
+const EXITS_TOLD_SINCE: u32 = 19;
+
 /// Reads all records of a capture.
 pub(super) fn read(capture: &Capture, frames: &mut dyn Frames) -> Model {
     let added = scheduled::missing(&capture.records, capture.target.pid);
@@ -98,6 +102,8 @@ struct History<'a> {
     traces: Vec<Trace>,
     /// The thread that has each TID now.
     current: HashMap<u64, usize>,
+    /// Threads that the exit of the process ended, unless it executes another program.
+    killed_by_exit: Vec<usize>,
     /// Ends that were reported since the last event.
     last_exits: Vec<(u64, usize)>,
     /// The thread that had each TID last.
@@ -149,6 +155,7 @@ impl<'a> History<'a> {
             threads: Vec::new(),
             traces: Vec::new(),
             current: HashMap::new(),
+            killed_by_exit: Vec::new(),
             last_exits: Vec::new(),
             last: HashMap::new(),
             probes: HashMap::new(),
@@ -192,6 +199,7 @@ impl<'a> History<'a> {
             }
             Record::ModuleLoaded(module) => {
                 self.clock(module.time_ns);
+                self.killed_by_exit.clear();
                 // After an exec, the new program's modules follow the old ones.
                 if module.executable && !module.path.is_empty() {
                     self.executable.clone_from(&module.path);
@@ -226,7 +234,10 @@ impl<'a> History<'a> {
             }
             Record::ThreadExited(exited) => {
                 self.clock(exited.time_ns);
-                self.recording.kills_are_told |= exited.by() != ThreadEnd::Unspecified;
+                let told = exited.by() != ThreadEnd::Unspecified;
+                self.recording.kills_are_told |= told;
+                self.recording.exits_are_told |=
+                    told && self.capture.header.format_version >= EXITS_TOLD_SINCE;
                 // The thread was alive to the end of the program.
                 if exited.by() == ThreadEnd::Killed {
                     return;
@@ -243,6 +254,10 @@ impl<'a> History<'a> {
                 };
                 self.gone(index, exited.time_ns, exited.exact);
                 self.traces[index].concluded = false;
+                if exited.by() == ThreadEnd::KilledByExit {
+                    self.killed_by_exit.push(index);
+                    return;
+                }
                 if exited.exact {
                     self.last_exits.push((exited.time_ns, index));
                 }

@@ -7,7 +7,6 @@
 use unspool_capture::Event;
 
 use super::History;
-use crate::model::ProgramEnd;
 use crate::model::thread::{Creation, ThreadIndex};
 
 impl History<'_> {
@@ -79,11 +78,13 @@ impl History<'_> {
         self.traces[joiner].joining = Some(index);
     }
 
-    /// Handles a program's exit. Servers report its threads as exits just before the program's own,
-    /// but they were alive to the end.
+    /// Handles a program's exit. Most servers report its threads as exits just before the program's
+    /// own, but they were alive to the end.
     pub(super) fn ended_with_program(&mut self, time_ns: u64) {
-        let killed = matches!(self.recording.program_end, Some(ProgramEnd::Signal(_)));
-        if killed && self.recording.kills_are_told {
+        for index in std::mem::take(&mut self.killed_by_exit) {
+            self.ended_with_it(index);
+        }
+        if self.recording.knows_ends() {
             return;
         }
         let mut after = time_ns;
@@ -95,13 +96,79 @@ impl History<'_> {
             if self.threads[index].joiner.is_none()
                 && self.threads[index].creation != Creation::Main
             {
-                self.threads[index].ended_ns = None;
-                self.threads[index].end_exact = false;
-                self.traces[index].gone = false;
+                self.ended_with_it(index);
             }
         }
+    }
+
+    /// Takes back the end of a thread that was alive until the program's end.
+    fn ended_with_it(&mut self, index: usize) {
+        self.threads[index].ended_ns = None;
+        self.threads[index].end_exact = false;
+        self.traces[index].gone = false;
     }
 }
 
 /// The reports of an exiting program's threads follow each other within this time.
 const ONE_BURST: u64 = 5_000_000;
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::{ModuleLoaded, ProcessEnded, Record, ThreadEnd, ThreadExited};
+
+    use crate::model::Ending;
+    use crate::model::fixture::{PID, Stage};
+
+    const BEFORE: u64 = 11;
+    const WITH_PROGRAM: u64 = 12;
+
+    /// The ends of two threads. One ends by itself a millisecond before the other one is ended.
+    fn ends(then: Option<Record>) -> [Ending; 2] {
+        let mut stage = Stage::new();
+        if let Some(Record::Header(header)) = stage.records.first_mut() {
+            header.format_version = super::super::EXITS_TOLD_SINCE;
+        }
+        for (tid, by) in [
+            (BEFORE, ThreadEnd::Exited),
+            (WITH_PROGRAM, ThreadEnd::KilledByExit),
+        ] {
+            stage.spawn(PID, tid, 1, "orders!serve", &["orders!main"]);
+            stage.records.push(Record::ThreadExited(ThreadExited {
+                tid,
+                time_ns: tid * 1_000_000,
+                code: Some(0),
+                exact: true,
+                by: by.into(),
+            }));
+        }
+        stage.records.extend(then);
+        stage.records.push(Record::ProcessEnded(ProcessEnded {
+            time_ns: 14_000_000,
+            exit_code: Some(0),
+            signal: None,
+        }));
+        let model = stage.model();
+        [BEFORE, WITH_PROGRAM].map(|tid| {
+            let mut threads = model.threads.iter();
+            threads
+                .find(|thread| thread.tid == Some(tid))
+                .unwrap()
+                .ending
+        })
+    }
+
+    #[test]
+    fn a_thread_that_the_exit_ended_was_alive_to_the_end() {
+        assert_eq!(ends(None), [Ending::Exited, Ending::Alive]);
+    }
+
+    #[test]
+    fn a_thread_that_an_exec_ended_was_not() {
+        let module = Record::ModuleLoaded(ModuleLoaded {
+            path: "/home/ann/other".to_owned(),
+            executable: true,
+            ..ModuleLoaded::default()
+        });
+        assert_eq!(ends(Some(module)), [Ending::Exited, Ending::Exited]);
+    }
+}

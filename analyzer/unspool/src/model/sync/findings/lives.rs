@@ -50,8 +50,8 @@ pub(super) fn find(
 /// The kernel ends the remaining threads one after another; on a busy machine this takes up to a
 /// second. A thread that ends while other events still occur was not ended by the program's end.
 fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
-    let end = model.recording.program_end?;
-    if matches!(end, ProgramEnd::Signal(_)) && model.recording.kills_are_told {
+    model.recording.program_end?;
+    if model.recording.knows_ends() {
         return Some(u64::MAX);
     }
     let made = model.threads.iter();
