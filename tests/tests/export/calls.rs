@@ -51,7 +51,7 @@ pub(super) fn recorded() -> Result<()> {
     let graph = graph(&capture, &["--min-share", "0"], folder.path())?;
     let drawn = edges(&graph)?;
     ensure!(drawn == expected, "{drawn:#?}, not {expected:#?}");
-    ensure!(graph.contains("without a recorded end (exception, longjmp, end of the thread): 10"));
+    ensure!(graph.contains("minimums (exception, longjmp, end of the thread): 10"));
     let own = self::graph(
         &capture,
         &["--min-share", "0", "--identity", "work"],

@@ -130,7 +130,8 @@ pub(in crate::views) fn title(
     }
     if graph.left > 0 {
         title += &format!(
-            "\nCalls without a recorded end (exception, longjmp, end of the thread): {}",
+            "\nCalls without a recorded end, so that their times are minimums (exception, longjmp, \
+             end of the thread): {}",
             graph.left
         );
     }
