@@ -323,7 +323,8 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     };
     let room = room.saturating_sub(number.len()).max(12);
     // The first thread does not represent all threads of unknown function.
-    let title = match thread.function.is_none() && *count > 1 {
+    let unknown = thread.function.is_none() && *count > 1;
+    let title = match unknown {
         true => "thread of unknown function".to_owned(),
         false if *count == 1 => one(model, thread, room),
         false => title(model, thread, room),
@@ -331,7 +332,7 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     let mut text = number + &title;
     let main = model.main().and_then(|main| model.thread(main));
     let name = names(&[thread], main.map_or("", |main| &main.name));
-    let told = *count == 1 && model.name_instead(thread).is_some();
+    let told = unknown || *count == 1 && model.name_instead(thread).is_some();
     if !name.is_empty() && !told && super::text::line::width(&text) + 1 + name.len() <= room {
         text = format!("{text} {name}");
     }
@@ -444,8 +445,11 @@ pub(super) fn threads(model: &Model, threads: Threads, room: usize) -> String {
     let thread = threads.one.and_then(|one| model.thread(one));
     match (thread, model.sync.identities.get(threads.identity)) {
         (Some(thread), Some((.., 2..))) => match thread.tid {
-            Some(tid) => format!("{} {tid}", one(model, thread, room.saturating_sub(8))),
-            None => one(model, thread, room),
+            Some(tid) if thread.function.is_some() => {
+                format!("{} {tid}", one(model, thread, room.saturating_sub(8)))
+            }
+            // Without a function, the title is the thread id.
+            _ => one(model, thread, room),
         },
         _ => identity(model, threads.identity, room),
     }
@@ -523,6 +527,23 @@ pub(super) fn named_processes(names: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Threads of unknown functions have one identity, and not each other's names.
+    #[test]
+    fn a_thread_of_unknown_function_is_named_by_its_id() {
+        let mut stage = crate::model::fixture::Stage::new();
+        stage.seen(7, "reader", 1);
+        stage.seen(8, "writer", 1);
+        let model = stage.model();
+        let both = model.sync.identity_of[0];
+        let of = |one| Threads {
+            identity: both,
+            one,
+        };
+        assert_eq!(threads(&model, of(Some(ThreadIndex(1))), 80), "TID 8");
+        let all = threads(&model, of(None), 80);
+        assert_eq!(all, "2 × thread of unknown function");
+    }
 
     #[test]
     fn signals_have_names() {
