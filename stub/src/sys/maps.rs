@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 
 use super::{Tid, proc_file};
 
@@ -47,13 +48,64 @@ pub(crate) fn around(text: &str, address: u64) -> Option<Mapping<'_>> {
     mappings(text).find(|mapping| mapping.range.contains(&address))
 }
 
+/// The mapping that contains an address, of all mappings in the order of their addresses.
+pub(crate) fn find<'a, 'b>(all: &'b [Mapping<'a>], address: u64) -> Option<&'b Mapping<'a>> {
+    let at = all.partition_point(|mapping| mapping.range.end <= address);
+    let mapping = all.get(at);
+    mapping.filter(|mapping| mapping.range.contains(&address))
+}
+
+/// The question about one mapping, and the kernel's answer: `struct procmap_query` (linux/fs.h).
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    query_flags: u64,
+    query_address: u64,
+    start: u64,
+    end: u64,
+    flags: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    device: [u32; 2],
+    name_size: u32,
+    build_id_size: u32,
+    name: u64,
+    build_id: u64,
+}
+
+/// `_IOWR('f', 17, struct procmap_query)`, since Linux 6.11.
+const PROCMAP_QUERY: u32 = 0xc068_6611;
+
 /// The mapping of the stack that contains `sp`.
 ///
-/// Reads the file only up to there. The kernel places a new stack below all others, so this takes
-/// the same time however many threads there are.
+/// A process has two mappings for each thread, so reading all of them for each thread would take
+/// time quadratic in the number of threads. The kernel looks one up, or else the file is read only
+/// as far as necessary: the kernel places a new stack below all others.
 pub(crate) fn stack(process: Tid, sp: u64) -> Option<StackMapping> {
     let file = File::open(format!("/proc/{process}/maps")).ok()?;
-    stack_in(BufReader::new(file), sp)
+    query(&file, sp).or_else(|| stack_in(BufReader::new(file), sp))
+}
+
+/// The kernel's answer. `None` if no mapping contains `sp` or the kernel has no such answers.
+fn query(file: &File, sp: u64) -> Option<StackMapping> {
+    let mut name = [0; libc::PATH_MAX as usize];
+    let mut query = Query {
+        size: size_of::<Query>() as u64,
+        query_address: sp,
+        name_size: name.len() as u32,
+        name: name.as_mut_ptr() as u64,
+        ..Query::default()
+    };
+    // SAFETY: the kernel writes to the query, and at most `name_size` bytes to `name`.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
+    // The name's size includes a NUL, and is 0 without a name.
+    let length = (query.name_size as usize).saturating_sub(1);
+    (result == 0).then(|| StackMapping {
+        range: query.start..query.end,
+        grows: name.get(..length) == Some(FIRST_STACK.as_bytes()),
+    })
 }
 
 fn stack_in(file: impl BufRead, sp: u64) -> Option<StackMapping> {
@@ -100,6 +152,36 @@ mod tests {
         let data = around(text, 0x9000).expect("a mapping");
         assert!(data.path.is_empty() && data.writable && !data.executable);
         assert!(around(text, 0x8f00).is_none());
+        let all: Vec<Mapping<'_>> = mappings(text).collect();
+        for address in [0x7eff, 0x7f00, 0x8eff, 0x8f00, 0x9000, 0x9fff, 0xa000] {
+            let found = find(&all, address).map(|mapping| &mapping.range);
+            assert_eq!(
+                found,
+                around(text, address).as_ref().map(|mapping| &mapping.range)
+            );
+        }
+    }
+
+    /// Kernels before 6.11 cannot answer.
+    #[test]
+    fn the_kernels_answers_are_those_of_the_file() {
+        let local = 0_u8;
+        let file = File::open("/proc/self/maps").expect("the mappings");
+        let text = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
+        let first = mappings(&text).find(|mapping| mapping.path == FIRST_STACK);
+        let first = first.expect("the first stack").range.end - 8;
+        for sp in [&raw const local as u64, first] {
+            let Some(answer) = query(&file, sp) else {
+                continue;
+            };
+            let read = stack_in(text.as_bytes(), sp).expect("a stack");
+            assert_eq!(
+                (answer.range.end, answer.grows),
+                (read.range.end, read.grows)
+            );
+            assert!(answer.range.contains(&sp));
+        }
+        assert!(query(&file, 8).is_none());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::arch::collector;
 use crate::arch::fast::{self, Site};
 use crate::ptrace::thread::{At, State, Thread};
 use crate::subscription::stop_policy::SyscallFilter;
-use crate::sys::maps;
+use crate::sys::maps::{self, Mapping};
 use crate::sys::memory::Memory;
 use crate::sys::processor_ns;
 use crate::tracepoint::fast::jump_pad::{JumpPads, JumpSite, PoolOrder};
@@ -202,6 +202,7 @@ impl Tracee {
     /// The sites that can have jumps. Also returns whether all others never can.
     fn fit(&mut self, wanted: &BTreeMap<u64, usize>) -> (Vec<JumpSite>, bool) {
         let maps = maps::read(self.process.any_task());
+        let maps: Vec<Mapping<'_>> = maps::mappings(&maps).collect();
         let capabilities = self.capabilities();
         let mut fit = Vec::new();
         let mut decided = true;
@@ -232,7 +233,7 @@ impl Tracee {
                 continue;
             };
             let range = at..at + length as u64;
-            let text = maps::around(&maps, at).is_some_and(|mapping| {
+            let text = maps::find(&maps, at).is_some_and(|mapping| {
                 mapping.executable
                     && !mapping.writable
                     && mapping.path.starts_with('/')
@@ -281,6 +282,7 @@ impl Tracee {
         };
         let mut busy = BTreeSet::new();
         let maps = maps::read(self.process.any_task());
+        let maps: Vec<Mapping<'_>> = maps::mappings(&maps).collect();
         let mut left = MAX_STACK;
         let mut buffer = vec![0; 64 << 10];
         for thread in self.process.threads.values_mut() {
@@ -294,7 +296,7 @@ impl Tracee {
                 continue;
             };
             busy.extend(inside(pc));
-            let Some(stack) = maps::around(&maps, sp) else {
+            let Some(stack) = maps::find(&maps, sp) else {
                 continue;
             };
             // Only the kernel's frame for a signal handler can return there.
