@@ -432,7 +432,8 @@ fn tracepoints_are_changed_while_the_program_runs() {
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", spinning.pid())).unwrap();
     let mapped = |code: &str| {
         let (start, _) = code.split_once(',').unwrap();
-        let is_it = |line: &&str| line.starts_with(&format!("{start}-")) && line.contains("r-xp");
+        let line_start = format!("{:08x}-", u64::from_str_radix(start, 16).unwrap());
+        let is_it = |line: &&str| line.starts_with(&line_start) && line.contains("r-xp");
         maps.lines().any(|line| is_it(&line))
     };
     assert!(code.split(';').all(mapped), "{code} in {maps}");
