@@ -74,8 +74,8 @@ impl Client {
         Ok(told)
     }
 
-    /// Addresses and sizes of the memory that the server has mapped in the program for its own code.
-    /// Empty if the server does not report it.
+    /// Addresses and sizes of the memory that the server has mapped in the program for its own
+    /// code. Empty if the server does not report it.
     pub fn server_code(&mut self) -> Result<Vec<(u64, u64)>, Error> {
         if !self.features.has("FastTracepoints") || !self.features.has("QUnspoolTrace") {
             return Ok(Vec::new());

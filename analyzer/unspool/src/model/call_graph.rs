@@ -216,8 +216,8 @@ impl Sums {
         stack.open.push(call);
     }
 
-    /// Ends the open call with this index. Returns the call, and whether it was the outermost one of
-    /// its function and of its edge.
+    /// Ends the open call with this index. Returns the call, and whether it was the outermost one
+    /// of its function and of its edge.
     fn end(&mut self, stack: &mut Stack, at: usize, now_ns: u64) -> (Open, (bool, bool)) {
         let call = stack.open.remove(at);
         let total_ns = now_ns.saturating_sub(call.began_ns);
