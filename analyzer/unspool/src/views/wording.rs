@@ -535,12 +535,14 @@ mod tests {
         stage.seen(7, "reader", 1);
         stage.seen(8, "writer", 1);
         let model = stage.model();
-        let both = model.sync.identity_of[0];
+        let writer = model.threads.iter().position(|one| one.tid == Some(8));
+        let writer = writer.expect("the thread");
+        let both = model.sync.identity_of[writer];
         let of = |one| Threads {
             identity: both,
             one,
         };
-        assert_eq!(threads(&model, of(Some(ThreadIndex(1))), 80), "TID 8");
+        assert_eq!(threads(&model, of(Some(ThreadIndex(writer))), 80), "TID 8");
         let all = threads(&model, of(None), 80);
         assert_eq!(all, "2 × thread of unknown function");
     }
