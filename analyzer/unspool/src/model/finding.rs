@@ -387,8 +387,8 @@ pub enum OrderRisk {
     Apart,
     /// One thread was done with its steps before another began, perhaps because that one waited.
     Successive,
-    /// They can if each address was the same lock all the time. Some lock's memory can be used again
-    /// for another one, and its initialization was not recorded.
+    /// They can if each address was the same lock all the time. The memory of one can be used again
+    /// for another lock, and its initialization was not recorded.
     Reused,
 }
 

@@ -6,8 +6,8 @@
 //! A circle of edges can deadlock only if different threads can run its parts at the same time, and
 //! no other lock excludes that. A semaphore that all threads have passed may exclude it too,
 //! because the number of threads it lets in is not recorded. So may a condition, future or flag for
-//! which a thread waited, if all its steps came after all of another thread's. The method is that of lock graphs with
-//! gate locks, as in the detectors that followed Savage et al., "Eraser", 1997.
+//! which a thread waited, if all its steps came after all of another thread's. The method is that
+//! of lock graphs with gate locks, as in the detectors that followed Savage et al., "Eraser", 1997.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
