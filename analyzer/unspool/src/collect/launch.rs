@@ -205,25 +205,34 @@ fn check_executable(path: &Path) -> Result<(), Error> {
     if access(path, AccessFlags::X_OK).is_err() || metadata.permissions().mode() & 0o111 == 0 {
         return refuse("it is not executable; make it so (chmod +x) or name another file");
     }
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(20).read_to_end(&mut head));
+    let head = head_of(path);
     // The kernel decides about files that may be executed but not read.
-    if read.is_err() || head.starts_with(b"#!") {
+    if File::open(path).is_err() || head.starts_with(b"#!") {
         return Ok(());
     }
     let Some(program) = machine(&head) else {
         return refuse("it is neither an ELF program nor a script with a #! line");
     };
-    let mut own = Vec::new();
-    let read = File::open("/proc/self/exe").and_then(|file| file.take(20).read_to_end(&mut own));
-    match machine(&own) {
-        Some(machine) if read.is_ok() && machine != program => Err(Error::OtherMachine {
+    check_machine(path, program)
+}
+
+/// Fails if a program is not for this machine's kind of processor.
+fn check_machine(path: &Path, program: u16) -> Result<(), Error> {
+    match machine(&head_of(Path::new("/proc/self/exe"))) {
+        Some(machine) if machine != program => Err(Error::OtherMachine {
             path: path.to_owned(),
             program: machine_name(program),
             machine: machine_name(machine),
         }),
         _ => Ok(()),
     }
+}
+
+/// The beginning of a file; empty if it cannot be read.
+fn head_of(file: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(20).read_to_end(&mut head));
+    read.map(|_| head).unwrap_or_default()
 }
 
 /// `e_machine` of an ELF header (gABI, "ELF Header"), in the file's own byte order.
@@ -354,6 +363,10 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
     }
     if is_kernel_thread(&directory) {
         return refuse("it is a kernel thread and has no program");
+    }
+    let program = directory.join("exe");
+    if let Some(machine) = machine(&head_of(&program)) {
+        check_machine(&fs::read_link(&program).unwrap_or(program), machine)?;
     }
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     if matches!(scope.trim(), "1" | "2") && !geteuid().is_root() {
