@@ -104,6 +104,10 @@ impl Live {
         let now_ns = times.time_ns;
         if self.first_ns == 0 {
             self.first_ns = now_ns;
+            // Those of an inspection before the first sample.
+            for (_, since_ns) in &mut self.findings {
+                *since_ns = now_ns;
+            }
         }
         self.now_ns = now_ns;
         let was_stopped = std::mem::take(&mut self.was_stopped);
@@ -338,5 +342,14 @@ mod tests {
         let shares = live.threads[&8].shares.unwrap();
         assert_eq!((shares.running, shares.runnable), (1.0, 0.0));
         assert_eq!(live.watched_ns(), 1000);
+    }
+
+    #[test]
+    fn findings_are_known_since_the_first_sample() {
+        let mut live = Live::default();
+        let id = (FindingKind::Deadlock, vec![7, 8]);
+        live.findings.push((id, 0));
+        live.sample(&times(1000, &[(7, 0, 0), (8, 0, 0)]), |_| None);
+        assert_eq!(live.findings[0].1, 1000);
     }
 }
