@@ -72,10 +72,11 @@ fn ends_none(stack: &Backtrace, program: &mut dyn Program) -> bool {
         None if inside == 0 => 0,
         None => return false,
     };
-    for frame in &frames[entered..] {
-        // The thread or the program ends here.
+    for (at, frame) in frames.iter().enumerate().skip(entered) {
+        // The thread or the program ends here, unless the library called the program's function
+        // and then goes on, as `pthread_once` and `qsort` do.
         if in_library(frame) {
-            return true;
+            return frames[at..].iter().all(|frame| in_library(frame));
         }
         let onward = program.onward(frame.place.avma);
         if onward.ends_waits {

@@ -274,8 +274,14 @@ impl WaitGraph {
 
     /// Finds the hang of all threads, bystanders excepted: no thread can end any of the waits.
     fn all_wait(&self, model: &Model, explained: &BTreeSet<ThreadIndex>) -> Option<Finding> {
+        // A bystander may end, or release what it holds, which is a wake-up, too.
+        let is_for_bystander = |waiting: &Waiting| {
+            let holders = waiting.edges.iter().filter_map(|edge| edge.holder);
+            let mut nodes = holders.filter_map(|holder| self.nodes.get(holder.0));
+            nodes.any(|node| *node == Node::Bystander)
+        };
         let stuck = |node: &Node| match node {
-            Node::Waiting(waiting) => waiting.is_endless(),
+            Node::Waiting(waiting) => waiting.is_endless() && !is_for_bystander(waiting),
             Node::Bystander => true,
             Node::Absent | Node::Active => false,
         };
