@@ -18,7 +18,7 @@ const GROWTH: [&str; 5] = [
 pub(super) fn differs_in_library_only(one: &Backtrace, other: &Backtrace) -> bool {
     let own = |stack: &Backtrace| lines(stack, |frame| !is_library(frame));
     let (one, other) = (own(one), own(other));
-    let is_known = one.iter().any(|(.., line)| line.is_some());
+    let is_known = one.iter().any(|(_, _, line, _)| line.is_some());
     is_known && one == other
 }
 
@@ -28,13 +28,20 @@ pub(super) fn has_equal_functions(one: &Backtrace, other: &Backtrace) -> bool {
     lines(one, |_| true) == lines(other, |_| true)
 }
 
-type SourceLine = (Option<Arc<str>>, Option<Arc<str>>, Option<u32>);
+/// The function, file and line, or the address if the line is not known.
+type SourceLine = (Option<Arc<str>>, Option<Arc<str>>, Option<u32>, Option<u64>);
 
 fn lines(stack: &Backtrace, wanted: fn(&NamedFrame) -> bool) -> Vec<SourceLine> {
     let frames = stack.frames.iter().filter(|frame| wanted(frame));
     let places = frames.map(|frame| {
         let place = &frame.place;
-        (place.function.clone(), place.file.clone(), place.line)
+        let address = place.svma.filter(|_| place.line.is_none());
+        (
+            place.function.clone(),
+            place.file.clone(),
+            place.line,
+            address,
+        )
     });
     places.collect()
 }
@@ -106,5 +113,17 @@ mod tests {
         let one = stack(&[("main", 10)]);
         assert!(differs_in_library_only(&one, &one));
         assert!(has_equal_functions(&one, &one));
+    }
+
+    #[test]
+    fn places_without_a_line_differ_by_address() {
+        let at = |address| {
+            let mut stack = stack(&[("pthread_create", 647), ("main", 10)]);
+            let place = &mut stack.frames[1].place;
+            (place.line, place.svma) = (None, Some(address));
+            stack
+        };
+        assert!(differs_in_library_only(&at(0x1000), &at(0x1000)));
+        assert!(!differs_in_library_only(&at(0x1000), &at(0x1010)));
     }
 }
