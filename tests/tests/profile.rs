@@ -97,7 +97,8 @@ fn naps_by_timer() -> Result<()> {
         "{three} and {one} of {all}"
     );
     let of_three = three as f64 / (three + one) as f64;
-    ensure!((0.6..0.9).contains(&of_three), "{three} to {one}");
+    // Other programs on the processors may take time from either function.
+    ensure!((0.5..0.9).contains(&of_three), "{three} to {one}");
     Ok(())
 }
 
