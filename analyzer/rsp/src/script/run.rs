@@ -88,9 +88,12 @@ impl Run<'_> {
         act(self.connection).map_err(|error| failed(during.to_owned(), error))
     }
 
-    /// Receives a packet or a notification and matches it. Skips the other of the two, and console
-    /// output that the pattern does not expect.
+    /// Receives a packet or a notification and matches it. Skips packets before a notification, and
+    /// console output that the pattern does not expect.
     fn expect(&mut self, pattern: &Pattern, notification: bool) -> Result<(), Problem> {
+        if notification && self.came_early(pattern) {
+            return Ok(());
+        }
         let expected = || pattern.describe(&self.summary.variables);
         let timeout = self.connection.timeout();
         let deadline = Instant::now() + timeout;
@@ -104,7 +107,8 @@ impl Run<'_> {
                     let output = crate::hex::decode(payload.get(1..).unwrap_or_default());
                     self.summary.console.extend(output.unwrap_or_default());
                 }
-                Ok(Some(_)) => {}
+                Ok(Some(Received::Notification(payload))) => self.connection.keep(payload),
+                Ok(Some(Received::Packet(_))) => {}
                 Ok(None) => {
                     let expected = expected();
                     return Err(Problem::Nothing { expected, timeout });
@@ -127,6 +131,21 @@ impl Run<'_> {
                 agree: line::encode(payload.get(..agree).unwrap_or_default()).len(),
             }),
         }
+    }
+
+    /// True if a notification that matches has come already, before a packet or an acknowledgement.
+    /// Drops the ones before it.
+    fn came_early(&mut self, pattern: &Pattern) -> bool {
+        let mut early = self.connection.take_notifications().into_iter();
+        let variables = &self.summary.variables;
+        let Some(captures) = early.find_map(|(_, one)| pattern.matches(&one, variables).ok())
+        else {
+            return false;
+        };
+        early.for_each(|(_, later)| self.connection.keep(later));
+        self.summary.variables.extend(captures);
+        self.summary.received += 1;
+        true
     }
 
     /// Waits for the server to close the connection.

@@ -20,7 +20,11 @@ closed
 ";
 
 fn run(script: &str) -> Result<Summary, ScriptError> {
-    let replay = Replay::new(Transcript::parse(SERVER).unwrap());
+    run_against(SERVER, script)
+}
+
+fn run_against(server: &str, script: &str) -> Result<Summary, ScriptError> {
+    let replay = Replay::new(Transcript::parse(server).unwrap());
     let (stream, server) = replay.spawn().unwrap();
     let options = ConnectionOptions {
         timeout: Duration::from_millis(300),
@@ -61,6 +65,21 @@ closed
 fn a_transcript_is_a_script() {
     let summary = run(SERVER).unwrap();
     assert_eq!((summary.sent, summary.received), (5, 6));
+}
+
+#[test]
+fn a_notification_may_come_before_the_reply() {
+    let server = "unspool-rsp transcript 1
+-> qSupported
+<~ Other:1
+<~ UnspoolControl:halted
+<- PacketSize=1000
+-> Hgp0.0
+<- OK
+";
+    let script = "-> qSupported\n<- {*}\n-> Hgp0.0\n<~ UnspoolControl:halted\n<- OK\n";
+    let summary = run_against(server, script).unwrap();
+    assert_eq!((summary.sent, summary.received), (2, 3));
 }
 
 #[test]
