@@ -32,6 +32,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ("no-deadlock", no_deadlock),
         ("named", named),
         ("named-apart", named_apart),
+        ("lock-copied-by-fork", copied_lock),
         ("workers", workers),
         ("by-name", by_name),
         ("pipes", || pipes(&[])),
@@ -226,6 +227,30 @@ fn named_apart() -> Result<()> {
     for (finding, pid) in seen.findings.iter().zip(&pids) {
         let process = format!("of process {pid} (abba)");
         ensure!(finding.text.contains(&process), "{process}: {run}");
+    }
+    Ok(())
+}
+
+/// A child's copy of a private lock is not held by the parent's thread, whose id it stores.
+fn copied_lock() -> Result<()> {
+    let waiting = start("forked.c", &[])?;
+    waiting.wait_until_blocked(HERE)?;
+    let child = waiting.pid;
+    let stat = fs::read_to_string(format!("/proc/{child}/stat"))?;
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
+    let parent = fields.split(' ').nth(1).context("the parent")?;
+    for pids in [format!("{parent},{child}"), format!("{child},{parent}")] {
+        let run = inspection::inspect(&["--attach", &pids], "text")?;
+        let text = run.text();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let words = words.join(" ");
+        ensure!(
+            words.contains("Lock without an owner")
+                && words.contains("which this process does not have")
+                && !words.contains("held by thread hold"),
+            "{run}"
+        );
+        ensure!(!words.contains(&format!("of process {parent}")), "{run}");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{CallSubject, NamedCall, OtherProcess, State, Wait, WaitTrace};
-use crate::model::{Model, ThreadIndex, finding, note, wait_graph};
+use crate::model::{Model, ProcessIndex, ThreadIndex, finding, note, wait_graph};
 
 impl Model {
     /// The ids of threads of other processes that hold what threads of this one wait for.
@@ -145,11 +145,23 @@ impl Model {
         let by_tid = threads.filter_map(|(index, thread)| Some((thread.tid?, ThreadIndex(index))));
         let by_tid: HashMap<u64, ThreadIndex> = by_tid.collect();
         let own = self.threads.len();
+        let indices = (0..self.inspection.states.len()).map(ThreadIndex);
+        let process_of: Vec<Option<ProcessIndex>> = indices
+            .map(|thread| self.process(thread).map(|(process, _)| process))
+            .collect();
         for (index, state) in self.inspection.states.iter_mut().enumerate() {
-            let holders = state.wait_mut().map(|wait| &mut wait.holders);
-            for holder in holders.into_iter().flatten() {
+            let Some(wait) = state.wait_mut() else {
+                continue;
+            };
+            for holder in &mut wait.holders {
                 if !holder.is_gone && (index >= own || holder.thread.is_none()) {
-                    holder.thread = by_tid.get(&holder.tid).copied();
+                    // A private lock that was held during a fork names a thread of the parent,
+                    // which holds another lock.
+                    let is_possible = |thread: &ThreadIndex| {
+                        wait.shared || process_of.get(thread.0) == process_of.get(index)
+                    };
+                    let thread = by_tid.get(&holder.tid).copied();
+                    holder.thread = thread.filter(is_possible);
                 }
             }
         }
