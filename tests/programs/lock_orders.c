@@ -1,5 +1,5 @@
 // Locks taken in many orders: a circle of five with a finding, a circle that a gate excludes, a
-// long chain, and two locks of one name. Nothing hangs, because the threads run one after the other.
+// long chain, and two locks of one name. Nothing hangs, because the threads take turns.
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -33,7 +33,10 @@ static void *eat(void *argument)
 {
     long at = (long)argument;
     usleep(20000 * at);
-    both(&forks[at], &forks[(at + 1) % FORKS]);
+    for (int round = 0; round < 2; round++) {
+        both(&forks[at], &forks[(at + 1) % FORKS]);
+        usleep(40000 * FORKS);
+    }
     pthread_mutex_lock(&gate.lock);
     if (at % 2)
         both(&left, &right);
