@@ -205,11 +205,10 @@ fn check_executable(path: &Path) -> Result<(), Error> {
     if access(path, AccessFlags::X_OK).is_err() || metadata.permissions().mode() & 0o111 == 0 {
         return refuse("it is not executable; make it so (chmod +x) or name another file");
     }
-    let head = head_of(path);
     // The kernel decides about files that may be executed but not read.
-    if File::open(path).is_err() || head.starts_with(b"#!") {
+    let Some(head) = head_of(path).filter(|head| !head.starts_with(b"#!")) else {
         return Ok(());
-    }
+    };
     let Some(program) = machine(&head) else {
         return refuse("it is neither an ELF program nor a script with a #! line");
     };
@@ -218,7 +217,7 @@ fn check_executable(path: &Path) -> Result<(), Error> {
 
 /// Fails if a program is not for this machine's kind of processor.
 fn check_machine(path: &Path, program: u16) -> Result<(), Error> {
-    match machine(&head_of(Path::new("/proc/self/exe"))) {
+    match head_of(Path::new("/proc/self/exe")).and_then(|head| machine(&head)) {
         Some(machine) if machine != program => Err(Error::OtherMachine {
             path: path.to_owned(),
             program: machine_name(program),
@@ -228,11 +227,12 @@ fn check_machine(path: &Path, program: u16) -> Result<(), Error> {
     }
 }
 
-/// The beginning of a file; empty if it cannot be read.
-fn head_of(file: &Path) -> Vec<u8> {
+/// The beginning of a file. `None` if it cannot be read.
+fn head_of(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(20).read_to_end(&mut head));
-    read.map(|_| head).unwrap_or_default()
+    let file = File::open(file).ok()?;
+    file.take(20).read_to_end(&mut head).ok()?;
+    Some(head)
 }
 
 /// `e_machine` of an ELF header (gABI, "ELF Header"), in the file's own byte order.
@@ -365,7 +365,7 @@ fn check_traceable(pid: u32) -> Result<(), Error> {
         return refuse("it is a kernel thread and has no program");
     }
     let program = directory.join("exe");
-    if let Some(machine) = machine(&head_of(&program)) {
+    if let Some(machine) = head_of(&program).and_then(|head| machine(&head)) {
         check_machine(&fs::read_link(&program).unwrap_or(program), machine)?;
     }
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
