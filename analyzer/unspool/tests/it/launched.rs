@@ -1,6 +1,7 @@
 //! A program started by `record` behaves as without it: input, output, exit code and signals.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 
 use crate::running::{Run, build, created, record, report, subject, unspool};
@@ -32,19 +33,21 @@ fn input_and_output_are_the_programs() {
     );
 }
 
+/// Records without a report.
+fn record_quietly(options: &[&str], file: &Path) -> Run {
+    let mut command = unspool();
+    command.args(["record", "-q"]).args(options).arg("-o");
+    command.arg(file).arg("--").arg(subject());
+    let run = Run::of(command.args(["exit", "0"]));
+    run.succeeds();
+    run
+}
+
 #[test]
 fn quiet_leaves_the_report_out() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c");
-    let mut command = unspool();
-    command
-        .args(["record", "-q", "-o"])
-        .arg(&file)
-        .arg("--")
-        .arg(subject())
-        .args(["exit", "0"]);
-    let run = Run::of(&mut command);
-    run.succeeds();
+    let run = record_quietly(&[], &file);
     assert_eq!(run.stderr, "");
     assert_eq!(created(&report(&file)).len(), 1);
 }
@@ -52,16 +55,7 @@ fn quiet_leaves_the_report_out() {
 #[test]
 fn quiet_keeps_warnings_about_the_command_line() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("c");
-    let mut command = unspool();
-    command
-        .args(["record", "-q", "--trace", "short_lief", "-o"])
-        .arg(&file)
-        .arg("--")
-        .arg(subject())
-        .args(["exit", "0"]);
-    let run = Run::of(&mut command);
-    run.succeeds();
+    let run = record_quietly(&["--trace", "short_lief"], &dir.path().join("c"));
     let begin = "unspool: warning: --trace 'short_lief': no function of that name";
     assert!(run.stderr.starts_with(begin), "{}", run.stderr);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
