@@ -185,6 +185,29 @@ const REBUILD: &str = "
     return JSON.stringify(Object.fromEntries(fields));";
 
 /// Each number of the JSON report is in the page, and what the page computes agrees with it.
+/// The running times in the tree of threads add up to those of the kernel's schedule.
+fn running_times(browser: &mut Browser, wanted: &Value) -> Result<()> {
+    select(browser, "#view=threads")?;
+    let shown = "
+        const units = {ns: 1e-6, µs: 1e-3, ms: 1, s: 1e3};
+        const cells = Array.from(document.querySelectorAll('.tree [data-running]'));
+        return cells.reduce((sum, cell) => {
+            const [number, unit] = cell.textContent.split(/\\s/);
+            return sum + Number(number) * (units[unit] ?? 0);
+        }, 0);";
+    let shown_ms = browser.run(shown, json!([]))?;
+    let shown_ms = shown_ms.as_f64().context("not all cells are times")?;
+    let threads = wanted["threads"].as_array().into_iter().flatten();
+    let running = threads.map(|thread| thread["schedule"]["running_ns"].as_f64());
+    let running_ms: f64 = running.flatten().sum::<f64>() / 1e6;
+    // Short waits that are not in the schedule count as waits in the page.
+    ensure!(
+        (shown_ms - running_ms).abs() <= running_ms / 5.0 + 20.0,
+        "the tree has {shown_ms} ms, the schedule {running_ms} ms"
+    );
+    Ok(())
+}
+
 fn numbers(browser: &mut Browser) -> Result<()> {
     let recorded = RECORDED.get((), recorded)?;
     let mut wanted = report::json(&recorded.capture, &[])?;
@@ -245,6 +268,7 @@ fn numbers(browser: &mut Browser) -> Result<()> {
             same(&format!("waits for object {index}, {name}"), sum, number)?;
         }
     }
+    running_times(browser, &wanted)?;
     // What the tables print.
     select(browser, "#view=sync")?;
     let orders = all("lock_order");

@@ -187,7 +187,13 @@ fn counters() -> Result<()> {
     ensure!(compared == 5, "{text}");
     for thread in threads {
         let times = &thread["schedule"];
-        let states = ["running_ns", "runnable_ns", "blocked_ns", "unknown_ns"];
+        let states = [
+            "running_ns",
+            "runnable_ns",
+            "blocked_ns",
+            "stopped_ns",
+            "unknown_ns",
+        ];
         let sum: u64 = states.iter().filter_map(|what| times[*what].as_u64()).sum();
         let life = thread["started_ns"]
             .as_u64()

@@ -30,9 +30,11 @@ static RECORDED: Memo<(), Recorded> = Memo::new();
 /// For each process: its start, its thread ids, the sums of its threads' states, and its creator.
 const PROCESSES: &str = "
     const {rec} = window.unspool;
-    const ids = {0: 'running_ns', 1: 'runnable_ns', 5: 'blocked_ns', 6: 'unknown_ns'};
+    const ids = {
+        0: 'running_ns', 1: 'runnable_ns', 5: 'blocked_ns', 6: 'unknown_ns', 7: 'stopped_ns',
+    };
     return rec.processes.map((process, index) => {
-        const times = {running_ns: 0, runnable_ns: 0, blocked_ns: 0, unknown_ns: 0};
+        const times = Object.fromEntries(Object.values(ids).map((name) => [name, 0]));
         const threads = rec.all.flatMap((thread, at) => thread.process === index ? [at] : []);
         for (const thread of threads) {
             const [from, to] = rec.life[thread];

@@ -14,8 +14,8 @@ use unspool_capture::{
 use unspool_image::Arch;
 
 use super::{Model, ThreadIndex};
-pub use calls::{BlockedCall, CallIndex, CallTime, call_within};
-use calls::{forget_calls, join_blocks};
+pub use calls::{BlockedCall, CallIndex, CallTime, call_within, stopped_within};
+use calls::{join_blocks, mark_stops};
 pub(in crate::model) use processes::AllThreads;
 pub use processes::{Process, ProcessIndex, Processes};
 pub(in crate::model) use thread_ids::by_tid;
@@ -88,6 +88,8 @@ pub enum RunState {
     },
     /// It waited for something other than a processor.
     Blocked,
+    /// The recorder had stopped it.
+    Stopped,
     /// Records are missing.
     Unknown,
 }
@@ -101,6 +103,8 @@ pub struct StateTimes {
     pub runnable_ns: u64,
     /// It waited for something else.
     pub blocked_ns: u64,
+    /// The recorder had stopped it.
+    pub stopped_ns: u64,
     /// Its state is not known.
     pub unknown_ns: u64,
     /// How often it was given a processor.
@@ -128,6 +132,7 @@ impl RunState {
             RunState::Running { .. } => "running",
             RunState::Preempted | RunState::Woken { .. } => "runnable",
             RunState::Blocked => "blocked",
+            RunState::Stopped => "stopped",
             RunState::Unknown => "unknown",
         }
     }
@@ -206,7 +211,7 @@ impl Schedule {
                     thread.ended_ns = Some(life.to_ns);
                 }
                 let mut intervals = with_losses(life.intervals, &losses);
-                forget_calls(&mut intervals, &halts);
+                mark_stops(&mut intervals, &halts);
                 // A thread that existed before was stopped, if the recorder started the program.
                 let before = thread.started_ns.unwrap_or(0);
                 if !life.is_born && before < begun_ns {
@@ -214,7 +219,7 @@ impl Schedule {
                         from_ns: before,
                         to_ns: life.from_ns,
                         state: match launched {
-                            true => RunState::Blocked,
+                            true => RunState::Stopped,
                             false => RunState::Unknown,
                         },
                         call: None,
@@ -243,12 +248,6 @@ impl Schedule {
         }
         schedule.halts = halts;
         schedule
-    }
-
-    /// True if an interval is mostly a halt of the program by the recorder.
-    pub(super) fn is_mostly_halted(&self, interval: &Interval) -> bool {
-        let past = (self.halts).partition_point(|(_, to_ns)| *to_ns <= interval.from_ns);
-        calls::halted_ns(interval, &self.halts[past..]) > interval.length_ns() / 2
     }
 
     /// True if the recorder halted the program at a moment, or shortly after it.
@@ -314,6 +313,7 @@ pub fn sum_of<'a>(intervals: impl IntoIterator<Item = &'a Interval>) -> StateTim
             }
             RunState::Woken { .. } => times.runnable_ns = times.runnable_ns.saturating_add(length),
             RunState::Blocked => times.blocked_ns = times.blocked_ns.saturating_add(length),
+            RunState::Stopped => times.stopped_ns = times.stopped_ns.saturating_add(length),
             RunState::Unknown => times.unknown_ns = times.unknown_ns.saturating_add(length),
         }
     }
@@ -400,9 +400,9 @@ impl Life {
                 self.call = call;
             }
             ScheduleKind::Woken => match self.state {
-                Some(RunState::Blocked) => {
+                Some(state @ (RunState::Blocked | RunState::Stopped)) => {
                     let woken = Some(RunState::Woken { waker });
-                    self.change(entry.time_ns, RunState::Blocked, woken);
+                    self.change(entry.time_ns, state, woken);
                 }
                 _ => self.early_wake = Some((entry.time_ns, waker)),
             },
@@ -452,8 +452,11 @@ impl Reader {
             }
             (ScheduleKind::Found, None) => {
                 // A runnable thread runs or waits; the next record tells which.
-                let letter = u8::try_from(entry.detail).unwrap_or(0);
-                let state = (letter != b'R').then_some(RunState::Blocked);
+                let state = match u8::try_from(entry.detail) {
+                    Ok(b'R') => None,
+                    Ok(b't') => Some(RunState::Stopped),
+                    _ => Some(RunState::Blocked),
+                };
                 lives.push(Life::new(entry.time_ns.max(begun_ns), false, state));
             }
             (ScheduleKind::Unspecified, _) | (ScheduleKind::Found, Some(_)) => {}

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::schedule::{CallIndex, Interval, RunState, call_within};
+use super::schedule::{CallIndex, Interval, RunState, call_within, stopped_within};
 use super::sync::{Slots, Sync, Turn, UseIndex, Waiting};
 use super::window::Window;
 use super::{Model, Thread, ThreadIndex};
@@ -29,6 +29,8 @@ pub enum Cell {
     /// The thread ran for less than a quarter of the time, because it was blocked. The value is the
     /// system call that blocked it for at least half of the time.
     Away(Option<CallIndex>),
+    /// The recorder had stopped the thread for at least half of the time.
+    Stopped,
     /// The thread waited for half of the time or longer than it ran, or for contended objects. The
     /// use has the longest wait.
     Waits(UseIndex),
@@ -111,7 +113,7 @@ fn scheduled(intervals: &[Interval], window: &Window) -> Vec<Cell> {
             let to = window.column_ns(at + 1).min(interval.to_ns);
             let sum = match interval.state {
                 RunState::Running { .. } => &mut column.ran_ns,
-                RunState::Blocked => &mut column.blocked_ns,
+                RunState::Blocked | RunState::Stopped => &mut column.blocked_ns,
                 RunState::Unknown => &mut column.unknown_ns,
                 RunState::Preempted | RunState::Woken { .. } => &mut column.runnable_ns,
             };
@@ -169,12 +171,15 @@ fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) -> Vec
     ran
 }
 
-/// Names the system calls in the cells in which a thread was blocked.
+/// Tells what blocked a thread in the cells in which it was blocked: a system call or the recorder.
 fn calls(intervals: &[Interval], window: &Window, cells: &mut [Cell]) {
     for (column, cell) in cells.iter_mut().enumerate() {
-        if let Cell::Away(call) = cell {
+        if *cell == Cell::Away(None) {
             let (from, to) = (window.column_ns(column), window.column_ns(column + 1));
-            *call = call_within(intervals, from, to);
+            *cell = match stopped_within(intervals, from, to) * 2 >= to - from {
+                true => Cell::Stopped,
+                false => Cell::Away(call_within(intervals, from, to)),
+            };
         }
     }
 }

@@ -23,6 +23,7 @@ pub(super) enum State {
     Idle = 4,
     Away = 5,
     Unknown = 6,
+    Stopped = 7,
 }
 
 /// A span of time in which a thread did one thing.
@@ -123,6 +124,7 @@ fn exact<'a>(
             RunState::Running { .. } => return None,
             RunState::Preempted | RunState::Woken { .. } => State::Runnable,
             RunState::Blocked => State::Away,
+            RunState::Stopped => State::Stopped,
             RunState::Unknown => State::Unknown,
         };
         let wake = wakes.next_if(|(blocked, _)| blocked.from_ns == interval.from_ns);
@@ -145,6 +147,7 @@ fn estimated(window: &Window, cells: &[Cell]) -> Vec<Span> {
         let state = match cell {
             Cell::Runnable => State::Runnable,
             Cell::Away(_) => State::Away,
+            Cell::Stopped => State::Stopped,
             Cell::Unknown => State::Unknown,
             Cell::Absent | Cell::Alive | Cell::Partly | Cell::Waits(_) => continue,
         };

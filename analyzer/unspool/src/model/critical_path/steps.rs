@@ -204,7 +204,7 @@ fn from_schedule(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan
             RunState::Preempted => Doing::Runnable { preempted: true },
             RunState::Woken { .. } => Doing::Runnable { preempted: false },
             RunState::Unknown => Doing::Unknown,
-            RunState::Blocked => {
+            RunState::Blocked | RunState::Stopped => {
                 while waits
                     .get(next_wait)
                     .is_some_and(|wait| wait.to_ns <= interval.from_ns)
@@ -216,9 +216,12 @@ fn from_schedule(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan
                 let goes_on = wait.is_some_and(|wait| {
                     let later = intervals[at + 1..].iter();
                     let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
-                    later.any(|it| it.state == RunState::Blocked && covers(wait, it))
+                    later.any(|it| is_blocked(it) && covers(wait, it))
                 });
-                let ended = end(wakers, intervals.get(at + 1), wait.copied());
+                let ended = match interval.state {
+                    RunState::Stopped => End::Recorder,
+                    _ => end(wakers, intervals.get(at + 1), wait.copied()),
+                };
                 let end = match (ended, wait.and_then(|wait| wait.waker)) {
                     // A signal or the recorder interrupted the wait, and a thread ended it
                     // before this one blocked again.
@@ -262,6 +265,11 @@ fn end(wakers: &Wakers<'_>, next: Option<&Interval>, wait: Option<&WaitSpan>) ->
             None => End::Device,
         },
     }
+}
+
+/// True if a thread was blocked, or if the recorder had stopped it.
+fn is_blocked(interval: &Interval) -> bool {
+    matches!(interval.state, RunState::Blocked | RunState::Stopped)
 }
 
 /// True if a thread was blocked in a call, and not elsewhere.

@@ -107,7 +107,7 @@ impl OffCpu {
                 let interval = &intervals[blocking.at];
                 let ns = overlap_ns(interval, off_cpu.span_ns);
                 let stack = stacks.remove(thread, blocking.at);
-                if ns == 0 || is_stop(model, interval, &blocking, stack) {
+                if ns == 0 || is_stop(interval, &blocking, stack) {
                     continue;
                 }
                 let used = blocking.used.map(|used| model.sync.used(used));
@@ -186,12 +186,12 @@ fn overlap_ns(interval: &Interval, (from_ns, to_ns): (u64, u64)) -> u64 {
 
 /// True if the recorder had stopped the thread: for a halt of the program, or at a probe. Stops at
 /// probes have no sample.
-fn is_stop(model: &Model, interval: &Interval, blocking: &Blocking, stack: Option<usize>) -> bool {
+fn is_stop(interval: &Interval, blocking: &Blocking, stack: Option<usize>) -> bool {
     let is_unexplained = (blocking.used, interval.call, stack) == (None, None, None);
     let is_probe = is_unexplained
         && matches!(blocking.end, End::Recorder | End::Outside)
         && interval.length_ns() <= MAX_STOP_NS;
-    is_probe || model.schedule.is_mostly_halted(interval)
+    is_probe || interval.state == RunState::Stopped
 }
 
 /// What ended a wait, unless its end is not known or the end of the program ended it.

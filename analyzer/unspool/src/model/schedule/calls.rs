@@ -27,8 +27,8 @@ pub struct BlockedCall {
 /// Time that a thread was blocked in one system call, or for a reason that was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTime {
-    /// The call. `None` for the times without a known call: page faults, stops by the recorder,
-    /// calls whose number is not known, and the end of a thread.
+    /// The call. `None` for the times without a known call: page faults, short stops at
+    /// probes, calls whose number is not known, and the end of a thread.
     pub call: Option<CallIndex>,
     /// How often it was blocked.
     pub count: u64,
@@ -157,6 +157,17 @@ pub fn call_within(intervals: &[Interval], from_ns: u64, to_ns: u64) -> Option<C
     (ns >= (to_ns - from_ns).div_ceil(2)).then_some(call)
 }
 
+/// Time within a span for which the recorder had stopped a thread with these intervals.
+pub fn stopped_within(intervals: &[Interval], from_ns: u64, to_ns: u64) -> u64 {
+    let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+    let within = intervals[first..].iter();
+    within
+        .take_while(|interval| interval.from_ns < to_ns)
+        .filter(|interval| interval.state == RunState::Stopped)
+        .map(|interval| interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns))
+        .sum()
+}
+
 /// Marks blocks that continue the one before them: in the same system call, and after wake-ups by
 /// the recorder alone. Each stop by the recorder takes a thread out of its call, and the kernel
 /// then repeats the call.
@@ -174,14 +185,14 @@ pub(super) fn join_blocks(intervals: &mut [Interval], recorder: u64) {
             }
             RunState::Woken { waker } => is_woken = waker == Some(recorder),
             RunState::Unknown => is_woken = false,
-            RunState::Running { .. } | RunState::Preempted => {}
+            RunState::Running { .. } | RunState::Preempted | RunState::Stopped => {}
         }
     }
 }
 
-/// Removes the calls of intervals that are mostly halts of the program. The recorder makes its own
-/// system calls in a halted program.
-pub(super) fn forget_calls(intervals: &mut [Interval], halts: &[(u64, u64)]) {
+/// Marks blocked intervals that are mostly halts of the program as stops. They get no calls, because
+/// the recorder makes its own system calls in a halted program.
+pub(super) fn mark_stops(intervals: &mut [Interval], halts: &[(u64, u64)]) {
     let mut past = 0;
     for interval in intervals {
         while halts
@@ -191,7 +202,8 @@ pub(super) fn forget_calls(intervals: &mut [Interval], halts: &[(u64, u64)]) {
             past += 1;
         }
         let halted_ns = halted_ns(interval, &halts[past..]);
-        if halted_ns > interval.length_ns() / 2 {
+        if interval.state == RunState::Blocked && halted_ns > interval.length_ns() / 2 {
+            interval.state = RunState::Stopped;
             interval.call = None;
         }
     }
@@ -199,7 +211,7 @@ pub(super) fn forget_calls(intervals: &mut [Interval], halts: &[(u64, u64)]) {
 
 /// The part of an interval in which the program was halted. `halts` begin with the first one that
 /// ends in the interval or later.
-pub(super) fn halted_ns(interval: &Interval, halts: &[(u64, u64)]) -> u64 {
+fn halted_ns(interval: &Interval, halts: &[(u64, u64)]) -> u64 {
     let within = halts.iter();
     within
         .take_while(|(from_ns, _)| *from_ns < interval.to_ns)

@@ -76,7 +76,7 @@ fn states_add_up_to_the_life() {
     assert_eq!(
         states(&model, PID),
         [
-            (0, 1500, "blocked"),
+            (0, 1500, "stopped"),
             (1500, 2500, "running"),
             (2500, 4000, "blocked"),
             (4000, 4100, "runnable"),
@@ -170,7 +170,7 @@ fn lost_records_leave_time_unknown() {
     );
     let model = model(&mut stage, records, 9);
     assert_eq!(
-        states(&model, PID)[1..],
+        states(&model, PID)[2..],
         [
             (2000, 3000, "running"),
             (3000, 3500, "blocked"),
@@ -311,10 +311,17 @@ fn blocked_threads_have_their_system_calls() {
     let expected = [
         ("read", "pipe:[7]", 2, 6000, 4000),
         ("poll", "", 1, 3000, 3000),
-        // Before the schedule began, and while the program was halted
-        ("", "", 2, 1300, 1000),
     ];
     assert_eq!(seen, expected);
+    // Before the schedule began, and while the program was halted.
+    assert_eq!(model.schedule.times(thread).stopped_ns, 1_300_000);
+    let stopped = |from_us: u64, to_us: u64| {
+        stopped_within(model.intervals(thread), from_us * 1000, to_us * 1000)
+    };
+    assert_eq!(
+        (stopped(0, 20_000), stopped(500, 14_000)),
+        (1_300_000, 500_000)
+    );
     let name = |from_us: u64, to_us: u64| {
         let call = call_within(model.intervals(thread), from_us * 1000, to_us * 1000)?;
         model.schedule.call(call).map(|call| call.name)
@@ -393,8 +400,8 @@ fn stops_by_the_recorder_end_no_call() {
         .schedule
         .call_times(model.intervals(index(&model, PID)));
     let seen = times.iter().map(|it| (it.count, it.blocked_ns / 1000));
-    // The last ones: before the schedule began, and the second stop
-    assert_eq!(seen.collect::<Vec<_>>(), [(2, 6480), (2, 1980)]);
+    // The last one: the second stop
+    assert_eq!(seen.collect::<Vec<_>>(), [(2, 6480), (1, 980)]);
     assert_eq!(times[0].longest_ns / 1000, 5980);
     assert_eq!(wakes(&model, PID), [("read", Waker::Outside, 2, 6480)]);
 }

@@ -107,7 +107,7 @@ impl Processors {
                 let had = match interval.state {
                     RunState::Running { .. } => (length, 0),
                     RunState::Preempted | RunState::Woken { .. } => (0, length),
-                    RunState::Blocked => (0, 0),
+                    RunState::Blocked | RunState::Stopped => (0, 0),
                     RunState::Unknown => continue,
                 };
                 let span = (interval.from_ns, interval.to_ns);

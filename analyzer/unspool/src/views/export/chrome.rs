@@ -160,6 +160,7 @@ impl Events<'_> {
             let name = match span.state {
                 State::Runnable => "runnable",
                 State::Away => "blocked",
+                State::Stopped => "stopped by the recorder",
                 _ => "unknown",
             };
             let event = self.event("X", name, span.from_ns, Some(thread));

@@ -219,6 +219,7 @@ struct ProcessTimes {
     running_ns: u64,
     runnable_ns: u64,
     blocked_ns: u64,
+    stopped_ns: u64,
     unknown_ns: u64,
 }
 
@@ -252,6 +253,7 @@ impl<'a> Process<'a> {
                 running_ns: times.running_ns,
                 runnable_ns: times.runnable_ns,
                 blocked_ns: times.blocked_ns,
+                stopped_ns: times.stopped_ns,
                 unknown_ns: times.unknown_ns,
             }),
             threads: (threads.into_iter().flatten().enumerate())
@@ -303,6 +305,7 @@ struct ThreadSchedule<'a> {
     running_ns: u64,
     runnable_ns: u64,
     blocked_ns: u64,
+    stopped_ns: u64,
     unknown_ns: u64,
     switches: u64,
     preemptions: u64,
@@ -388,6 +391,7 @@ impl<'a> ThreadSchedule<'a> {
             running_ns: times.running_ns,
             runnable_ns: times.runnable_ns,
             blocked_ns: times.blocked_ns,
+            stopped_ns: times.stopped_ns,
             unknown_ns: times.unknown_ns,
             switches: times.switches,
             preemptions: times.preemptions,

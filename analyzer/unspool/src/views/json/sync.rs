@@ -411,8 +411,8 @@ impl Times {
         let turns = match model.schedule.is_known() {
             true => {
                 let times = model.schedule.times(ThreadIndex(thread));
-                let known =
-                    times.unknown_ns <= times.running_ns + times.runnable_ns + times.blocked_ns;
+                let off_cpu_ns = times.runnable_ns + times.blocked_ns + times.stopped_ns;
+                let known = times.unknown_ns <= times.running_ns + off_cpu_ns;
                 known.then_some((times.running_ns as f64, times.runnable_ns as f64))
             }
             false => total.and_then(|total| total.of(times.alive_ns)),

@@ -165,9 +165,17 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
         line.push(Ink::Plain, item(model, path, impact, room));
         page.line(&line)?;
     }
+    let stops_ns = path.length_ns().saturating_sub(path.replayed_ns);
     let text = format!(
-        "Each change alone, in a replay of the recording with {}.",
-        wording::count(path.processors, "processor")
+        "Each change alone, in a replay of the recording with {}{}.",
+        wording::count(path.processors, "processor"),
+        match stops_ns > path.length_ns() / 100 {
+            true => format!(
+                " and without the recorder's stops ({})",
+                wording::duration(path.replayed_ns)
+            ),
+            false => String::new(),
+        }
     );
     page.paragraph(
         &Line::new().with(Ink::Plain, "  "),

@@ -231,6 +231,7 @@ struct Marks<'a> {
     partly: bool,
     runnable: bool,
     away: bool,
+    stopped: bool,
     unknown: bool,
 }
 
@@ -248,12 +249,14 @@ impl Marks<'_> {
             partly: false,
             runnable: false,
             away: false,
+            stopped: false,
             unknown: false,
         };
         for cell in timeline.threads.iter().flatten() {
             marks.partly |= *cell == Cell::Partly;
             marks.runnable |= *cell == Cell::Runnable;
             marks.away |= *cell == Cell::Away(None);
+            marks.stopped |= *cell == Cell::Stopped;
             if let Cell::Away(Some(call)) = cell {
                 *calls.entry(*call).or_default() += 1;
             }
@@ -309,6 +312,7 @@ impl Marks<'_> {
                     let letter = self.calls.iter().find(|(known, _)| Some(*known) == call);
                     (Ink::Faint, letter.map_or('╌', |(_, letter)| *letter))
                 }
+                Cell::Stopped => (Ink::Faint, '×'),
                 Cell::Unknown => (Ink::Faint, '?'),
                 _ => (Ink::Function, '█'),
             };
@@ -356,6 +360,9 @@ impl Marks<'_> {
                     "╌ blocked in another system call, or reason not recorded".to_owned()
                 }
             });
+        }
+        if self.stopped {
+            parts.push("× stopped by the recorder".to_owned());
         }
         if self.idle {
             parts.push("· idle (waited for work)".to_owned());

@@ -135,13 +135,14 @@ function completeProcesses(rec) {
     process.times = null;
     const first = rec.firstThread[index];
     if (first < 0) return;
-    const sum = {running_ns: 0, runnable_ns: 0, blocked_ns: 0, unknown_ns: 0};
+    const sum = {running_ns: 0, runnable_ns: 0, blocked_ns: 0, stopped_ns: 0, unknown_ns: 0};
     for (let thread = first; thread < first + process.threads.length; thread += 1) {
       const times = spanTimes(rec, thread, 0, Infinity);
       sum.running_ns += times[0];
       sum.runnable_ns += times[1];
       sum.blocked_ns += times[5];
       sum.unknown_ns += times[6];
+      sum.stopped_ns += times[7];
     }
     process.times = sum;
   });

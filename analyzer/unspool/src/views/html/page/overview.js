@@ -100,8 +100,8 @@ function averages(rec, table) {
 function concurrencyChart(rec) {
   const everything = rec.all.map((_, thread) => thread);
   const table = binTimes(rec, everything, CHART_BINS);
-  const layers = [0, 1, 2, 3, 5, 6].filter((state) => table[state].some((share) => share > 0));
-  const names = ['running', 'runnable', 'held', 'others', 'idle', 'away', 'unknown'];
+  const layers = [0, 1, 2, 3, 5, 7, 6].filter((state) => table[state].some((share) => share > 0));
+  const names = ['running', 'runnable', 'held', 'others', 'idle', 'away', 'unknown', 'stopped'];
   const sums = new Float32Array(CHART_BINS);
   for (const state of layers) table[state].forEach((share, bin) => (sums[bin] += share));
   const top = Math.max(1, ...sums);

@@ -12,6 +12,7 @@ const PATTERNS = {
   held: (x, y) => (x + y) % 8 < 5,
   others: (x, y) => x % 4 < 2 === y % 4 < 2,
   away: (x, y) => y % 4 < 1,
+  stopped: (x, y) => x % 4 < 2 && y % 4 < 2,
   unknown: (x, y) => (x + y) % 8 === 0 || (x - y + 64) % 8 === 0,
   idle: () => false,
 };

@@ -6,7 +6,7 @@ import {objectLink} from './links.js';
 import {groupTitle} from './groups.js';
 import {RULER} from './lanes.js';
 
-const PATH_CLASSES = ['running', 'runnable', 'away', 'away', 'unknown', 'unknown'];
+const PATH_CLASSES = ['running', 'runnable', 'away', 'others', 'stopped', 'unknown'];
 const PATH_STATES = [
   'running',
   'waiting for a processor',
@@ -181,6 +181,8 @@ export function pathCard(rec) {
       {class: 'quiet'},
       `The critical path: the chain of events that takes the whole ${duration(whole)}. `,
       h('a', {href: linkTo({view: 'timeline'})}, 'The timeline marks it.'),
+      whole - known.replayed_ns > whole / 100 &&
+        ` Without the recorder's stops it takes ${duration(known.replayed_ns)}; the percentages refer to that.`,
     ),
     pathBar(rec),
     pathLegend(rec),

@@ -44,7 +44,7 @@ export function threadTimes(rec, thread, range) {
   all[2] = times.held_ns;
   all[3] = times.others_ns;
   all[4] = times.idle_ns;
-  all[0] = Math.max(0, times.running_ns - all[1] - all[5] - all[6]);
+  all[0] = Math.max(0, times.running_ns - all[1] - all[5] - all[6] - all[7]);
   return all;
 }
 

@@ -23,6 +23,7 @@ export const STATES = [
     name: 'Off CPU',
     about: 'is blocked in a system call, or for a reason that was not recorded',
   },
+  {id: 7, key: 'stopped', name: 'Stopped', about: 'is stopped by the recorder'},
   {id: 6, key: 'unknown', name: 'Unknown', about: 'waits at that time were not recorded'},
   {id: 4, key: 'idle', name: 'Idle', about: 'waits for work, by design'},
 ];
