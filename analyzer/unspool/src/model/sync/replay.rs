@@ -270,7 +270,7 @@ impl<'a> Replay<'a> {
                 let refused =
                     refused.filter(|r| self.goes_on_for(r, calls, call, primitive, address));
                 let known = refused.map(|r| (self.objects.objects[r.object.0].address, r.owner));
-                known.unwrap_or_else(|| (address, self.owner(call, primitive.kind)))
+                known.unwrap_or_else(|| (address, self.owner(call, primitive, address)))
             }
             false => (address, None),
         };

@@ -3,23 +3,40 @@
 use super::Replay;
 use crate::model::ThreadIndex;
 use crate::model::calls::Call;
-use crate::primitives::Kind;
+use crate::primitives::{Kind, Primitive};
+
+/// Offset of the owner in glibc's mutexes (struct __pthread_mutex_s).
+const MUTEX_OWNER: u64 = 8;
 
 impl Replay<'_> {
-    /// The owner of a mutex by its memory, if the C library stores it. For a join, the thread to be
-    /// joined.
-    pub(super) fn owner(&self, call: &Call, kind: Kind) -> Option<ThreadIndex> {
+    /// The owner of the mutex at `object`, or the writer of the read-write lock, by its memory, if
+    /// the C library stores it. For a join, the thread to be joined.
+    pub(super) fn owner(
+        &self,
+        call: &Call,
+        primitive: &Primitive,
+        object: u64,
+    ) -> Option<ThreadIndex> {
+        let kind = primitive.kind;
         if kind == Kind::Join && self.glibc {
             // The word is the other thread's id until that thread has ended (struct pthread,
             // `tid`).
             let tid = call.args.get(2).map(|value| *value as u32)?;
             return self.known(tid.into(), call.entered_ns);
         }
-        let (_, bytes) = call.object.as_ref().filter(|_| kind == Kind::Mutex)?;
-        // glibc (struct __pthread_mutex_s): the lock word, a count, the owner's thread id.
-        let owner = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
-        let owner = self.known(owner.into(), call.entered_ns)?;
-        self.glibc.then_some(owner)
+        if !self.glibc || primitive.is_of_a_language() {
+            return None;
+        }
+        let offset = match (kind, self.layout) {
+            (Kind::Mutex, layout) => layout.map_or(Some(MUTEX_OWNER), |it| it.mutex.owner)?,
+            (Kind::Rwlock, Some(layout)) => layout.rwlock.writer?,
+            _ => return None,
+        };
+        // The memory begins at the word that the thread waits at.
+        let (word, bytes) = call.object.as_ref()?;
+        let at = object.checked_add(offset)?.checked_sub(*word)?;
+        let owner = bytes.get(usize::try_from(at).ok()?..)?.first_chunk()?;
+        self.known(u32::from_le_bytes(*owner).into(), call.entered_ns)
     }
 
     /// The thread that had this id at that time; a later thread may reuse it.

@@ -154,3 +154,33 @@ fn words_of_their_own_are_of_one_object() {
         assert_eq!(conds, [(COND, 3)], "called first: {called_first}");
     }
 }
+
+/// glibc stores the writer of a read-write lock, for which readers wait at another word.
+#[test]
+fn readers_wait_for_the_stored_writer() {
+    let mut acting = two_threads();
+    let stage = &mut acting.stage;
+    stage.family = Some(Family::Glibc(Some(36)));
+    stage.instrument(90, "libc.so.6!futex", ProbeKind::FutexWait);
+    stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+    let path = [
+        "libc.so.6!futex",
+        "libc.so.6!pthread_rwlock_rdlock",
+        "orders!one@orders.c:22",
+    ];
+    // __wrphase_futex, and __cur_writer 16 bytes after it.
+    let mut memory = [0; 48];
+    memory[16..20].copy_from_slice(&(TWO as u32).to_le_bytes());
+    stage.enter(ONE, 2_000_000, 90, 0x7000, &[A + 8, WAIT, 3], &path);
+    stage.read_object(A + 8, &memory);
+    stage.end(1000);
+    let model = stage.model();
+    let [wait] = &model.sync.final_waits[..] else {
+        panic!("{:?}", model.sync.final_waits)
+    };
+    let holders = wait.holders.iter();
+    let tids: Vec<_> = holders
+        .map(|holder| model.thread(holder.thread).and_then(|thread| thread.tid))
+        .collect();
+    assert_eq!(tids, [Some(TWO)]);
+}
