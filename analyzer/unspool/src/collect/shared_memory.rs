@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::unix::fs::DirEntryExt;
 
 use super::local_process::LocalProcess;
 use super::pipes::numbers;
@@ -68,25 +69,52 @@ struct Mapping {
     range: Range<u64>,
     /// The place at its start.
     start: SharedPlace,
+    /// The file no longer has the name under which it was mapped.
+    is_renamed: bool,
+}
+
+/// The present path of a file that had another name in the same folder. sem_open(3) creates a
+/// semaphore under a temporary name.
+fn present_path(root: &str, path: &str, inode: u64) -> Option<String> {
+    let (folder, _) = path.rsplit_once('/').filter(|it| !it.0.is_empty())?;
+    let entries = fs::read_dir(format!("{root}{folder}")).ok()?;
+    let mut found = entries.flatten().filter(|entry| entry.ino() == inode);
+    let name = found.next()?.file_name().into_string().ok()?;
+    Some(format!("{folder}/{name}"))
 }
 
 impl SharedMemory {
     /// The shared memory of a process; empty if it cannot be read.
     pub fn of(pid: u32) -> SharedMemory {
         let task = LocalProcess::new(pid).living_task();
-        let maps = task.and_then(|task| fs::read_to_string(format!("{task}/maps")).ok());
-        SharedMemory::parse(&maps.unwrap_or_default())
+        let Some(task) = task else {
+            return SharedMemory::parse("");
+        };
+        let maps = fs::read_to_string(format!("{task}/maps"));
+        let mut memory = SharedMemory::parse(&maps.unwrap_or_default());
+        for mapping in memory.mappings.iter_mut().filter(|it| it.is_renamed) {
+            let (_, inode) = mapping.start.file;
+            let now = present_path(&format!("{task}/root"), &mapping.start.path, inode);
+            if let Some(path) = now {
+                mapping.start.path = path;
+            }
+        }
+        memory
     }
 
     fn parse(maps: &str) -> SharedMemory {
         let shared = maps::files(maps).filter(|file| file.shared);
-        let mappings = shared.map(|file| Mapping {
-            range: file.range,
-            start: SharedPlace {
-                file: (file.device.to_owned(), file.inode),
-                path: (file.path.strip_suffix(" (deleted)").unwrap_or(file.path)).to_owned(),
-                offset: file.offset,
-            },
+        let mappings = shared.map(|file| {
+            let before = file.path.strip_suffix(" (deleted)");
+            Mapping {
+                range: file.range,
+                start: SharedPlace {
+                    file: (file.device.to_owned(), file.inode),
+                    path: before.unwrap_or(file.path).to_owned(),
+                    offset: file.offset,
+                },
+                is_renamed: before.is_some(),
+            }
         });
         SharedMemory {
             mappings: mappings.collect(),
@@ -106,7 +134,7 @@ impl SharedMemory {
 
     /// True if the process has a place, too.
     pub fn has(&self, place: &SharedPlace) -> bool {
-        self.mappings.iter().any(|Mapping { range, start }| {
+        self.mappings.iter().any(|Mapping { range, start, .. }| {
             let within = place.offset.checked_sub(start.offset);
             start.file == place.file && within.is_some_and(|at| at < range.end - range.start)
         })
@@ -141,5 +169,20 @@ mod tests {
         assert!(!maps(
             "9000-b000 rw-p 00002000 00:01 77   /memfd:locks (deleted)"
         ));
+    }
+
+    #[test]
+    fn renamed_files_have_their_present_name() {
+        let folder = std::env::temp_dir().join(format!("renamed-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let [before, now] = ["before", "now"].map(|name| folder.join(name));
+        fs::write(&before, "").unwrap();
+        fs::rename(&before, &now).unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&now).unwrap());
+        let present = |inode| present_path("", before.to_str().unwrap(), inode);
+        let (same, other) = (present(inode), present(u64::MAX));
+        fs::remove_dir_all(folder).unwrap();
+        assert_eq!((same.as_deref(), other), (now.to_str(), None));
+        assert_eq!(present_path("", "/memfd:locks", 1), None);
     }
 }
