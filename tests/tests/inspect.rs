@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use unspool_tests::backtrace::{self, Backtrace, Depth, Frame};
 use unspool_tests::process::{self, Background};
+use unspool_tests::waiting::{HERE, Waiting};
 use unspool_tests::{report, truth, waiting, workspace};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -37,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         crate::trial("inspect::text", text),
         crate::trial("inspect::signal-handler", signal_handler),
         crate::trial("inspect::opens", opens),
+        crate::trial("inspect::other-mounts", other_mounts),
     ]
 }
 
@@ -52,6 +54,29 @@ sys.stdin.readline()
 event.set()
 print('done', flush=True)
 ";
+
+/// The files of a program in another mount namespace are those that it sees. Here, another program
+/// has the same path.
+fn other_mounts() -> Result<()> {
+    let command = ["gcc", "-g", "-O0", "-pthread"];
+    let (folder, program) = waiting::compile("abba.c", &command)?;
+    let mounted = folder.path().join("mounted");
+    std::fs::create_dir(&mounted)?;
+    std::fs::copy("/bin/true", mounted.join("run"))?;
+    let script = "mount -t tmpfs tmpfs \"$1\" && cp \"$2\" \"$1/run\" && exec \"$1/run\"";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    unshare.args([&mounted, &program]);
+    let waiting = Waiting::start(&mut unshare, folder)?;
+    waiting.wait_until_blocked(HERE)?;
+    let mut inspect = report::unspool()?;
+    inspect.args(["inspect", "--attach", &waiting.pid.to_string()]);
+    let run = process::run(&mut inspect, LIMIT)?.success()?;
+    for expected in ["Deadlock (proved)", "mutex journal", "transfer", "abba.c:"] {
+        ensure!(run.text().contains(expected), "{expected}: {run}");
+    }
+    Ok(())
+}
 
 /// Starts Python and passes its pid to `look`, whose result must equal gdb's. Then Python must end
 /// well.

@@ -20,6 +20,9 @@ pub use server::{Artifact, Open, Request, Servers, Unusable};
 pub struct Finder {
     /// A copy of the target's file system.
     pub sysroot: Option<PathBuf>,
+    /// The sysroot is the file system that a program of this machine sees. So a file with the same
+    /// path outside of it may be another one.
+    pub sysroot_is_live: bool,
     /// The debug directories, by default `/usr/lib/debug`. Each is searched below the sysroot
     /// first.
     pub debug_directories: Vec<PathBuf>,
@@ -138,6 +141,7 @@ impl Default for Finder {
     fn default() -> Finder {
         Finder {
             sysroot: None,
+            sysroot_is_live: false,
             debug_directories: vec![PathBuf::from("/usr/lib/debug")],
             arch: None,
             servers: None,
@@ -157,8 +161,8 @@ impl Finder {
 
     /// Finds an image and its debug file. Searches in this order:
     /// 1. the sysroot,
-    /// 2. this machine, if the target runs here or the build-id proves the file right (a relative
-    ///    path is searched in the current directory),
+    /// 2. this machine, if the target runs here and sees the same files, or the build-id proves the
+    ///    file right (a relative path is searched in the current directory),
     /// 3. the target itself, through `fetch`,
     /// 4. the debug directories and then the servers, by build-id,
     /// 5. for a remote target, a local file with the same path, with a note that nothing proves it
@@ -229,17 +233,18 @@ impl Finder {
                 return from(image, path.into());
             }
         }
-        if wanted.local || wanted.build_id.is_some() {
+        let sees_same_files = wanted.local && !self.sysroot_is_live;
+        if sees_same_files || wanted.build_id.is_some() {
             // QEMU's user mode reports a program's path as it was given: relative to the start
             // directory, which is usually this one.
             let here = (!path.starts_with('/')).then(|| path.to_owned());
             for candidate in here.into_iter().chain(sysroot::candidates(path)) {
                 let file = PathBuf::from(candidate);
                 if !file.is_file() {
-                    if wanted.local {
+                    if sees_same_files {
                         search.missing(file);
                     }
-                } else if wanted.local {
+                } else if sees_same_files {
                     if let Some(image) = search.open(&file) {
                         return from(image, file);
                     }

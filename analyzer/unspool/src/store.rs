@@ -77,6 +77,22 @@ impl Store {
         store
     }
 
+    /// A store for a process of this machine. If the process is in another mount namespace, as in a
+    /// container, the files are those that it sees, unless a sysroot is named.
+    pub fn of_process(&self, pid: u32) -> Store {
+        let mounts = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+        let has_others = mounts(&pid.to_string())
+            .zip(mounts("self"))
+            .is_some_and(|(its, own)| its != own);
+        let mut store = self.clone();
+        if has_others && store.finder.sysroot.is_none() {
+            store.finder.sysroot = Some(format!("/proc/{pid}/root").into());
+            store.finder.sysroot_is_live = true;
+            store.opened = Arc::default();
+        }
+        store
+    }
+
     /// True if missing files are downloaded.
     pub fn downloads(&self) -> bool {
         self.finder.servers.is_some() && !self.finder.cached_only
@@ -95,7 +111,7 @@ impl Store {
     }
 
     /// The copy of the target's file system, and the debug directories besides the system's, as
-    /// absolute paths.
+    /// absolute paths. The root of a process is no copy.
     pub fn directories(&self) -> (Option<PathBuf>, Vec<PathBuf>) {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let finder = &self.finder;
@@ -105,7 +121,8 @@ impl Store {
             .filter(|dir| !usual.contains(dir))
             .map(absolute)
             .collect();
-        (finder.sysroot.as_ref().map(absolute), debug)
+        let sysroot = finder.sysroot.as_ref().filter(|_| !finder.sysroot_is_live);
+        (sysroot.map(absolute), debug)
     }
 
     /// The unwind rules of a file.

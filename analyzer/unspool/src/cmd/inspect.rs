@@ -101,6 +101,7 @@ impl Cmd {
             None => {
                 let inspect = |pid, process: &LocalProcess, is_named: bool| {
                     let source = Source::Attach { pid };
+                    let store = store.of_process(pid);
                     let mut options = target.inspection(source, store.at_hand(), log.take());
                     options.exec = options.exec.filter(|_| is_named);
                     self.model(options, &store, Some(process))

@@ -247,6 +247,10 @@ impl Cmd {
         self.fail_on.check(self.sync)?;
         let store = self.symbols.store()?;
         let source = self.target.source(self.program.clone())?;
+        let store = match source {
+            collect::Source::Attach { pid } => store.of_process(pid),
+            _ => store,
+        };
         let output = Output::prepare(&self.output)?;
         if let Some(path) = &self.html {
             page::prepare(path)?;

@@ -94,6 +94,10 @@ impl Cmd {
             None => self.target.process()?,
         };
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
+        let store = match local {
+            Some(pid) => store.of_process(pid),
+            None => store,
+        };
         let ways = self.reading.prefer.ways();
         let files = store.clone();
         let symbolizer = move |store| Symbolizer::new(store).preferring(ways.clone());
