@@ -34,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("gdbserver", gdbserver),
         ("signals", signals),
         ("errors", errors),
+        ("short-waits", short_waits),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("top::{name}"), check))
@@ -378,5 +379,36 @@ fn errors() -> Result<()> {
         ensure!(!status.success(), "{arguments:?}: {status}");
         top.is_restored()?;
     }
+    Ok(())
+}
+
+/// Several waits for one object do not add up to a long one.
+fn short_waits() -> Result<()> {
+    /// Time in which several inspections take place.
+    const WATCHED: Duration = Duration::from_secs(12);
+    let (_folder, program) = waiting::compile_in(".", "short_waits.c", &["gcc", "-g", "-pthread"])?;
+    let mut command = Command::new(program);
+    let mut child = Background(process::start(command.stdout(Stdio::piped()))?);
+    let mut lines = BufReader::new(child.0.stdout.take().context("piped")?).lines();
+    ensure!(lines.next().transpose()?.as_deref() == Some("ready"));
+    let mut top = Terminal::start(&["--attach", &child.0.id().to_string()], 100, 30)?;
+    top.shows(&["2 threads"])?;
+    let begun = std::time::Instant::now();
+    let mut longest: f64 = 0.0;
+    while begun.elapsed() < WATCHED {
+        let screen = top.text();
+        // `  1  0.3 s    mutex turn, held by ...`
+        for line in screen.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let [_, seconds, "s", "mutex", "turn,", "held", ..] = words[..] {
+                longest = longest.max(seconds.parse()?);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    top.press("q")?;
+    top.ends_well()?;
+    // The processor may be busy.
+    ensure!((0.1..0.8).contains(&longest), "at most {longest} s");
     Ok(())
 }

@@ -147,7 +147,8 @@ impl Live {
         self.was_stopped = true;
     }
 
-    /// Adds an inspection. The caller takes a sample right before the inspection.
+    /// Adds an inspection. The caller takes a sample right before the inspection, and one as soon
+    /// as the threads have returned to their waits.
     pub fn inspected(&mut self, model: Model) {
         let mut places: HashMap<u64, ThreadIndex> = HashMap::new();
         for (index, thread) in model.threads.iter().enumerate() {

@@ -30,6 +30,11 @@ const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
 /// processor time that the inspection or the sample costs.
 const COST_FACTOR: u32 = 66;
 
+/// Maximum time until the waiting threads are back in their waits after an inspection.
+const MAX_RESUME: Duration = Duration::from_millis(200);
+/// The same for a program whose threads' states cannot be read.
+const RESUME: Duration = Duration::from_millis(20);
+
 /// A request of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
@@ -137,17 +142,7 @@ impl Watcher {
             }
             let cost = cpu_time();
             match self.sample() {
-                Ok(Some(Sampled::Running(times))) => {
-                    self.has_times = true;
-                    let tids: HashSet<u64> =
-                        times.threads.iter().map(|thread| thread.tid).collect();
-                    let new = tids.difference(&known);
-                    let local = self.local.as_ref();
-                    let name = |tid: &u64| Some((*tid, local?.thread_name(*tid)?));
-                    let names = new.filter_map(name).collect();
-                    known = tids;
-                    news.send(News::Sample(times, names))?;
-                }
+                Ok(Some(Sampled::Running(times))) => news.send(self.named(times, &mut known))?,
                 Ok(Some(Sampled::Ended(how))) => return self.end(how, requests, news),
                 Ok(None) if self.has_times => return self.end(None, requests, news),
                 Ok(None) => {}
@@ -167,6 +162,10 @@ impl Watcher {
                 news.send(News::Inspecting)?;
                 let cost = cpu_time();
                 let result = self.inspect();
+                let waiting = result.as_ref().map_or(Vec::new(), |(model, _)| {
+                    let waits = model.traced_waits().into_iter();
+                    waits.map(|(tid, _)| tid).collect()
+                });
                 let cost = cpu_time().saturating_sub(cost);
                 let stopped = result
                     .as_ref()
@@ -181,7 +180,37 @@ impl Watcher {
                     },
                     Err(error) => News::Failed(error.to_string(), next),
                 })?;
+                // What the threads run until now is the cost of the stop. From now on, a thread
+                // that runs has left its wait.
+                self.await_resume(&waiting);
+                if let Ok(Some(Sampled::Running(times))) = self.sample() {
+                    news.send(self.named(times, &mut known))?;
+                }
             }
+        }
+    }
+
+    /// A sample, with the names of the threads that are not `known` yet.
+    fn named(&mut self, times: CpuTimes, known: &mut HashSet<u64>) -> News {
+        self.has_times = true;
+        let tids: HashSet<u64> = times.threads.iter().map(|thread| thread.tid).collect();
+        let new = tids.difference(known);
+        let local = self.local.as_ref();
+        let name = |tid: &u64| Some((*tid, local?.thread_name(*tid)?));
+        let names = new.filter_map(name).collect();
+        *known = tids;
+        News::Sample(times, names)
+    }
+
+    /// Waits until threads that an inspection has stopped are back in their waits.
+    fn await_resume(&self, waiting: &[u64]) {
+        let Some(local) = &self.local else {
+            std::thread::sleep(RESUME);
+            return;
+        };
+        let until = Instant::now() + MAX_RESUME;
+        for tid in waiting {
+            local.asleep(*tid, until);
         }
     }
 
