@@ -48,7 +48,7 @@ pub struct Thread {
 
 impl Thread {
     /// A thread of which nothing is known but its id.
-    pub(super) fn new(tid: Option<u64>) -> Thread {
+    pub(crate) fn new(tid: Option<u64>) -> Thread {
         Thread {
             tid,
             name: String::new(),

@@ -1,7 +1,7 @@
 //! A snapshot of programs as text: first the findings, then all threads with their stacks, process
 //! by process. Equal threads of a process are shown once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use super::frames::{self, Sources};
@@ -56,7 +56,9 @@ fn heading(model: &Model, processes: &[Shown<'_>]) -> String {
         return format!("{} processes, {threads}.", named.len() + 1);
     }
     let mut text = tree::about(model) + &wording::count(own, "thread");
-    let stacks = processes.first().map_or(0, |first| first.groups.len());
+    let groups = processes.first().map_or(&[][..], |first| &first.groups);
+    let stacks: HashSet<Look<'_>> = groups.iter().filter_map(Group::look).collect();
+    let stacks = stacks.len();
     if stacks < own {
         let stacks = wording::count(stacks, "different stack");
         text.push_str(&format!(" in {stacks}"));
@@ -81,12 +83,12 @@ impl<'a> Shown<'a> {
         let is_equal = (self.program, self.left) == (other.program, 0)
             && self.groups.len() == other.groups.len()
             && self.groups.iter().zip(&other.groups).all(|(own, more)| {
-                own.0.len() == self.pids.len() * more.0.len() && are_equal(own, more)
+                own.members.len() == self.pids.len() * more.members.len() && own.is_equal(more)
             });
         if is_equal {
             self.pids.extend(&other.pids);
-            for (group, (more, _)) in self.groups.iter_mut().zip(&other.groups) {
-                group.0.extend(more);
+            for (group, more) in self.groups.iter_mut().zip(&other.groups) {
+                group.members.extend(&more.members);
             }
         }
         is_equal
@@ -160,10 +162,11 @@ fn lead() -> Line {
 /// Writes threads with equal stacks. `main` is the name of the main thread.
 fn write_group(
     page: &mut Page<'_>,
-    (members, state): &Group<'_>,
+    group: &Group<'_>,
     main: &str,
     sources: &Sources,
 ) -> io::Result<()> {
+    let Group { members, state, .. } = group;
     let Some(first) = members.first() else {
         return Ok(());
     };
@@ -174,6 +177,13 @@ fn write_group(
     page.paragraph(&prefix, &prefix, Ink::Faint, &tids)?;
     if let Some(state) = state {
         page.paragraph(&prefix, &prefix, Ink::Plain, state)?;
+    }
+    if group.states > 1 {
+        let text = format!(
+            "┊ the same stack as above, in {} other states, all of them in JSON",
+            group.states
+        );
+        return page.paragraph(&prefix, &prefix, Ink::Faint, &text);
     }
     let lead = "  ";
     match &first.stack {
@@ -218,11 +228,33 @@ fn headline(page: usize, members: &[&Thread], main: &str) -> Line {
     line
 }
 
-/// Threads with an equal state, and this state.
-type Group<'a> = (Vec<&'a Thread>, Option<String>);
+/// Maximum number of groups that differ only in their states, such as the objects that they wait
+/// for.
+const MAX_ALIKE: usize = 8;
+
+/// Threads that look equal.
+struct Group<'a> {
+    members: Vec<&'a Thread>,
+    /// Their state. `None` if it is not known, or if there are several.
+    state: Option<String>,
+    /// Number of different states.
+    states: usize,
+}
+
+impl Group<'_> {
+    fn look(&self) -> Option<Look<'_>> {
+        self.members.first().map(|first| look(first))
+    }
+
+    /// True if the first threads of two groups look equal.
+    fn is_equal(&self, other: &Group<'_>) -> bool {
+        self.state == other.state && self.states == other.states && self.look() == other.look()
+    }
+}
 
 /// Threads with equal identities, functions, stacks and states, in the order of their first thread.
-/// The main thread is alone.
+/// The main thread is alone. If there are many groups of one stack, the last one has several
+/// states.
 fn groups(model: &Model, threads: impl Iterator<Item = ThreadIndex>) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut known: HashMap<(Look<'_>, Option<String>), usize> = HashMap::new();
@@ -235,11 +267,37 @@ fn groups(model: &Model, threads: impl Iterator<Item = ThreadIndex>) -> Vec<Grou
             .entry((look(thread), state.clone()))
             .or_insert(groups.len());
         match groups.get_mut(group) {
-            Some((members, _)) => members.push(thread),
-            None => groups.push((vec![thread], state)),
+            Some(group) => group.members.push(thread),
+            None => groups.push(Group {
+                members: vec![thread],
+                state,
+                states: 1,
+            }),
         }
     }
-    groups
+    join_alike(groups)
+}
+
+/// Joins the groups of one stack after the first [`MAX_ALIKE`].
+fn join_alike(groups: Vec<Group<'_>>) -> Vec<Group<'_>> {
+    let mut alike: HashMap<Look<'_>, Vec<usize>> = HashMap::new();
+    let mut joined: Vec<Group<'_>> = Vec::new();
+    for group in groups {
+        let look = group.members.first().map(|first| look(first));
+        let known = look.map(|look| alike.entry(look).or_default());
+        match known {
+            Some(known) if known.len() > MAX_ALIKE => {
+                let rest = &mut joined[known[MAX_ALIKE]];
+                rest.members.extend(group.members);
+                (rest.state, rest.states) = (None, rest.states + 1);
+            }
+            known => {
+                known.into_iter().for_each(|known| known.push(joined.len()));
+                joined.push(group);
+            }
+        }
+    }
+    joined
 }
 
 /// The addresses of a stack's frames, and the reason why the stack ends early.
@@ -259,10 +317,28 @@ fn look(thread: &Thread) -> Look<'_> {
     (thread.key, thread.function.as_ref(), stack)
 }
 
-/// True if the first threads of two groups look equal.
-fn are_equal(one: &Group<'_>, other: &Group<'_>) -> bool {
-    match (one.0.first(), other.0.first()) {
-        (Some(first), Some(second)) => one.1 == other.1 && look(first) == look(second),
-        _ => false,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_states_of_one_stack_are_joined() {
+        let thread = Thread::new(None);
+        let group = |state: usize| Group {
+            members: vec![&thread],
+            state: Some(state.to_string()),
+            states: 1,
+        };
+        let shown = |count| {
+            let joined = join_alike((0..count).map(group).collect());
+            let last = joined.last().unwrap();
+            (joined.len(), last.members.len(), last.states)
+        };
+        assert_eq!(shown(MAX_ALIKE), (MAX_ALIKE, 1, 1));
+        assert_eq!(shown(MAX_ALIKE + 1), (MAX_ALIKE + 1, 1, 1));
+        assert_eq!(
+            shown(2000),
+            (MAX_ALIKE + 1, 2000 - MAX_ALIKE, 2000 - MAX_ALIKE)
+        );
     }
 }
