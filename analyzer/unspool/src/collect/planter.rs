@@ -210,11 +210,14 @@ impl Planter {
 
     fn set_places(&mut self, (jumps, mut traps): (usize, Vec<u32>)) {
         traps.retain(|number| self.is_of_interest(*number));
-        let functions = self.probes.functions(&traps);
+        let trapped = traps.iter().filter_map(|number| {
+            let function = self.probes.function(*number)?;
+            Some((self.probe_of(*number), function.to_owned()))
+        });
         self.places = TracePlaces {
             jumps,
             traps: traps.len(),
-            functions: functions.into_iter().map(str::to_owned).collect(),
+            trapped: trapped.collect(),
         };
     }
 
@@ -351,8 +354,10 @@ impl Planter {
         if !self.calls.are_wanted() || none {
             return;
         }
-        let text = trace_places::describe(places, self.remedy(session));
-        sink.note_calls(text);
+        let has_events = |probe| sink.has_events(probe);
+        if let Some(text) = trace_places::describe(places, self.remedy(session), has_events) {
+            sink.note_calls(text);
+        }
     }
 
     /// The user's way to avoid traps.

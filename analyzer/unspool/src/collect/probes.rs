@@ -1,6 +1,6 @@
 //! The breakpoints and tracepoints planted in the program, and the purpose of each.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use unspool_capture::{Probe, ProbeKind};
@@ -110,11 +110,10 @@ impl Probes {
         found.next().copied()
     }
 
-    /// The functions that contain these tracepoints, without duplicates.
-    pub(super) fn functions(&self, numbers: &[u32]) -> Vec<&str> {
-        let places = numbers.iter().filter_map(|n| self.tracepoints.get(n));
-        let names: BTreeSet<&str> = places.map(|(_, function)| function.as_str()).collect();
-        names.into_iter().collect()
+    /// The function that contains a tracepoint.
+    pub(super) fn function(&self, number: u32) -> Option<&str> {
+        let (_, function) = self.tracepoints.get(&number)?;
+        Some(function)
     }
 
     /// True if a probe of this kind is planted.

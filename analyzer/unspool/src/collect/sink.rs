@@ -1,6 +1,7 @@
 //! Receives all records: in a capture file, or in memory for an inspection. Keeps the recording's
 //! clock.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +17,8 @@ pub(super) struct Sink {
     out: Out,
     start: Instant,
     events: u64,
+    /// The probes that have events.
+    hit_probes: HashSet<u32>,
     failure: Option<WriteError>,
     /// Records that describe mapped memory: the program and its modules.
     mapped: Vec<Record>,
@@ -46,6 +49,7 @@ impl Sink {
             start: Instant::now(),
             threads_until_ns: None,
             events: 0,
+            hit_probes: HashSet::new(),
             failure: None,
             mapped: Vec::new(),
             copy: None,
@@ -122,6 +126,11 @@ impl Sink {
         self.events
     }
 
+    /// True if a probe has recorded an event.
+    pub(super) fn has_events(&self, probe: u32) -> bool {
+        self.hit_probes.contains(&probe)
+    }
+
     fn next_event(&mut self) -> u64 {
         self.events += 1;
         self.events
@@ -130,6 +139,7 @@ impl Sink {
     /// Records an event under the next number.
     pub(super) fn record_event(&mut self, mut event: Event) {
         event.seq = self.next_event();
+        self.hit_probes.insert(event.probe);
         self.record(event);
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Apart from the planter, which chooses the places, because a note describes them to the user.
 
+use std::collections::BTreeSet;
+
 use super::function_names::listed_functions;
 
 /// Maximum number of functions that the note names.
@@ -14,32 +16,47 @@ pub(super) struct TracePlaces {
     pub(super) jumps: usize,
     /// Number of places with a trap.
     pub(super) traps: usize,
-    /// Functions with a trap, as symbol tables name them.
-    pub(super) functions: Vec<String>,
+    /// The probes that use traps, each with its function as symbol tables name it.
+    pub(super) trapped: Vec<(Option<u32>, String)>,
+}
+
+impl TracePlaces {
+    /// The functions in which a probe with a trap has recorded events, without duplicates.
+    fn slowed(&self, has_events: impl Fn(u32) -> bool) -> BTreeSet<&str> {
+        let trapped = self.trapped.iter();
+        let hit = trapped.filter(|(probe, _)| probe.is_some_and(&has_events));
+        hit.map(|(_, function)| function.as_str()).collect()
+    }
 }
 
 /// Describes the effect of jumps and traps on the recorded times. `remedy` is the user's way to
-/// avoid traps.
-pub(super) fn describe(places: &TracePlaces, remedy: &str) -> String {
+/// avoid traps. `None` if no probe with a trap has recorded events.
+pub(super) fn describe(
+    places: &TracePlaces,
+    remedy: &str,
+    has_events: impl Fn(u32) -> bool,
+) -> Option<String> {
     let (jumps, traps) = (places.jumps, places.traps);
     let all = jumps + traps;
     if traps == 0 {
-        return format!(
+        return Some(format!(
             "no probe stopped a thread: the stub recorded hits of all {all} without a trap"
-        );
+        ));
+    }
+    let slowed = places.slowed(has_events);
+    if slowed.is_empty() {
+        return None;
     }
     // Public names come first.
     let own = |name: &String| !name.starts_with('_');
-    let names = places.functions.iter();
-    let mut names: Vec<String> = names
-        .map(|name| unspool_image::function_name(name))
-        .collect();
+    let names = slowed.into_iter().map(unspool_image::function_name);
+    let mut names: Vec<String> = names.collect();
     names.sort_by_key(|name| !own(name));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let named = listed_functions(&names, MAX_NAMES);
-    format!(
+    Some(format!(
         "each recorded call of {named} stopped its thread for about 0.1 ms ({traps} of {all} probes use traps; {remedy})"
-    )
+    ))
 }
 
 #[cfg(test)]
@@ -51,20 +68,43 @@ mod tests {
         let places = |jumps, traps, functions: &[&str]| TracePlaces {
             jumps,
             traps,
-            functions: functions.iter().map(|name| (*name).to_owned()).collect(),
+            trapped: (1..)
+                .map(Some)
+                .zip(functions.iter().map(|name| (*name).to_owned()))
+                .collect(),
         };
+        let describe = |places, remedy| describe(&places, remedy, |probe| probe < 5).unwrap();
         assert_eq!(
-            describe(&places(105, 0, &[]), "remedy"),
+            describe(places(105, 0, &[]), "remedy"),
             "no probe stopped a thread: the stub recorded hits of all 105 without a trap"
         );
-        let names = ["__aio_notify", "pthread_mutex_lock", "sem_post", "sem_wait"];
-        let within_budget = describe(&places(105, 124, &names), "with '--budget none'");
+        let names = [
+            "__aio_notify",
+            "pthread_mutex_lock",
+            "sem_post",
+            "sem_wait",
+            "pthread_create",
+        ];
+        let within_budget = describe(places(105, 124, &names), "with '--budget none'");
         assert!(within_budget.starts_with(
             "each recorded call of pthread_mutex_lock, sem_post, sem_wait and one other function stopped its thread"
         ));
         assert!(within_budget.contains("124 of 229") && within_budget.contains("'--budget none'"));
-        let no_room = describe(&places(0, 1, &["__clone"]), "no room");
+        let no_room = describe(places(0, 1, &["__clone"]), "no room");
         assert!(no_room.starts_with("each recorded call of __clone stopped its thread"));
         assert!(no_room.contains("1 of 1 probes") && no_room.contains("no room"));
+    }
+
+    #[test]
+    fn traps_that_were_never_hit_slow_nothing_down() {
+        let places = TracePlaces {
+            jumps: 3,
+            traps: 2,
+            trapped: vec![
+                (Some(1), "pthread_create".to_owned()),
+                (None, String::new()),
+            ],
+        };
+        assert_eq!(describe(&places, "remedy", |_| false), None);
     }
 }
