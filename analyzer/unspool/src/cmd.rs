@@ -117,7 +117,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Lets `help --help` show the same as `help`, because clap's command `help` has no options.
 fn without_help_of_help(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_some_and(|command| command == "help") {
+    let is = |at: usize, command: &str| args.get(at).is_some_and(|arg| arg == command);
+    if is(1, "help") || is(1, "rsp") && is(2, "help") {
         args.retain(|arg| arg != "--help" && arg != "-h");
     }
     args
