@@ -24,6 +24,7 @@ mod ending;
 mod error;
 mod event_loop;
 mod executable;
+mod file_locks;
 mod function_names;
 mod hits;
 mod inspection;

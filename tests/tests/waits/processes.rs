@@ -33,6 +33,8 @@ pub(super) fn trials() -> Vec<Trial> {
         ("named", named),
         ("named-apart", named_apart),
         ("lock-copied-by-fork", copied_lock),
+        ("named-objects", named_objects),
+        ("file-locks", file_locks),
         ("workers", workers),
         ("by-name", by_name),
         ("pipes", || pipes(&[])),
@@ -87,6 +89,64 @@ fn holder() -> Result<()> {
         text.contains(&format!("process shared  pid {pid}")),
         "{run}"
     );
+    Ok(())
+}
+
+/// Processes that wait for each other's locks of files are deadlocked.
+fn file_locks() -> Result<()> {
+    let (folder, file) = waiting::compile("file_locks.c", BUILDS[0].1)?;
+    let locked = ["one", "two"].map(|name| folder.path().join(name));
+    for path in &locked {
+        fs::write(path, "")?;
+    }
+    let waiting = Waiting::start(Command::new(file).args(&locked), folder)?;
+    let [expected] = &waiting.findings[..] else {
+        anyhow::bail!("it states one finding");
+    };
+    let child = process::descendants(waiting.pid);
+    wait_for_calls(&[&[waiting.pid][..], &child].concat(), &["73 "])?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let [found] = &seen.findings[..] else {
+        anyhow::bail!("{run}");
+    };
+    let mut threads = found.threads.clone();
+    threads.sort_unstable();
+    ensure!(
+        found.kind == "deadlock" && !found.proved && threads == expected.tids,
+        "{run}"
+    );
+    Ok(())
+}
+
+/// Objects outside the memory have names: semaphores, descriptors, and locks with their holders.
+fn named_objects() -> Result<()> {
+    let (folder, file) = waiting::compile("named_objects.c", BUILDS[0].1)?;
+    let locked = folder.path().join("locked");
+    fs::write(&locked, "")?;
+    let waiting = Waiting::start(Command::new(file).arg(&locked), folder)?;
+    // futex, read, flock, fcntl and wait4
+    wait_for_calls(&[waiting.pid], &["202 ", "0 ", "73 ", "72 ", "61 "])?;
+    let run = inspection::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
+    let text = run.text();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    let [child] = process::descendants(waiting.pid)[..] else {
+        anyhow::bail!("it has one child");
+    };
+    let locked = locked.display();
+    let held = format!("for a lock of {locked}, held by process {child} (named_objects)");
+    for expected in [
+        format!("semaphore /dev/shm/sem.unspool-{}+0x0", waiting.pid),
+        "in the system call read of eventfd ".to_owned(),
+        format!("in the system call flock {held}"),
+        format!("in the system call fcntl {held}"),
+    ] {
+        ensure!(text.contains(&expected), "{expected}: {run}");
+    }
+    let (_, run) = Inspection::attach(waiting.pid)?;
+    for expected in ["\"syscall_file\": \"eventfd ", &locked.to_string()] {
+        ensure!(run.text().contains(expected), "{expected}: {run}");
+    }
     Ok(())
 }
 

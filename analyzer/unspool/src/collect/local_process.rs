@@ -3,7 +3,7 @@
 //! Reading `/proc` stops no thread, so this is how `unspool top` follows a program between two
 //! inspections. The process is identified by its start time, because the kernel reuses process ids.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::thread;
@@ -15,6 +15,7 @@ use unspool_image::Arch;
 
 use super::asleep::{Asleep, field, own_tid};
 use super::cpu_times;
+use super::file_locks;
 use super::kernel_state::{blocking_call, file_of};
 use super::options::Ended;
 use super::pipes::numbers;
@@ -128,8 +129,8 @@ impl LocalProcess {
     }
 
     /// True if all threads stay asleep in calls that may wait for other processes or for each
-    /// other: at futexes, for the ends of children, or at pipes. A stop would end the writes of a
-    /// process that makes progress.
+    /// other: at futexes, for the ends of children, for locks of files, or at pipes. A stop would
+    /// end the writes of a process that makes progress.
     pub fn may_wait_for_processes(&self, arch: Arch) -> bool {
         let asleep = || -> Vec<Option<Asleep>> {
             let threads = self.threads().into_iter();
@@ -148,7 +149,10 @@ impl LocalProcess {
                 .descriptor(arch)
                 .and_then(|descriptor| self.file(descriptor));
             let at_pipe = file.is_some_and(|file| file.starts_with("pipe:"));
-            let waits = at_pipe || call.futex(arch).is_some() || call.children(arch).is_some();
+            let waits = at_pipe
+                || call.futex(arch).is_some()
+                || call.children(arch).is_some()
+                || call.file_lock(arch).is_some();
             Some(waits)
         };
         self.threads()
@@ -196,6 +200,11 @@ impl LocalProcess {
     /// The file behind a descriptor, as `/proc` names it.
     pub fn file(&self, descriptor: i32) -> Option<String> {
         file_of(self.pid.into(), descriptor)
+    }
+
+    /// The processes that hold the lock of a file for which this process waits.
+    pub fn file_lock_holders(&self, descriptor: i32) -> BTreeSet<u64> {
+        file_locks::holders(self.pid.into(), descriptor)
     }
 
     /// Reads memory without a stop.

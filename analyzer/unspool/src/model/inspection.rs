@@ -116,13 +116,22 @@ pub enum CallSubject {
     File {
         /// How the call refers to it.
         reference: FileReference,
-        /// Its name in `/proc/PID/fd`, or the path in the program's memory, if the process runs on
-        /// this machine.
+        /// Its name in `/proc/PID/fd`, the path in the program's memory, or `eventfd 5` for a
+        /// descriptor without a file, if the process runs on this machine.
         name: Option<String>,
         /// The processes that have the other end of a pipe.
         other_end: Vec<OtherProcess>,
         /// True if no further process can have it.
         is_complete: bool,
+    },
+    /// The lock of a file, by flock(2) or fcntl(2).
+    FileLock {
+        /// The descriptor of the file.
+        descriptor: i32,
+        /// The file's name in `/proc/PID/fd`, if the process runs on this machine.
+        name: Option<String>,
+        /// The processes that hold the lock, as far as they are known.
+        holders: Vec<OtherProcess>,
     },
     /// Children whose end it waits for.
     Children {

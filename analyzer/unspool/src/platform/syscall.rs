@@ -183,6 +183,17 @@ impl Call {
         on_file.then_some(self.args[0] as i32)
     }
 
+    /// The descriptor of the file whose lock it takes, and waits for if another one has it.
+    pub fn file_lock(&self, arch: Arch) -> Option<i32> {
+        // include/uapi/asm-generic/fcntl.h: F_SETLKW, F_SETLKW64, F_OFD_SETLKW
+        let waits = match self.name(arch)? {
+            "flock" => true,
+            "fcntl" | "fcntl64" => matches!(self.args[1], 7 | 14 | 38),
+            _ => false,
+        };
+        waits.then_some(self.args[0] as i32)
+    }
+
     /// The address of the path of the file that it opens.
     pub fn path(&self, arch: Arch) -> Option<u64> {
         match self.name(arch)? {

@@ -87,6 +87,22 @@ fn subject(model: &Model, thread: ThreadIndex, call: &str, subject: &CallSubject
         CallSubject::Children { processes, .. } => {
             prefixed(" for any child: ", self::processes(processes))
         }
+        CallSubject::FileLock {
+            descriptor,
+            name,
+            holders,
+        } => {
+            let file = match name {
+                Some(name) => name.clone(),
+                None => format!("descriptor {descriptor}"),
+            };
+            let holders = match &holders[..] {
+                [holder] if holder.pid == own => Some("this process".to_owned()),
+                holders => self::processes(holders),
+            };
+            let held = holders.map_or(String::new(), |holders| format!(", held by {holders}"));
+            format!(" for a lock of {file}{held}")
+        }
         CallSubject::File { name: None, .. } => String::new(),
         CallSubject::File {
             name: Some(name),

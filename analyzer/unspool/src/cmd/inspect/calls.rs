@@ -1,5 +1,5 @@
-//! Names what the threads' system calls work on: files, the processes at the other ends of pipes,
-//! and children.
+//! Names what the threads' system calls work on: files, the holders of their locks, the processes
+//! at the other ends of pipes, and children.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -25,6 +25,15 @@ pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &Loc
                 };
                 *processes = pids.into_iter().map(named).collect();
             }
+            CallSubject::FileLock {
+                descriptor,
+                name,
+                holders,
+            } => {
+                *name = process.file(*descriptor);
+                let pids = process.file_lock_holders(*descriptor).into_iter();
+                *holders = pids.map(named).collect();
+            }
             CallSubject::File {
                 reference: FileReference::Path(address),
                 name,
@@ -35,9 +44,9 @@ pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &Loc
                 name,
                 ..
             } => {
-                // `anon_inode:[eventpoll]` says no more than `epoll_wait`.
-                let file = process.file(*descriptor);
-                *name = file.filter(|file| !file.starts_with("anon_inode:"));
+                *name = process
+                    .file(*descriptor)
+                    .and_then(|file| file_name(file, *descriptor));
                 pipes.extend(name.clone().filter(|name| name.starts_with("pipe:")));
                 at_files.push(call);
             }
@@ -58,6 +67,17 @@ pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &Loc
     }
 }
 
+/// The name of the file behind a descriptor: a path, `pipe:[7]`, or `eventfd 5` for
+/// `anon_inode:[eventfd]` at descriptor 5.
+fn file_name(file: String, descriptor: i32) -> Option<String> {
+    let Some(kind) = file.strip_prefix("anon_inode:") else {
+        return Some(file);
+    };
+    let kind = kind.trim_start_matches('[').trim_end_matches(']');
+    // The name says no more than `epoll_wait`.
+    (kind != "eventpoll").then(|| format!("{kind} {descriptor}"))
+}
+
 fn at_other_end(users: &PipeUsers, pipe: &str, writes: bool) -> Vec<OtherProcess> {
     let users = users.by_pipe.get(pipe).into_iter().flatten();
     let users = users.filter(|user| if writes { user.reads } else { user.writes });
@@ -69,5 +89,19 @@ fn named(pid: u64) -> OtherProcess {
     OtherProcess {
         pid,
         program: process.ok().and_then(|it| it.name()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_name;
+
+    #[test]
+    fn names_of_descriptors() {
+        let name = |file: &str| file_name(file.to_owned(), 5);
+        assert_eq!(name("/tmp/a").as_deref(), Some("/tmp/a"));
+        assert_eq!(name("anon_inode:[eventfd]").as_deref(), Some("eventfd 5"));
+        assert_eq!(name("anon_inode:inotify").as_deref(), Some("inotify 5"));
+        assert_eq!(name("anon_inode:[eventpoll]"), None);
     }
 }

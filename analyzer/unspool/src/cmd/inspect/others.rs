@@ -73,19 +73,20 @@ impl Inspected {
         let mut all = Arch::ALL.into_iter();
         let arch = all.find(|arch| arch.name() == model.target.arch);
         for wait in &self.process_waits {
-            let is_child = matches!(
+            let is_certain = matches!(
                 wait.on,
-                CallSubject::Children {
-                    awaited: AwaitedChildren::One(_) | AwaitedChildren::Newest,
-                    ..
-                }
+                CallSubject::FileLock { .. }
+                    | CallSubject::Children {
+                        awaited: AwaitedChildren::One(_) | AwaitedChildren::Newest,
+                        ..
+                    }
             );
             let processes = wait.on.processes().iter();
             let processes = processes.filter_map(|process| u32::try_from(process.pid).ok());
             pids.extend(processes.filter(|pid| {
                 let process = LocalProcess::new(*pid);
                 known.contains(pid)
-                    || is_child
+                    || is_certain
                     || arch.is_some_and(|arch| process.may_wait_for_processes(arch))
             }));
         }
@@ -147,7 +148,9 @@ impl Unchanged<'_> {
                 let same_subject = match wait.on {
                     // A write that the inspection has ended early continues with other arguments.
                     // The pipe of a stopped thread may have got data or room meanwhile.
-                    CallSubject::File { .. } => same(0) && !asleep.is_stopped,
+                    CallSubject::File { .. } | CallSubject::FileLock { .. } => {
+                        same(0) && !asleep.is_stopped
+                    }
                     CallSubject::Children { .. } => same(0) && same(1),
                 };
                 asleep.number == wait.number && same_subject

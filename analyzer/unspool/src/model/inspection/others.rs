@@ -193,6 +193,7 @@ impl CallSubject {
     pub fn processes(&self) -> &[OtherProcess] {
         match self {
             CallSubject::File { other_end, .. } => other_end,
+            CallSubject::FileLock { holders, .. } => holders,
             CallSubject::Children { processes, .. } => processes,
         }
     }

@@ -306,6 +306,13 @@ impl<'a> Inspector<'a> {
                 processes: one.into_iter().collect(),
             });
         }
+        if let Some(descriptor) = call.file_lock(self.arch) {
+            return Some(CallSubject::FileLock {
+                descriptor,
+                name: None,
+                holders: Vec::new(),
+            });
+        }
         let descriptor = call.descriptor(self.arch).map(FileReference::Descriptor);
         let path = || call.path(self.arch).map(FileReference::Path);
         Some(CallSubject::File {

@@ -100,7 +100,9 @@ impl<'a> InspectedThread<'a> {
             _ => (None, None, None),
         };
         let file = match on {
-            Some(CallSubject::File { name, .. }) => name.as_deref(),
+            Some(CallSubject::File { name, .. } | CallSubject::FileLock { name, .. }) => {
+                name.as_deref()
+            }
             _ => None,
         };
         let processes = on.map_or(&[][..], CallSubject::processes);
