@@ -400,6 +400,9 @@ pub struct ThreadState {
     /// True if its cgroup has frozen its process, as `docker pause` does.
     #[prost(bool, tag = "6")]
     pub frozen: bool,
+    /// The other processes that run in its memory, as after vfork(2). (Since 1.20)
+    #[prost(uint64, repeated, tag = "7")]
+    pub memory_users: Vec<u64>,
 }
 
 /// No thread of the program executed during this time, so everything read in between belongs to one

@@ -351,8 +351,12 @@ impl Model {
         if capture.header.source() == Source::Inspected {
             model.inspect_closer(capture, symbolizer);
             model.notes.extend(model.inspection.unknown());
+            model.notes.extend(model.inspection.memory_users_note());
         } else {
-            model.add_hangs(inspection::at_end(capture, &model, symbolizer).as_ref());
+            let at_end = inspection::at_end(capture, &model, symbolizer);
+            model.add_hangs(at_end.as_ref());
+            let note = at_end.and_then(|inspection| inspection.memory_users_note());
+            model.notes.extend(note);
         }
         for module in &mut model.modules {
             module.downloaded = symbolizer.is_downloaded(&module.path);

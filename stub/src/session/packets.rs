@@ -137,6 +137,7 @@ const PACKETS: &[(&str, Handler)] = &[
     ("qTsP", trace::upload::next),
     ("qTsV", trace::upload::next),
     ("qUnspoolCode", trace::status::code),
+    ("qUnspoolMemoryUsers", snapshot::memory_users),
     ("qUnspoolPlaces", trace::status::places),
     ("qUnspoolStacks:", snapshot::stacks),
     ("qUnspoolTimes:", snapshot::times),

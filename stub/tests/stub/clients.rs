@@ -481,6 +481,7 @@ fn processor_times_of_threads() {
     for wrong in ["", "x", "-1", "100000000"] {
         assert_eq!(client.ask(&format!("qUnspoolTimes:{wrong}")), "E16");
     }
+    assert_eq!(client.ask("qUnspoolMemoryUsers"), "l");
     assert_eq!(client.ask("D"), "OK");
     server.wait();
     looping.finish();

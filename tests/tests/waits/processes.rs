@@ -33,6 +33,8 @@ pub(super) fn trials() -> Vec<Trial> {
         ("named", named),
         ("named-apart", named_apart),
         ("lock-copied-by-fork", copied_lock),
+        ("same-memory", same_memory),
+        ("same-memory-vfork", same_memory_vfork),
         ("named-objects", named_objects),
         ("file-locks", file_locks),
         ("workers", workers),
@@ -115,6 +117,41 @@ fn file_locks() -> Result<()> {
         found.kind == "deadlock" && !found.proved && threads == expected.tids,
         "{run}"
     );
+    Ok(())
+}
+
+/// A process in the same memory may end a wait, so that the wait is no lost wake-up.
+fn same_memory() -> Result<()> {
+    let waiting = start("same_memory.c", &[])?;
+    waiting.wait_until_blocked(HERE)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let waits = seen.threads.iter().filter_map(|it| it.wait.as_ref());
+    ensure!(seen.findings.is_empty() && waits.count() == 1, "{run}");
+    let run = inspection::inspect(&["--attach", &waiting.pid.to_string()], "text")?;
+    let text = run.text().replace("\n  ", " ");
+    let [child] = process::descendants(waiting.pid)[..] else {
+        anyhow::bail!("it has one child");
+    };
+    let expected = format!("Process {child} runs in the memory of this program");
+    ensure!(text.contains(&expected), "{expected}: {run}");
+    Ok(())
+}
+
+/// A child of vfork(2) waits for a lock that a thread of its parent holds.
+fn same_memory_vfork() -> Result<()> {
+    let waiting = start("same_memory.c", &["-DVFORK"])?;
+    wait_for_calls(&[waiting.pid], &["202 "])?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let waits = seen.threads.iter().filter_map(|it| it.wait.as_ref());
+    let waits: Vec<_> = waits.collect();
+    let expected = waiting.waits.values().find_map(|wait| wait.holder);
+    let [wait] = waits[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(expected.is_some() && seen.findings.is_empty(), "{run}");
+    ensure!(wait.holders == Vec::from_iter(expected), "{run}");
+    let mut threads = seen.processes.iter().flat_map(|it| &it.threads);
+    ensure!(threads.any(|thread| Some(thread.tid) == expected), "{run}");
     Ok(())
 }
 

@@ -61,6 +61,26 @@ impl Client {
         self.with_timeout(timeout, Client::all_thread_times)
     }
 
+    /// The other processes that run in the program's memory. `None` if the server or its kernel
+    /// cannot tell.
+    pub fn memory_users(&mut self) -> Result<Option<Vec<u64>>, Error> {
+        if !self.features.has("qUnspoolMemoryUsers") {
+            return Ok(None);
+        }
+        let reply = self.request("qUnspoolMemoryUsers")?;
+        let text = match reply.text() {
+            Ok(text) => text,
+            Err(Error::Remote { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let users = || -> Option<Vec<u64>> {
+            let pids = text.strip_prefix('l')?.split_terminator(';');
+            pids.map(hex::number).collect()
+        };
+        let malformed = || reply.malformed("`l` and process ids");
+        users().map(Some).ok_or_else(malformed)
+    }
+
     fn all_thread_times(&mut self) -> Result<Option<(u64, Vec<ThreadTimes>)>, Error> {
         let mut all: Vec<ThreadTimes> = Vec::new();
         let mut asked_ns = None;

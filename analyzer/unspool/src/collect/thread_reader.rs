@@ -101,6 +101,7 @@ impl<'a> ThreadReader<'a> {
         if !self.session.client.has_stacks() {
             return Ok(None);
         }
+        self.record_memory_users()?;
         let threads = self.session.client.thread_ids()?;
         let taken = self.session.client.stacks(&threads, FIRST_READ)?;
         let abi = &self.session.abi;
@@ -163,6 +164,7 @@ impl<'a> ThreadReader<'a> {
     /// read, although at every moment another thread runs. The kernel's files show whether all of
     /// them slept at the same time.
     fn read_all_asleep(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
+        self.record_memory_users()?;
         let mut slept = None;
         // Threads that the first read woke need a processor to fall asleep again.
         for _ in 0..ASLEEP_TRIES {
@@ -213,6 +215,24 @@ impl<'a> ThreadReader<'a> {
         threads.iter().map(one).collect()
     }
 
+    /// Records the other processes that run in the program's memory. This precedes the read of the
+    /// threads: only one of them, or a running thread, can start a further one.
+    fn record_memory_users(&mut self) -> Result<(), Error> {
+        let Some(tid) = self.session.pid else {
+            return Ok(());
+        };
+        let users = self.session.client.memory_users()?.unwrap_or_default();
+        if !users.is_empty() {
+            self.sink.record(ThreadState {
+                tid,
+                time_ns: self.sink.now_ns(),
+                memory_users: users,
+                ..ThreadState::default()
+            });
+        }
+        Ok(())
+    }
+
     /// Records the state that only the kernel knows: whether a signal had stopped the program,
     /// which signals it handles, and the thread ids inside its PID namespace.
     pub(super) fn record_kernel_state(&mut self, before: &BeforeStop) {
@@ -229,6 +249,7 @@ impl<'a> ThreadReader<'a> {
             handled_signals: field(&status, "SigCgt:")
                 .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
             own_tid: own,
+            ..ThreadState::default()
         });
         if own.is_none_or(|own| own == pid) {
             return;

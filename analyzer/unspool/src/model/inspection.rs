@@ -245,6 +245,8 @@ pub struct Inspection {
     /// True if the thread ids that the program uses are known, not just assumed equal to the
     /// recorder's.
     pub ids_known: bool,
+    /// The other processes that run in the program's memory, so that they can use all its objects.
+    pub memory_users: BTreeSet<u64>,
     /// True if no thread moved during the inspection.
     pub stood: bool,
     /// Threads that run, but whose code cannot reach a place that ends a wait.
@@ -258,6 +260,20 @@ pub struct Inspection {
 }
 
 impl Inspection {
+    /// The other processes that may end waits.
+    pub(super) fn memory_users_note(&self) -> Option<Note> {
+        let pids: Vec<String> = self.memory_users.iter().map(u64::to_string).collect();
+        let (pids, run) = match &pids[..] {
+            [] => return None,
+            [pid] => (format!("Process {pid}"), "runs"),
+            pids => (format!("Processes {}", pids.join(", ")), "run"),
+        };
+        Some(Note::info(format!(
+            "{pids} {run} in the memory of this program, as after vfork(2), and may end waits of \
+             its threads. So a lost wake-up cannot be recognized."
+        )))
+    }
+
     /// The unknown facts about the whole program.
     pub(super) fn unknown(&self) -> Option<Note> {
         let what = "The server gives no access to the program's /proc. So Unspool does not know \

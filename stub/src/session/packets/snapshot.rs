@@ -1,5 +1,5 @@
-//! `qUnspoolStacks` and `qUnspoolTimes`: data of many threads in one reply
-//! (docs/reference/protocol.md).
+//! `qUnspoolStacks`, `qUnspoolTimes` and `qUnspoolMemoryUsers`: data of the whole program in one
+//! reply (docs/reference/protocol.md).
 
 use std::fmt::Write;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{PACKET_SIZE, escape, number};
 use crate::sys::schedstat::Schedstat;
-use crate::sys::{Tid, monotonic_ns};
+use crate::sys::{Tid, monotonic_ns, ptrace};
 use crate::tracee::Tracee;
 
 use super::Answer;
@@ -151,6 +151,34 @@ pub(super) fn times(_: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> An
         if reply.len() > PACKET_SIZE - 64 && at + 1 < tids.len() {
             reply.replace_range(..1, "m");
             break;
+        }
+    }
+    Answer::Reply(reply.into_bytes())
+}
+
+/// `qUnspoolMemoryUsers`: the other processes that run in the program's memory.
+///
+/// The reply is `l`, then `PID;` for each. It is an error if the kernel cannot compare memory.
+pub(super) fn memory_users(_: &mut Session, debuggee: &mut Debuggee, _: &[u8]) -> Answer {
+    let Some(tracee) = debuggee.live() else {
+        return Answer::error(Errno::ESRCH);
+    };
+    let own = tracee.process.pid();
+    // A first thread that has ended before the others has no memory.
+    let thread = tracee.process.tids().next().unwrap_or(own);
+    if ptrace::same_memory(thread, thread).is_none() {
+        return Answer::error(Errno::ENOSYS);
+    }
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Answer::error(Errno::ENOSYS);
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pids = names.filter_map(|name| name.parse().ok().map(Tid));
+    let mut reply = "l".to_owned();
+    for pid in pids.filter(|pid| *pid != own) {
+        // The kernel refuses to compare processes that the stub may not trace.
+        if ptrace::same_memory(thread, pid) == Some(true) && reply.len() < PACKET_SIZE - 64 {
+            let _ = write!(reply, "{:x};", pid.0);
         }
     }
     Answer::Reply(reply.into_bytes())

@@ -36,11 +36,18 @@ impl Inspected {
     /// Finds the holders of the process's shared objects.
     fn of(model: &mut Model, process: LocalProcess) -> Inspected {
         let memory = process.shared_memory();
+        let users = model.inspection.memory_users.iter();
+        let users: Vec<LocalProcess> = users
+            .filter_map(|pid| u32::try_from(*pid).ok().map(LocalProcess::new))
+            .collect();
         let name = |address| Some(memory.place(address)?.to_string());
         let find = |address, stored| match memory.place(address) {
             Some(place) => place.thread_of(stored),
             // A robust mutex in private memory looks like a shared one.
-            None => Ok(process.thread_of_own_id(stored)),
+            None => {
+                let mut processes = std::iter::once(&process).chain(&users);
+                Ok(processes.find_map(|process| process.thread_of_own_id(stored)))
+            }
         };
         // Many threads may wait for one object.
         let known = RefCell::new(HashMap::new());

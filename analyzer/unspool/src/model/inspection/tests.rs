@@ -155,7 +155,7 @@ fn ring(count: u64) -> Vec<Record> {
         state: "S".into(),
         handled_signals: Some(0),
         own_tid: Some(100),
-        frozen: false,
+        ..ThreadState::default()
     }));
     records
 }
@@ -182,6 +182,24 @@ fn a_frozen_program_is_still_in_a_deadlock() {
         assert_eq!(state.as_str(), Some("frozen"));
         assert!(state.wait().is_some(), "{state:?}");
     }
+}
+
+/// Another process in the same memory may release any lock.
+#[test]
+fn a_process_in_the_same_memory_leaves_doubt() {
+    let mut records = ring(2);
+    let (_, findings) = look(records.clone(), Files::new());
+    assert!(matches!(&findings[..], [one] if one.proved), "{findings:?}");
+    records.push(Record::ThreadState(ThreadState {
+        tid: 100,
+        time_ns: 10,
+        memory_users: vec![77],
+        ..ThreadState::default()
+    }));
+    let (inspection, findings) = look(records, Files::new());
+    assert!(findings.iter().all(|one| !one.proved), "{findings:?}");
+    let note = inspection.memory_users_note().unwrap().text;
+    assert!(note.starts_with("Process 77 runs in the memory"), "{note}");
 }
 
 /// Turns an inspection into a recording that reads its threads at its end, at nanoseconds 9 to 14.

@@ -192,6 +192,8 @@ impl<'a> Inspector<'a> {
                     inspector.inspection.handled_signals = state
                         .handled_signals
                         .or(inspector.inspection.handled_signals);
+                    let users = &mut inspector.inspection.memory_users;
+                    users.extend(state.memory_users.iter().copied());
                     inspector.inspection.ids_known |= state.own_tid.is_some();
                     if let (Some(id), Some(index)) =
                         (state.own_tid, inspector.by_tid.get(&state.tid))
@@ -427,6 +429,9 @@ impl<'a> Inspector<'a> {
         // A process does not share its files' variables, but glibc treats every robust mutex as
         // shared.
         wait.shared &= wait.object.name.is_none();
+        // The kernel ends a join. Processes in the same memory may end all other waits.
+        let has_users = !self.inspection.memory_users.is_empty();
+        wait.shared |= has_users && wait.object.kind != Kind::Join;
         wait.flavor = said.flavor;
         wait.readers = said.readers;
         wait.holders = said
