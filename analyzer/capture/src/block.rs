@@ -9,7 +9,7 @@ use zstd::bulk::Decompressor;
 
 use crate::calls::Head;
 use crate::reader::{CutReason, ReadError};
-use crate::record::{Envelope, Record};
+use crate::record::{Envelope, Part, PartEnvelope, Record};
 
 /// Major version. This crate cannot read captures of another one.
 pub const MAJOR_VERSION: u16 = 1;
@@ -142,6 +142,26 @@ pub(crate) fn next_envelope<'a>(batch: &mut &'a [u8]) -> Result<&'a [u8], CutRea
     let (envelope, rest) = rest.split_at_checked(length).ok_or(CutReason::Record)?;
     *batch = rest;
     Ok(envelope)
+}
+
+/// Encodes a record as one of process number `process`, which is not 0.
+pub(crate) fn part(process: u32, record: &Envelope) -> impl Message + use<> {
+    let envelope = record.encode_to_vec();
+    PartEnvelope {
+        part: Some(Part { process, envelope }),
+    }
+}
+
+/// The number of the process and the envelope inside of an envelope, if that has a record of a
+/// further process.
+pub(crate) fn part_of(envelope: &[u8]) -> Result<Option<(u32, Vec<u8>)>, CutReason> {
+    /// Field 30, length-delimited, as a varint.
+    const PART: [u8; 2] = [0xf2, 0x01];
+    if !envelope.starts_with(&PART) {
+        return Ok(None);
+    }
+    let outer = PartEnvelope::decode(envelope).map_err(|_| CutReason::Record)?;
+    Ok(outer.part.map(|part| (part.process, part.envelope)))
 }
 
 /// The record in an envelope. `None` if its kind is unknown.

@@ -34,6 +34,9 @@ pub struct Capture {
     pub cut: Option<Cut>,
     /// Number of skipped records of unknown kinds.
     pub unknown: u64,
+    /// The numbers of the further processes of the recording, for
+    /// [`read_process`](Self::read_process).
+    pub further: Vec<u32>,
     stored: Option<StoredCalls>,
 }
 
@@ -43,6 +46,8 @@ struct StoredCalls {
     file: Arc<File>,
     /// Length of its valid part.
     length: u64,
+    /// The number of the process.
+    process: u32,
 }
 
 impl PartialEq for StoredCalls {
@@ -52,8 +57,13 @@ impl PartialEq for StoredCalls {
 }
 
 impl Capture {
-    /// Reads a capture file.
+    /// Reads the records of the first process of a capture file.
     pub fn read(path: impl AsRef<Path>) -> Result<Capture, ReadError> {
+        Capture::read_process(path, 0)
+    }
+
+    /// Reads the records of the process with this number.
+    pub fn read_process(path: impl AsRef<Path>, process: u32) -> Result<Capture, ReadError> {
         let path = path.as_ref();
         let open = |source| ReadError::Open {
             path: path.into(),
@@ -62,9 +72,9 @@ impl Capture {
         let file = File::open(path).map_err(open)?;
         // A source that cannot be read twice is kept in memory.
         if !file.metadata().map_err(open)?.is_file() {
-            return Capture::read_from(BufReader::new(file));
+            return Capture::take_in(&mut Reader::of_process(BufReader::new(file), process)?);
         }
-        let mut reader = Reader::new(BufReader::new(&file))?;
+        let mut reader = Reader::of_process(BufReader::new(&file), process)?;
         reader.decoder.gathering = Some(CallSummary::default());
         let mut capture = Capture::take_in(&mut reader)?;
         let gathered = reader.decoder.gathering.take();
@@ -74,6 +84,7 @@ impl Capture {
         capture.stored = Some(StoredCalls {
             file: Arc::new(file),
             length,
+            process,
         });
         Ok(capture)
     }
@@ -109,6 +120,7 @@ impl Capture {
         let mut capture = Capture::from_records(records);
         capture.resolution = resolution;
         capture.unknown = decoder.unknown;
+        capture.further = decoder.further.iter().copied().collect();
         capture.cut = decoder.cut().cloned();
         Ok(capture)
     }
@@ -155,7 +167,7 @@ impl StoredCalls {
         let mut file = &*self.file;
         file.rewind()?;
         let source = BufReader::new(file.take(self.length));
-        let mut reader = Reader::new(source)?;
+        let mut reader = Reader::of_process(source, self.process)?;
         let mut declared = DeclaredProbes::default();
         let mut count = 0_usize;
         let mut show = |record: &Record| {

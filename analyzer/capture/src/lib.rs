@@ -33,7 +33,7 @@ mod writer;
 pub use block::{BLOCK_LIMIT, MAGIC, MAJOR_VERSION, MINOR_VERSION};
 pub use calls::Calls;
 pub use capture::Capture;
-pub use reader::{Cut, CutReason, ReadError, Reader};
+pub use reader::{Cut, CutReason, MAX_FURTHER_PROCESSES, ReadError, Reader};
 pub use record::{
     AddressAspect, AddressMeaning, Blocked, BlockingCall, CLibrary, CLibraryFamily, Chunk, CpuTime,
     CpuTimes, Document, Dropped, End, EndReason, Event, Gap, GapKind, Header, Inspection, Memory,

@@ -3,6 +3,7 @@
 //! Damage after the file header is a [`Cut`] and no error: everything before it is valid and is
 //! returned. Sizes are checked before memory is allocated for them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Read};
 
@@ -10,6 +11,10 @@ use crate::block::{self, FILE_HEADER, MAJOR_VERSION};
 use crate::block_reader::{Block, BlockReader};
 use crate::calls::CallSummary;
 use crate::record::{Event, Record};
+
+/// Maximum number of processes of one recording after the first one. Records of further ones are
+/// skipped like those of unknown kinds.
+pub const MAX_FURTHER_PROCESSES: u32 = 255;
 
 /// The capture cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -150,8 +155,13 @@ pub struct Reader<R: io::Read> {
 }
 
 impl<R: io::Read> Reader<R> {
-    /// A reader on `source`. Checks the file header.
-    pub fn new(mut source: R) -> Result<Reader<R>, ReadError> {
+    /// A reader on `source` for the records of the first process. Checks the file header.
+    pub fn new(source: R) -> Result<Reader<R>, ReadError> {
+        Reader::of_process(source, 0)
+    }
+
+    /// A reader for the records of the process with this number.
+    pub fn of_process(mut source: R, process: u32) -> Result<Reader<R>, ReadError> {
         let mut header = Vec::new();
         source
             .by_ref()
@@ -160,6 +170,7 @@ impl<R: io::Read> Reader<R> {
         let whole = block::check_file_header(&header)?;
         let mut decoder = Decoder {
             offset: header.len() as u64,
+            process,
             ..Decoder::default()
         };
         if !whole {
@@ -223,6 +234,10 @@ pub(crate) struct Decoder {
     pub(crate) gathering: Option<CallSummary>,
     /// Number of skipped records of unknown kinds.
     pub(crate) unknown: u64,
+    /// The number of the process whose records are returned.
+    process: u32,
+    /// The numbers of further processes that have records.
+    pub(crate) further: BTreeSet<u32>,
     ended: bool,
     /// Set when there is nothing more to decode, with the cut if there is one.
     stop: Option<Option<Cut>>,
@@ -274,7 +289,23 @@ impl Decoder {
     ) -> Result<usize, CutReason> {
         let mut count = 0;
         while !batch.is_empty() {
-            let envelope = block::next_envelope(&mut batch)?;
+            let mut envelope = block::next_envelope(&mut batch)?;
+            let inner = block::part_of(envelope)?;
+            match &inner {
+                None if self.process == 0 => {}
+                None => continue,
+                Some((process @ 1..=MAX_FURTHER_PROCESSES, inner)) => {
+                    self.further.insert(*process);
+                    if *process != self.process {
+                        continue;
+                    }
+                    envelope = inner;
+                }
+                Some(_) => {
+                    self.unknown += 1;
+                    continue;
+                }
+            }
             if self.is_gathered(envelope, self.count + count)? {
                 continue;
             }

@@ -8,6 +8,7 @@
 mod cpu_times;
 mod event;
 mod header;
+mod part;
 mod resolution;
 mod samples;
 mod schedule;
@@ -15,6 +16,7 @@ mod schedule;
 pub use cpu_times::{CpuTime, CpuTimes};
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
 pub use header::{Document, Header, RegisterLayout, Source, Target};
+pub(crate) use part::{Part, PartEnvelope};
 pub use resolution::{
     AddressAspect, AddressMeaning, CLibrary, CLibraryFamily, Resolution, ResolvedFrame,
     ResolvedPlace, ResolvedStack, SnapshotStack,

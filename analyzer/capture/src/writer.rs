@@ -91,8 +91,7 @@ impl Writer<File> {
 
 impl<W: Write> Writer<W> {
     /// Starts a capture. Writes the file header and `header` at once.
-    pub fn new(sink: W, mut header: Header) -> Result<Writer<W>, WriteError> {
-        header.format_version = MINOR_VERSION.into();
+    pub fn new(sink: W, header: Header) -> Result<Writer<W>, WriteError> {
         let mut writer = Writer {
             sink: Some(sink),
             pending: Vec::new(),
@@ -101,9 +100,16 @@ impl<W: Write> Writer<W> {
             broken: false,
         };
         writer.put(&block::file_header())?;
-        writer.record(header)?;
-        writer.flush()?;
+        writer.begin(0, header)?;
         Ok(writer)
+    }
+
+    /// Begins the records of the process with this number: 1 for the second one. Writes `header` at
+    /// once.
+    pub fn begin(&mut self, process: u32, mut header: Header) -> Result<(), WriteError> {
+        header.format_version = MINOR_VERSION.into();
+        self.record_of(process, header)?;
+        self.flush()
     }
 
     /// Continues a complete capture. `sink` appends to its last byte, which is at `written`.
@@ -117,16 +123,29 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Adds a record. The next flush makes it safe from a crash; a full batch is flushed at once.
+    /// Adds a record of the first process. The next flush makes it safe from a crash; a full batch
+    /// is flushed at once.
     pub fn record(&mut self, record: impl Into<Record>) -> Result<(), WriteError> {
+        self.record_of(0, record)
+    }
+
+    /// Adds a record of the process with this number.
+    pub fn record_of(&mut self, process: u32, record: impl Into<Record>) -> Result<(), WriteError> {
+        let envelope = Envelope {
+            record: Some(record.into()),
+        };
+        match process {
+            0 => self.put_in_batch(&envelope),
+            process => self.put_in_batch(&block::part(process, &envelope)),
+        }
+    }
+
+    fn put_in_batch(&mut self, envelope: &impl Message) -> Result<(), WriteError> {
         if self.broken {
             return Err(WriteError::Broken {
                 written: self.written,
             });
         }
-        let envelope = Envelope {
-            record: Some(record.into()),
-        };
         // The length prefix of a record within the limit takes at most 4 bytes.
         let size = envelope.encoded_len();
         if size > BLOCK_LIMIT - 4 {

@@ -442,3 +442,42 @@ fn events_of_calls_are_shown_from_the_file() {
     let error = capture.each(&mut |_, _| {}).unwrap_err();
     assert!(matches!(error, ReadError::Changed), "{error}");
 }
+
+/// Each process has its own records and its own end, and an unknown number is skipped.
+#[test]
+fn processes_have_records_of_their_own() {
+    let seen = |tid| ThreadSeen {
+        tid,
+        ..Default::default()
+    };
+    let end = || End {
+        reason: EndReason::ProgramEnded.into(),
+        ..Default::default()
+    };
+    let mut writer = Writer::new(Vec::new(), Header::default()).unwrap();
+    writer.begin(1, Header::default()).unwrap();
+    writer.record_of(1, seen(20)).unwrap();
+    writer.record(seen(10)).unwrap();
+    writer.record(end()).unwrap();
+    writer.record_of(u32::MAX, seen(30)).unwrap();
+    writer.record_of(1, seen(21)).unwrap();
+    let bytes = writer.finish().unwrap();
+    let tids = |records: &[Record]| -> Vec<u64> {
+        let seen = records.iter().filter_map(|record| match record {
+            Record::ThreadSeen(seen) => Some(seen.tid),
+            _ => None,
+        });
+        seen.collect()
+    };
+    let first = Capture::read_from(&bytes[..]).unwrap();
+    assert_eq!(tids(&first.records), [10]);
+    assert_eq!(
+        (first.further, first.unknown, first.cut),
+        (vec![1], 1, None)
+    );
+    let mut reader = Reader::of_process(&bytes[..], 1).unwrap();
+    let second: Vec<Record> = reader.by_ref().collect();
+    assert_eq!(tids(&second), [20, 21]);
+    // It has no end.
+    assert!(matches!(second[0], Record::Header(_)) && reader.cut().is_some());
+}
