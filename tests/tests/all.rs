@@ -28,6 +28,7 @@ mod real;
 mod record;
 mod saved;
 mod schedule;
+mod several;
 mod tidy;
 mod top;
 mod undisturbed;
@@ -54,6 +55,7 @@ fn main() {
         saved::trials(),
         profile::trials(),
         schedule::trials(),
+        several::trials(),
         top::trials(),
         identity::trials(),
         inspect::trials(),

@@ -50,6 +50,7 @@ mod samples;
 mod schedule;
 mod server_clock;
 mod session;
+mod several;
 mod shared_memory;
 mod sink;
 mod stack;
@@ -63,6 +64,7 @@ mod wanted;
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 
 pub use asleep::Asleep;
 pub use calls::pattern::Pattern;
@@ -79,6 +81,8 @@ pub use process_name::ProcessName;
 pub use shared_memory::{SharedMemory, SharedPlace};
 pub use wanted::Wanted;
 
+use sink::CaptureFile;
+
 /// Records until the program ends, the user stops the recording or the server is gone. Calls `open`
 /// only after the program has started, so a failed start overwrites no file.
 ///
@@ -90,5 +94,27 @@ pub fn record(options: Options, open: impl FnOnce() -> io::Result<File>) -> Resu
         calls::check(&launch::find(program)?, &options.calls)?;
     }
     let attached = options.source.attached();
-    event_loop::record(options, open).map_err(|error| launch::unless_ended(attached, error))
+    let open = |header| {
+        let file = open().map_err(Error::Output)?;
+        let file = CaptureFile::new(file, header).map_err(Error::Write)?;
+        Ok(file.first())
+    };
+    event_loop::record(options, open, || ()).map_err(|error| launch::unless_ended(attached, error))
+}
+
+/// Records several running processes of this machine into one capture, until each of them has ended
+/// or the user stops the recording. `options` gets a process and the pipe by which its recorder is
+/// stopped; `requests` becomes readable when the user wants the recording to end. The outcomes are
+/// in the order of the processes.
+///
+/// # Errors
+/// Returns errors that prevent the recording of one of the processes from beginning. All of them
+/// then run on.
+pub fn record_several(
+    pids: &[u32],
+    options: impl Fn(u32, OwnedFd) -> Options + std::marker::Sync,
+    requests: &OwnedFd,
+    open: impl FnOnce() -> io::Result<File>,
+) -> Result<Vec<Outcome>, Error> {
+    several::record(pids, &options, requests, open)
 }

@@ -34,6 +34,7 @@ pub mod sync;
 mod tasks;
 mod thread;
 mod timeline;
+mod together;
 mod wait_graph;
 mod window;
 
@@ -48,6 +49,7 @@ pub use finding::{
 };
 pub use hits::Hits;
 pub use identity::Key;
+use inspection::AtEnd;
 pub use inspection::{
     CallSubject, FileReference, Holder, Inspection, NamedCall, OtherProcess, ProcessWait, State,
     StopCause, Wait, WaitTrace,
@@ -100,6 +102,11 @@ pub struct Model {
     pub hits: Option<Hits>,
     /// The threads' states in an inspection; empty for a recording.
     pub inspection: Inspection,
+    /// The threads' states at the end of a recording, if its program then ran.
+    pub(crate) at_end: Option<AtEnd>,
+    /// The models of the other processes that were attached to and recorded together with this one.
+    /// Their threads are also among those of [`processes`](Self::processes).
+    pub recorded: Vec<Model>,
     /// The findings, the gravest first.
     pub findings: Vec<Finding>,
     /// Notes on missing, doubtful or noteworthy data, most important first.
@@ -142,6 +149,8 @@ pub struct Target {
     pub name: String,
     /// Process id; 0 if not known.
     pub pid: u64,
+    /// The process that had started it, if known.
+    pub parent_pid: Option<u64>,
     /// Number of processors that the program could use, if known.
     pub processors: Option<usize>,
 }
@@ -354,9 +363,11 @@ impl Model {
             model.notes.extend(model.inspection.memory_users_note());
         } else {
             let at_end = inspection::at_end(capture, &model, symbolizer);
-            model.add_hangs(at_end.as_ref());
-            let note = at_end.and_then(|inspection| inspection.memory_users_note());
+            let inspection = at_end.as_ref().map(|at_end| &at_end.inspection);
+            model.add_hangs(inspection);
+            let note = inspection.and_then(|inspection| inspection.memory_users_note());
             model.notes.extend(note);
+            model.at_end = at_end;
         }
         for module in &mut model.modules {
             module.downloaded = symbolizer.is_downloaded(&module.path);

@@ -26,6 +26,7 @@ pub(super) const TRIALS: &[Case] = &[
     ("one_of_several_gone", one_of_several_gone),
     ("no_such_name", no_such_name),
     ("several_to_record", several_to_record),
+    ("several_by_a_server", several_by_a_server),
     ("not_ours", not_ours),
     ("attached_already", attached_already),
     ("in_vfork", in_vfork),
@@ -199,21 +200,51 @@ fn no_such_name() -> Result<()> {
     Ok(())
 }
 
-/// A recording is of one process, so the message lists those that are named.
+/// If one of several processes cannot be recorded, none is.
 fn several_to_record() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let both = [sleeper()?, sleeper()?];
-    let pids = both.each_ref().map(|one| one.0.id());
-    let listed = pids.map(|pid| format!("{pid} (sleep)"));
+    let [target, traced] = [sleeper()?, sleeper()?].map(|one| (one.0.id(), one));
+    let mut tracer = attach("record", traced.0)?;
+    tracer.args(["-q", "-o", "/dev/null"]);
+    let tracer = Background(process::start(&mut tracer)?);
+    process::wait_until("the recorder comes", Duration::from_secs(30), || {
+        !process::is_untraced(traced.0)
+    })?;
+    let mut ended = Command::new("true").spawn()?;
+    let gone = ended.id();
+    ended.wait()?;
+    let is_own = |tid: &u64| *tid != u64::from(std::process::id());
+    let thread = process::calls(std::process::id()).into_keys().find(is_own);
+    for (pid, words) in [
+        (gone.into(), "there is no process"),
+        (
+            thread.context("a trial runs on a thread")?,
+            "it is a thread of",
+        ),
+        (traced.0.into(), "records or inspects it already"),
+    ] {
+        let mut record = report::unspool()?;
+        let both = format!("{},{pid}", target.0);
+        record.args(["record", "-o", "capture", "--attach", &both]);
+        fails(record.current_dir(&folder), &[words, &pid.to_string()])?;
+        leaves_nothing(&folder)?;
+        unharmed(target.0)?;
+    }
+    drop(tracer);
+    Ok(())
+}
+
+/// A server has one program, so the message lists the processes that are named.
+fn several_by_a_server() -> Result<()> {
+    let folder = tempfile::tempdir()?;
     let mut record = report::unspool()?;
-    let words = format!("{},{}", pids[0], pids[1]);
-    record.args(["record", "-o", "capture", "--attach", &words]);
+    record.args(["record", "-o", "capture", "--connect", ":1"]);
+    record.args(["--attach", "7,8"]);
     fails(
         record.current_dir(&folder),
-        &["take one process", &listed[0], &listed[1], "--attach PID"],
+        &["take one process", "7, 8", "--attach PID"],
     )?;
-    leaves_nothing(&folder)?;
-    pids.into_iter().try_for_each(unharmed)
+    leaves_nothing(&folder)
 }
 
 /// A thread that cannot be stopped for an unknown time: an inspection shows its stack. A recording
@@ -240,6 +271,14 @@ fn in_vfork() -> Result<()> {
         attach("record", pid)?.current_dir(&folder),
         &["vfork", "same memory", "again"],
     )?;
+    // It passes all checks, so the recording of the first process has already begun.
+    let other = sleeper()?;
+    let mut several = report::unspool()?;
+    several.args(["record", "-o", "capture", "--attach"]);
+    several.arg(format!("{},{pid}", other.0.id()));
+    fails(several.current_dir(&folder), &["vfork", "same memory"])?;
+    leaves_nothing(&folder)?;
+    unharmed(other.0.id())?;
     // The kernel detaches from the thread when it has ended the recording's stub.
     process::wait_until("the thread is untraced", Duration::from_secs(10), || {
         process::is_untraced(pid)

@@ -149,7 +149,7 @@ pub(super) fn shown(browser: &mut Browser) -> Result<()> {
         .context("duration")?;
     select(browser, &format!("#view=timeline&range=0-{end}"))?;
     let panel = text(browser, ".details")?;
-    let lived = "1 thread and 4 threads of the processes that it started lived.";
+    let lived = "1 thread and 4 threads of other processes lived.";
     ensure!(panel.contains(lived), "{panel}");
     no_errors(browser)
 }

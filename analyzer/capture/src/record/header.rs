@@ -83,6 +83,9 @@ pub struct Target {
     /// Number of processors that the program could use; 0 = unknown.
     #[prost(uint32, tag = "9")]
     pub processors: u32,
+    /// The process that had started it, or adopted it, when the recording began; 0 = unknown.
+    #[prost(uint64, tag = "10")]
+    pub parent_pid: u64,
 }
 
 /// One document of a target description.

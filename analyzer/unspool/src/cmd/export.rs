@@ -11,7 +11,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use unspool_image::Image;
 
-use super::recording::{Reading, Recording};
+use super::recording::{Reading, Recording, Shown};
 use super::{page, record, terminal};
 use crate::model::call_graph::pvtrace;
 use crate::model::{Detail, Model, Target};
@@ -65,6 +65,9 @@ pub(super) struct Cmd {
     /// File to write, or directory for ctf [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    shown: Shown,
 
     #[command(flatten)]
     reading: Reading,
@@ -170,6 +173,7 @@ impl Cmd {
             ..format.detail()
         };
         let recording = Recording::open(&self.file, &self.reading, detail)?;
+        let recording = recording.showing(&self.shown)?;
         if graph == Graph::Calls {
             has_calls(&recording.model, self.identity.as_deref())?;
         }

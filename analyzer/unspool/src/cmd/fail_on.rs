@@ -127,9 +127,8 @@ impl FailOn {
     /// The exit code if a selected finding exists, or may exist. Prints the reason on standard
     /// error.
     pub(super) fn exit_code(&self, model: &Model) -> Option<ExitCode> {
-        let found: Vec<&str> = model
-            .findings
-            .iter()
+        let findings = model.all_recorded().flat_map(|one| &one.findings);
+        let found: Vec<&str> = findings
             .filter(|finding| {
                 self.conditions.iter().any(|condition| {
                     condition.kind.is_none_or(|kind| kind == finding.kind)
@@ -153,11 +152,10 @@ impl FailOn {
             terminal::say("failing: a process was not inspected, so it may have such a finding");
             return Some(ExitCode::from(TOO_LITTLE_SEEN));
         }
-        if !self
-            .conditions
-            .iter()
-            .any(|condition| condition.may_be_missed(&model.recording))
-        {
+        let mut all = model.all_recorded();
+        let is_missed =
+            |condition: &Condition, model: &Model| condition.may_be_missed(&model.recording);
+        if !all.any(|model| self.conditions.iter().any(|one| is_missed(one, model))) {
             return None;
         }
         terminal::say("failing: too little was recorded to rule out such a finding");

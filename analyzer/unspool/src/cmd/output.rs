@@ -116,9 +116,10 @@ impl Output {
         self.before != Before::Special
     }
 
-    /// Appends records to the recording, or leaves it unchanged.
+    /// Appends records of a process, by its number, to the recording, or leaves that unchanged.
     pub(super) fn append(
         &self,
+        process: u32,
         records: impl IntoIterator<Item = Resolution>,
     ) -> anyhow::Result<()> {
         let mut file = OpenOptions::new().append(true).open(&self.path)?;
@@ -126,7 +127,7 @@ impl Output {
         let mut writer = Writer::append(&mut file, length);
         let mut records = records.into_iter();
         let written = records
-            .try_for_each(|record| writer.record(record))
+            .try_for_each(|record| writer.record_of(process, record))
             .and_then(|()| writer.flush());
         drop(writer);
         if let Err(error) = written {

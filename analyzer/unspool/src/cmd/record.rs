@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use anyhow::Context;
 use clap::Args;
@@ -19,7 +21,7 @@ use super::symbols::Symbols;
 use super::target::Target;
 use super::terminal;
 use super::wanted;
-use crate::collect::{self, Ended, Outcome};
+use crate::collect::{self, Ended, Outcome, Source};
 use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
@@ -42,13 +44,13 @@ pub(super) fn named(file: &Path) -> String {
 
 /// Record where every thread of a program is created, and what threads wait for
 ///
-/// Runs PROG, attaches to a process, or connects to a debug server. Records each thread's creation
+/// Runs PROG, attaches to processes, or connects to a debug server. Records each thread's creation
 /// with its stack, and its start, join, detach and end. The program keeps its input, output and
 /// signals. Recording ends with the program; the report goes to standard error.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool record [OPTIONS] -- PROG [ARGS]...\n       \
-                      unspool record [OPTIONS] {--attach PID | --attach-name GLOB}\n       \
+                      unspool record [OPTIONS] {--attach PID[,PID]... | --attach-name GLOB}\n       \
                       unspool record [OPTIONS] --connect ADDR [--attach PID | -- PROG [ARGS]...]",
     after_help = NOTES
 )]
@@ -186,7 +188,8 @@ Ending a recording:
   a second Ctrl-C. Any other program continues.
 
 Exit code:
-  The program's own, or 128 + N if signal N ended it. 0 if the program still runs.
+  The program's own, or 128 + N if signal N ended it. 0 if the program still runs. Of several
+  processes, the first code that is not 0.
   1: the recording failed or is incomplete, and the program's own code is 0.
   2: the command line is wrong.
   3: there is a finding that --fail-on names.
@@ -195,6 +198,7 @@ Exit code:
 Examples:
   unspool record -- pigz -k big.tar
   unspool record -o server.unspool --attach 1234
+  unspool record --sync --attach 1234,1240               # both, in one recording
   unspool record --sync -- ./server
   unspool record --sync --export perfetto:trace.pftrace -- ./server
   unspool record --calls --export svg:calls.svg -- ./instrumented
@@ -223,8 +227,8 @@ impl Cmd {
     ///
     /// Recording all waits seldom costs much, and a recording that misses some of them answers
     /// little. A board has its own limit.
-    fn budget(&self, source: &collect::Source) -> Option<String> {
-        let is_local = !matches!(source, collect::Source::Connect { .. });
+    fn budget(&self, source: &Source) -> Option<String> {
+        let is_local = !matches!(source, Source::Connect { .. });
         let waits_only = self.sync == Some(collect::Sync::Contended) && self.trace.is_empty();
         match &self.budget {
             Some(budget) => Some(budget.clone()),
@@ -246,10 +250,14 @@ impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         self.fail_on.check(self.sync)?;
         let store = self.symbols.store()?;
-        let source = self.target.source(self.program.clone())?;
-        let store = match source {
-            collect::Source::Attach { pid } => store.of_process(pid),
-            _ => store,
+        let several = self.target.several()?;
+        let source = match &several {
+            Some(_) => None,
+            None => Some(self.target.source(self.program.clone())?),
+        };
+        let seen_by = |source: &Source| match source {
+            Source::Attach { pid } => store.of_process(*pid),
+            _ => store.clone(),
         };
         let output = Output::prepare(&self.output)?;
         if let Some(path) = &self.html {
@@ -259,12 +267,12 @@ impl Cmd {
             request.prepare(&self.output, self.graph())?;
         }
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
-        let at_hand = store.at_hand();
-        let symbolizer = Symbolizer::new(at_hand.clone()).preferring(self.prefer.ways());
-        let options = collect::Options {
+        let log = Mutex::new(self.target.rsp_log()?);
+        let options = |source: Source, stop: OwnedFd| collect::Options {
             exec: self.target.exec.clone(),
-            store: at_hand,
-            rsp_log: self.target.rsp_log()?,
+            store: seen_by(&source).at_hand(),
+            // Of several processes, the first one.
+            rsp_log: log.lock().ok().and_then(|mut log| log.take()),
             architecture: self.target.architecture.clone(),
             probes: self.probes,
             calls: collect::Instrumented {
@@ -280,29 +288,53 @@ impl Cmd {
                 processes: !self.no_follow,
             },
             budget: self.budget(&source),
+            wanted: Some(Box::new(wanted::ask(
+                Symbolizer::new(seen_by(&source).at_hand()).preferring(self.prefer.ways()),
+            ))),
             source,
-            wanted: Some(Box::new(wanted::ask(symbolizer))),
-            stop: Some(interrupts.requests()?),
+            stop: Some(stop),
             command: std::env::args().collect(),
         };
-        if !matches!(options.source, collect::Source::Connect { .. }) {
+        if !matches!(source, Some(Source::Connect { .. })) {
             unspool_stub::prepare_schedule();
         }
-        let outcome = match collect::record(options, || output.open()) {
-            Ok(outcome) => outcome,
+        // Of several processes, the first one.
+        let first = several.iter().flatten().next();
+        let shown_files = match (&source, first) {
+            (Some(source), _) => seen_by(source),
+            (None, Some(pid)) => store.of_process(*pid),
+            (None, None) => store.clone(),
+        };
+        let requests = interrupts.requests()?;
+        let open = || output.open();
+        let recorded = match (source, &several) {
+            (Some(source), _) => {
+                collect::record(options(source, requests), open).map(|outcome| vec![outcome])
+            }
+            (None, pids) => {
+                let pids = pids.as_deref().unwrap_or_default();
+                let options = |pid, stop| options(Source::Attach { pid }, stop);
+                collect::record_several(pids, options, &requests, open)
+            }
+        };
+        let outcomes = match recorded {
+            Ok(outcomes) => outcomes,
             Err(error) => {
                 output.discard();
                 return Err(error.into());
             }
         };
         interrupts.end_downloads()?;
-        let shown = self.report(&output, store);
+        let shown = self.report(&output, shown_files);
         // The report has them as notes.
-        for warning in outcome.unmatched.iter().filter(|_| self.no_report) {
+        let unmatched = outcomes.iter().flat_map(|outcome| &outcome.unmatched);
+        for warning in unmatched.filter(|_| self.no_report) {
             terminal::say(&format!("warning: {warning}"));
         }
-        let code = exit_code(&outcome);
-        let failures = outcome.failure.map(anyhow::Error::from).into_iter().chain(
+        let mut codes = outcomes.iter().map(exit_code);
+        let code = codes.find(|code| *code != 0).unwrap_or(0);
+        let failures = outcomes.into_iter().filter_map(|outcome| outcome.failure);
+        let failures = failures.map(anyhow::Error::from).chain(
             shown
                 .as_ref()
                 .err()
@@ -327,7 +359,6 @@ impl Cmd {
         }
         let file: &Path = &self.output;
         let capture = Capture::read(file)?;
-        let mut symbolizer = Symbolizer::new(store).preferring(self.prefer.ways());
         let details = self.export.iter().map(export::Request::detail);
         let mut detail = Detail {
             journal: self.html.is_some(),
@@ -338,14 +369,24 @@ impl Cmd {
             detail.journal |= needed.journal;
             detail.hits |= needed.hits;
         }
-        let mut model = Model::build_for(&capture, &mut symbolizer, detail);
-        model.recording.file = named(file);
-        // Store the names found in files with the recording, because the files may be gone later.
-        let kept = match capture.cut {
-            None => output.append(symbolizer.resolution()),
-            // Readers ignore everything behind the cut.
-            Some(_) => Ok(()),
+        let mut kept = Ok(());
+        let mut model_of = |process: u32, capture: &Capture| {
+            let mut symbolizer = Symbolizer::new(store.clone()).preferring(self.prefer.ways());
+            let mut model = Model::build_for(capture, &mut symbolizer, detail);
+            model.recording.file = named(file);
+            // Store the names found in files with the recording, because the files may be gone
+            // later. Readers ignore everything behind a cut.
+            if capture.cut.is_none() && kept.is_ok() {
+                kept = output.append(process, symbolizer.resolution());
+            }
+            model
         };
+        let first = model_of(0, &capture);
+        let mut further = Vec::new();
+        for process in &capture.further {
+            further.push(model_of(*process, &Capture::read_process(file, *process)?));
+        }
+        let model = Model::together(first, further);
         let kept = kept.context("the recording does not keep the names of its stacks");
         if let Some(path) = &self.html {
             page::write_file(&model, page::sources(&model), path)?;
@@ -360,7 +401,12 @@ impl Cmd {
         }
         let mut out = io::BufWriter::new(io::stderr().lock());
         // If standard error itself fails, there is no place to report it.
-        let _ = views::text::tree::write(&model, &mut out, &terminal::style_for_stderr());
+        let _ = views::text::each(
+            &model,
+            &mut out,
+            &terminal::style_for_stderr(),
+            &mut views::text::tree::write,
+        );
         let _ = writeln!(
             out,
             "\nKept in {}; `unspool report{}` shows it again.",

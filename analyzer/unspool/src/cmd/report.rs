@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use super::fail_on::FailOn;
-use super::recording::{Reading, Recording};
+use super::recording::{Reading, Recording, Shown};
 use super::{page, profile, record, terminal};
 use crate::model::{Detail, Listing, Model};
 use crate::views::text::profile::Selection;
@@ -86,6 +86,9 @@ pub(super) struct Cmd {
     /// Width of the text in columns [default: the terminal's]
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
     width: Option<u16>,
+
+    #[command(flatten)]
+    shown: Shown,
 
     #[command(flatten)]
     fail_on: FailOn,
@@ -188,6 +191,7 @@ impl Cmd {
             ..Detail::default()
         };
         let recording = Recording::open(file, &self.reading, detail)?;
+        let recording = recording.showing(&self.shown)?;
         let model = &recording.model;
         let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
         let duration_ns = model.recording.duration_ns;
@@ -205,10 +209,11 @@ impl Cmd {
         if output.is_some() {
             style.color = false;
         }
+        let each = |view: views::text::View<'_>| {
+            terminal::to_output(output, |out| views::text::each(model, out, &style, view))
+        };
         match (self.format, self.view) {
-            _ if self.notes => {
-                terminal::to_output(output, |out| views::text::notes::write(model, out, &style))?;
-            }
+            _ if self.notes => each(&mut views::text::notes::write)?,
             (ReportFormat::Html, _) => {
                 let sources = match self.no_source {
                     true => Vec::new(),
@@ -219,42 +224,14 @@ impl Cmd {
             (ReportFormat::Json, _) => {
                 terminal::to_output(output, |out| views::json::report::write(model, out, &style))?;
             }
-            (ReportFormat::Text, View::Tree) => {
-                terminal::to_output(output, |out| views::text::tree::write(model, out, &style))?;
-            }
-            (ReportFormat::Text, View::Findings) => {
-                terminal::to_output(output, |out| {
-                    views::text::findings::write(model, out, &style)
-                })?;
-            }
-            (ReportFormat::Text, View::Waits) => {
-                terminal::to_output(output, |out| views::text::waits::write(model, out, &style))?;
-            }
-            (ReportFormat::Text, View::Objects) => {
-                terminal::to_output(output, |out| {
-                    views::text::objects::write(model, out, &style)
-                })?;
-            }
-            (ReportFormat::Text, View::Contention) => {
-                terminal::to_output(output, |out| {
-                    views::text::contention::write(model, out, &style)
-                })?;
-            }
-            (ReportFormat::Text, View::LockOrder) => {
-                terminal::to_output(output, |out| {
-                    views::text::lock_order::write(model, out, &style)
-                })?;
-            }
-            (ReportFormat::Text, View::Critical) => {
-                terminal::to_output(output, |out| {
-                    views::text::critical::write(model, out, &style)
-                })?;
-            }
-            (ReportFormat::Text, View::Functions) => {
-                terminal::to_output(output, |out| {
-                    views::text::functions::write(model, out, &style)
-                })?;
-            }
+            (ReportFormat::Text, View::Tree) => each(&mut views::text::tree::write)?,
+            (ReportFormat::Text, View::Findings) => each(&mut views::text::findings::write)?,
+            (ReportFormat::Text, View::Waits) => each(&mut views::text::waits::write)?,
+            (ReportFormat::Text, View::Objects) => each(&mut views::text::objects::write)?,
+            (ReportFormat::Text, View::Contention) => each(&mut views::text::contention::write)?,
+            (ReportFormat::Text, View::LockOrder) => each(&mut views::text::lock_order::write)?,
+            (ReportFormat::Text, View::Critical) => each(&mut views::text::critical::write)?,
+            (ReportFormat::Text, View::Functions) => each(&mut views::text::functions::write)?,
             (ReportFormat::Text, View::Timeline) => {
                 let zoom = Zoom {
                     from_ns: self.from,
@@ -280,9 +257,9 @@ impl Cmd {
                     by_thread: self.by == Some(By::Thread),
                     off_cpu: self.off_cpu,
                 };
-                let mut is_found = true;
-                terminal::to_output(output, |out| {
-                    is_found = views::text::profile::write(model, selection, out, &style)?;
+                let mut is_found = false;
+                each(&mut |model, out, style| {
+                    is_found |= views::text::profile::write(model, selection, out, style)?;
                     Ok(())
                 })?;
                 let wanted = self.focus.as_deref().unwrap_or_default();

@@ -21,7 +21,7 @@ const MAX_LISTED: usize = 10;
 pub(super) struct Target {
     /// Attach to the running process PID (with --connect: on the server's machine)
     ///
-    /// `inspect` takes several: --attach PID,PID.
+    /// `record` and `inspect` take several: --attach PID,PID.
     #[arg(
         long,
         value_name = "PID",
@@ -30,7 +30,7 @@ pub(super) struct Target {
     )]
     attach: Vec<u32>,
 
-    /// Attach to the running process with this name; `inspect` takes all that match
+    /// Attach to the running process with this name; `record` and `inspect` take all that match
     ///
     /// GLOB must match the whole name of the process, of its program file, or of the script that
     /// an interpreter such as python3 runs. `*` stands for any characters, `?` for one. Processes
@@ -104,10 +104,19 @@ impl Target {
             listed.push(format!("{} more", pids.len() - MAX_LISTED));
         }
         anyhow::bail!(
-            "`record`, `top` and --connect take one process, and several are named: {}; name one \
-             with --attach PID, or start one command for each",
+            "`top` and --connect take one process, and several are named: {}; name one with \
+             --attach PID. On this machine, `record` and `inspect` take several",
             listed.join(", ")
         );
+    }
+
+    /// The processes of this machine to attach to, if there are several.
+    pub(super) fn several(&self) -> anyhow::Result<Option<Vec<u32>>> {
+        let pids = match self.connect {
+            Some(_) => return Ok(None),
+            None => self.processes()?,
+        };
+        Ok(Some(pids).filter(|pids| pids.len() > 1))
     }
 
     /// The program to observe: `program` if it is not empty, else the one that the options name.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::recording::{Reading, Recording};
+use super::recording::{Reading, Recording, Shown};
 use super::{page, record, terminal};
 use crate::model::Detail;
 
@@ -28,6 +28,9 @@ pub(super) struct Cmd {
     no_source: bool,
 
     #[command(flatten)]
+    shown: Shown,
+
+    #[command(flatten)]
     reading: Reading,
 }
 
@@ -35,6 +38,7 @@ impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let detail = Detail::JOURNAL;
         let recording = Recording::open(&self.file, &self.reading, detail)?;
+        let recording = recording.showing(&self.shown)?;
         let model = &recording.model;
         let sources = match self.no_source {
             true => Vec::new(),

@@ -34,6 +34,9 @@ pub enum Error {
         /// This machine's kind of processor.
         machine: String,
     },
+    /// More processes than a recording can have.
+    #[error("{0} processes are named, and a recording has at most {1}; name fewer")]
+    TooManyProcesses(usize, usize),
     /// No such process.
     #[error("there is no process {0}; see `ps` for the running ones")]
     NoProcess(u32),

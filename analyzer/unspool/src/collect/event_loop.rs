@@ -6,14 +6,12 @@
 //! stack or executes a file waits some seconds for the observer, while the rest of the program
 //! runs.
 
-use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use unspool_capture::{EndReason, ProcessEnded, ProcessStarted, Severity};
+use unspool_capture::{EndReason, Header, ProcessEnded, ProcessStarted, Severity};
 use unspool_rsp::{Breakpoint, Notice, StopReason, StopReply, ThreadId, signals};
 
 use super::ending::{EXIT_TIMEOUT, Ending, is_refusal};
@@ -53,18 +51,17 @@ struct EventLoop {
     stop: Option<OwnedFd>,
 }
 
-/// Records a program to its end. Calls `open` once the program has started.
+/// Records a program to its end. Calls `open` once the program has started, and `begun` when its
+/// recording has begun.
 pub(super) fn record(
     mut options: Options,
-    open: impl FnOnce() -> io::Result<File>,
+    open: impl FnOnce(Header) -> Result<Sink, Error>,
+    begun: impl FnOnce(),
 ) -> Result<Outcome, Error> {
     let observe = options.may_observe();
     let (session, stop) = Session::open(&mut options, observe, true)?;
     let header = Session::header(&options, false);
-    let sink = open()
-        .map_err(Error::Output)
-        .and_then(|file| Sink::file(file, header).map_err(Error::Write));
-    let (sink, failure) = match sink {
+    let (sink, failure) = match open(header) {
         Ok(sink) => (sink, None),
         // Detaching in the proper order needs a recorder, so create one even now.
         Err(error) => (Sink::memory(Default::default()), Some(error)),
@@ -75,12 +72,15 @@ pub(super) fn record(
         stop: options.stop.take(),
         recorder: Recorder::new(session, sink, options),
     };
-    let begun = match failure {
+    let result = match failure {
         Some(error) => Err(error),
         None => event_loop.begin(stop),
     };
-    match begun {
-        Ok(()) => Ok(event_loop.run_to_end()),
+    match result {
+        Ok(()) => {
+            begun();
+            Ok(event_loop.run_to_end())
+        }
         Err(error) => {
             event_loop.abandon();
             Err(error)
@@ -591,7 +591,7 @@ impl EventLoop {
 }
 
 /// Empties the pipe that carries the user's requests.
-fn consume(requests: &OwnedFd) {
+pub(super) fn consume(requests: &OwnedFd) {
     let mut bytes = [0; 64];
     let _ = nix::unistd::read(requests, &mut bytes);
 }

@@ -312,7 +312,8 @@ pub(super) fn is_kernel_thread(task: &Path) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-fn check_traceable(pid: u32) -> Result<(), Error> {
+/// Fails if this user, or no user, can attach to the process now.
+pub(super) fn check_traceable(pid: u32) -> Result<(), Error> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
     let Ok(metadata) = fs::metadata(&directory) else {
         return Err(Error::NoProcess(pid));

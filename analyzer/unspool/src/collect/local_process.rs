@@ -275,6 +275,12 @@ fn ended(status: i32) -> Ended {
     }
 }
 
+/// The process that started a process, or adopted it.
+pub(super) fn parent_of(pid: u64) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    field(&status, "PPid:")?.trim().parse().ok()
+}
+
 /// The time by the clock of the kernel's records.
 pub(super) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);

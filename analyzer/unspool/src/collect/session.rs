@@ -14,6 +14,7 @@ use crate::maps;
 
 use super::error::Error;
 use super::launch::{self, Stub};
+use super::local_process::parent_of;
 use super::options::{Options, Source, Subject};
 use super::sink;
 use crate::platform::abi::Abi;
@@ -226,6 +227,10 @@ impl Session {
                 true => {
                     std::thread::available_parallelism().map_or(0, |number| small(number.get()))
                 }
+                false => 0,
+            },
+            parent_pid: match self.local {
+                true => self.pid.and_then(parent_of).unwrap_or(0),
                 false => 0,
             },
         }

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use unspool_capture::{
@@ -30,23 +31,69 @@ pub(super) struct Sink {
 }
 
 enum Out {
-    File(Option<Writer<File>>),
+    File(Option<Part>),
     Memory(Vec<Record>),
 }
 
+/// The part of a capture file that has the records of one process.
+struct Part {
+    file: CaptureFile,
+    /// The number of the process: 0 for the first one.
+    process: u32,
+}
+
+/// A capture file, which the sinks of all recorded processes share. So they have one clock.
+#[derive(Clone)]
+pub(super) struct CaptureFile {
+    writer: Arc<Mutex<Writer<File>>>,
+    start: Instant,
+    start_unix_ns: u64,
+}
+
+impl CaptureFile {
+    /// Begins a capture with the header of its first process.
+    pub(super) fn new(file: File, header: Header) -> Result<Self, WriteError> {
+        let start_unix_ns = header.start_unix_ns;
+        Ok(Self {
+            writer: Arc::new(Mutex::new(Writer::new(file, header)?)),
+            start: Instant::now(),
+            start_unix_ns,
+        })
+    }
+
+    /// The sink of the first process.
+    pub(super) fn first(self) -> Sink {
+        self.sink(0)
+    }
+
+    /// The sink of a further process: number 1 is the second one.
+    pub(super) fn further(self, process: u32, mut header: Header) -> Result<Sink, WriteError> {
+        header.start_unix_ns = self.start_unix_ns;
+        self.writer().begin(process, header)?;
+        Ok(self.sink(process))
+    }
+
+    fn sink(self, process: u32) -> Sink {
+        let start = self.start;
+        let file = self;
+        Sink::new(Out::File(Some(Part { file, process })), start)
+    }
+
+    /// The writer. A sink that panicked left it between two records.
+    fn writer(&self) -> MutexGuard<'_, Writer<File>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Sink {
-    pub(super) fn file(file: File, header: Header) -> Result<Self, WriteError> {
-        Ok(Self::new(Out::File(Some(Writer::new(file, header)?))))
-    }
-
     pub(super) fn memory(header: Header) -> Self {
-        Self::new(Out::Memory(vec![header.into()]))
+        Self::new(Out::Memory(vec![header.into()]), Instant::now())
     }
 
-    fn new(out: Out) -> Self {
+    fn new(out: Out, start: Instant) -> Self {
         Self {
             out,
-            start: Instant::now(),
+            start,
             threads_until_ns: None,
             events: 0,
             hit_probes: HashSet::new(),
@@ -115,7 +162,9 @@ impl Sink {
                 records.push(record);
                 return;
             }
-            Out::File(Some(writer)) if self.failure.is_none() => writer.record(record),
+            Out::File(Some(part)) if self.failure.is_none() => {
+                part.file.writer().record_of(part.process, record)
+            }
             Out::File(_) => return,
         };
         self.keep(result);
@@ -167,8 +216,8 @@ impl Sink {
 
     /// Writes records that have waited long enough.
     pub(super) fn flush_if_due(&mut self) {
-        if let Out::File(Some(writer)) = &mut self.out {
-            let result = writer.flush_if_due();
+        if let Out::File(Some(part)) = &self.out {
+            let result = part.file.writer().flush_if_due();
             self.keep(result);
         }
     }
@@ -185,10 +234,10 @@ impl Sink {
             time_ns,
             detail,
         });
-        if let Out::File(writer) = &mut self.out
-            && let Some(writer) = writer.take()
+        if let Out::File(part) = &mut self.out
+            && let Some(part) = part.take()
         {
-            let result = writer.finish().map(drop);
+            let result = part.file.writer().flush();
             self.keep(result);
         }
         self.failure.take()

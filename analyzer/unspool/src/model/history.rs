@@ -549,6 +549,7 @@ impl<'a> History<'a> {
                 name: program_name(&self.started_as, &self.executable),
                 executable: self.executable,
                 pid: target.pid,
+                parent_pid: Some(target.parent_pid).filter(|pid| *pid != 0),
                 processors: usize::try_from(target.processors)
                     .ok()
                     .filter(|number| *number > 0),
@@ -567,6 +568,8 @@ impl<'a> History<'a> {
             call_graph: None,
             hits: None,
             inspection: Default::default(),
+            at_end: None,
+            recorded: Vec::new(),
             findings: Vec::new(),
             notes: self.notes,
         }

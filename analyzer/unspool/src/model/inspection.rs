@@ -23,6 +23,7 @@ use crate::platform::layouts;
 use crate::platform::syscall::AwaitedChildren;
 use crate::primitives::{Kind, Primitive};
 
+pub(crate) use at_end::AtEnd;
 pub(super) use at_end::at_end;
 pub(super) use bystander::Onward;
 pub(super) use layouts::{Family, Library};

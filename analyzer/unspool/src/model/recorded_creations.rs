@@ -10,6 +10,23 @@ impl Model {
     /// Copies the creations of an inspected process's threads, and so their identities, from a
     /// recording of the process.
     pub fn learn_from(&mut self, recording: &Model) {
+        let mut is_used = false;
+        for one in recording.all_recorded() {
+            is_used |= self.learn_from_one(one);
+        }
+        if !is_used {
+            let (own, other) = (&self.target, &recording.target);
+            self.notes.push(Note::error(format!(
+                "The recording was not used, because it is of process {} ({}). This is process {} \
+                 ({}).",
+                other.pid, other.executable, own.pid, own.executable
+            )));
+        }
+        note::arrange(&mut self.notes);
+    }
+
+    /// Learns from the recording of one process. False if it was not inspected.
+    fn learn_from_one(&mut self, recording: &Model) -> bool {
         let (own, other) = (&self.target, &recording.target);
         let is_recorded = |pid, executable| (pid, executable) == (other.pid, &other.executable);
         let threads = match is_recorded(own.pid, &own.executable) {
@@ -43,14 +60,9 @@ impl Model {
                     "The recording does not show where {unknown} of the threads were created."
                 )));
             }
-        } else {
-            self.notes.push(Note::error(format!(
-                "The recording was not used, because it is of process {} ({}). This is process {} \
-                 ({}).",
-                other.pid, other.executable, own.pid, own.executable
-            )));
+            return true;
         }
-        note::arrange(&mut self.notes);
+        false
     }
 }
 

@@ -28,6 +28,8 @@ pub(in crate::views) struct Target<'a> {
     pub(in crate::views) executable: &'a str,
     pub(in crate::views) name: &'a str,
     pub(in crate::views) pid: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::views) parent_pid: Option<u64>,
 }
 
 impl<'a> Target<'a> {
@@ -37,6 +39,7 @@ impl<'a> Target<'a> {
             executable: &model.target.executable,
             name: &model.target.name,
             pid: Some(model.target.pid).filter(|pid| *pid != 0),
+            parent_pid: model.target.parent_pid,
         }
     }
 }

@@ -198,6 +198,15 @@ pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
     }
 }
 
+/// A thread of another process: its function, if the process was recorded as the program was, or
+/// else its name.
+pub(super) fn of_other(thread: &Thread) -> String {
+    match &thread.function {
+        Some(place) => super::text::frames::function(place, usize::MAX),
+        None => super::text::line::clean(&thread.name),
+    }
+}
+
 /// Like [`title`] for a single thread, whose own name may say more than its function.
 pub(super) fn one(model: &Model, thread: &Thread, width: usize) -> String {
     match model.name_instead(thread) {

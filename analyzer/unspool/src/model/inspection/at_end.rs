@@ -10,18 +10,30 @@ use unspool_capture::{Capture, Record, SNAPSHOT_PROBE};
 use super::{Inspection, Program, Scene, inspect};
 use crate::model::Model;
 
+/// The inspection at the end of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct AtEnd {
+    /// When it began.
+    pub(in crate::model) from_ns: u64,
+    pub(in crate::model) inspection: Inspection,
+}
+
 /// The inspection at the end of a recording, if there was one.
 pub(in crate::model) fn at_end(
     capture: &Capture,
     model: &Model,
     program: &mut dyn Program,
-) -> Option<Inspection> {
-    let scene = scene(capture, model)?;
-    Some(inspect(&scene, model, program))
+) -> Option<AtEnd> {
+    let (from_ns, scene) = scene(capture, model)?;
+    let inspection = inspect(&scene, model, program);
+    Some(AtEnd {
+        from_ns,
+        inspection,
+    })
 }
 
 /// The last reading of all threads.
-fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<Scene<'a>> {
+fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<(u64, Scene<'a>)> {
     let records = &capture.records;
     let (at, inspection) = records.iter().enumerate().rev().find_map(|(at, record)| {
         let Record::Inspection(inspection) = record else {
@@ -57,9 +69,10 @@ fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<Scene<'a>> {
         let lives = begun && thread.ended_ns.is_none_or(|ended| ended >= from_ns);
         present[index] = (read.contains(&tid) || lives) && begun && known.insert(tid);
     }
-    Some(Scene {
+    let scene = Scene {
         target: &capture.target,
         records,
         present,
-    })
+    };
+    Some((from_ns, scene))
 }

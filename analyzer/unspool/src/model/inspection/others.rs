@@ -141,15 +141,27 @@ impl Model {
             self.notes.extend(other.notes);
         }
         note::arrange(&mut self.notes);
+        let mut states = std::mem::take(&mut self.inspection.states);
+        self.link_holders(&mut states);
+        self.inspection.states = states;
+        let inspection = std::mem::take(&mut self.inspection);
+        let found = wait_graph::across_processes(self, &inspection, stood);
+        self.findings.extend(found);
+        self.inspection = inspection;
+        finding::sort(&mut self.findings);
+    }
+
+    /// Finds the threads of other processes that hold what threads wait for.
+    pub(in crate::model) fn link_holders(&self, states: &mut [State]) {
         let threads = self.any_threads().enumerate();
         let by_tid = threads.filter_map(|(index, thread)| Some((thread.tid?, ThreadIndex(index))));
         let by_tid: HashMap<u64, ThreadIndex> = by_tid.collect();
         let own = self.threads.len();
-        let indices = (0..self.inspection.states.len()).map(ThreadIndex);
+        let indices = (0..states.len()).map(ThreadIndex);
         let process_of: Vec<Option<ProcessIndex>> = indices
             .map(|thread| self.process(thread).map(|(process, _)| process))
             .collect();
-        for (index, state) in self.inspection.states.iter_mut().enumerate() {
+        for (index, state) in states.iter_mut().enumerate() {
             let Some(wait) = state.wait_mut() else {
                 continue;
             };
@@ -165,11 +177,6 @@ impl Model {
                 }
             }
         }
-        let inspection = std::mem::take(&mut self.inspection);
-        let found = wait_graph::across_processes(self, &inspection, stood);
-        self.findings.extend(found);
-        self.inspection = inspection;
-        finding::sort(&mut self.findings);
     }
 }
 

@@ -223,7 +223,7 @@ fn recorded(mut records: Vec<Record>) -> Model {
 
 fn add_at_end(capture: &Capture, model: &mut Model, files: &mut Files) {
     let inspection = at_end(capture, model, files);
-    model.add_hangs(inspection.as_ref());
+    model.add_hangs(inspection.as_ref().map(|it| &it.inspection));
 }
 
 #[test]

@@ -99,6 +99,16 @@ impl Schedule {
         Some(index)
     }
 
+    /// The index of a system call of another recording, which may be new.
+    pub(in crate::model) fn index_of(&mut self, call: &BlockedCall) -> CallIndex {
+        let known = self.calls.iter().position(|other| other == call);
+        let index = known.unwrap_or(self.calls.len());
+        if known.is_none() {
+            self.calls.push(call.clone());
+        }
+        CallIndex(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
     /// A system call.
     pub fn call(&self, call: CallIndex) -> Option<&BlockedCall> {
         self.calls.get(call.0 as usize)

@@ -11,7 +11,7 @@ use unspool_capture::{Capture, Record, ScheduleEntry, ScheduleKind, ScheduleLoss
 use super::thread_ids::ThreadIds;
 use super::{CallIndex, Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
 use crate::model::backtrace::base_name;
-use crate::model::thread::{Ending, Thread};
+use crate::model::thread::{Creation, Ending, Thread};
 use crate::model::{Model, Target, ThreadIndex};
 
 /// Maximum difference between the stub's and the kernel's time of the same start.
@@ -67,6 +67,9 @@ pub struct Process {
     pub threads: usize,
     /// The first of them.
     pub first_thread: usize,
+    /// It, or a process that it descends from, was recorded as the program was:
+    /// [`Model::recorded`] has it.
+    pub is_apart: bool,
 }
 
 impl Process {
@@ -84,6 +87,7 @@ impl Process {
             program: None,
             threads: 0,
             first_thread: 0,
+            is_apart: false,
         }
     }
 
@@ -131,17 +135,84 @@ impl Processes {
         processes
     }
 
-    /// Adds a process that was inspected, and not recorded.
-    pub(in crate::model) fn add_inspected(&mut self, target: &Target, threads: Vec<Thread>) {
-        let mut known = self
-            .programs
-            .iter()
-            .position(|(name, _)| *name == target.name);
+    /// The program with this name, for one more process.
+    fn add_program(&mut self, name: &str) -> usize {
+        let mut known = self.programs.iter().position(|(other, _)| other == name);
         let program = *known.get_or_insert_with(|| {
-            self.programs.push((target.name.clone(), 0));
+            self.programs.push((name.to_owned(), 0));
             self.programs.len() - 1
         });
         self.programs[program].1 += 1;
+        program
+    }
+
+    /// Adds a process that was recorded as the program was, and those that it started. Their
+    /// threads get indices that are larger by `base`. `calls` are the indices of its calls.
+    pub(in crate::model) fn add_recorded(
+        &mut self,
+        other: &Model,
+        base: usize,
+        calls: &[CallIndex],
+    ) {
+        let first_thread = self.threads.len();
+        let first_process = self.all.len();
+        let shift = |thread: ThreadIndex| ThreadIndex(thread.0 + base);
+        let target = &other.target;
+        let started_ns = other.threads.iter().filter_map(Thread::first_ns).min();
+        let ended_ns = other
+            .recording
+            .program_end
+            .map(|_| other.recording.duration_ns);
+        let program = Some(self.add_program(&target.name));
+        self.all.push(Process {
+            executable: target.executable.clone(),
+            program,
+            threads: other.threads.len(),
+            first_thread,
+            ended_ns,
+            is_apart: true,
+            ..Process::new(target.pid, target.parent_pid, started_ns.unwrap_or(0))
+        });
+        for process in &other.processes.all {
+            let name = other.processes.program(process);
+            let program = name.map(|(name, _)| self.add_program(name));
+            self.all.push(Process {
+                creator: process.creator.map(shift),
+                program,
+                first_thread: first_thread + other.threads.len() + process.first_thread,
+                is_apart: true,
+                ..process.clone()
+            });
+        }
+        let own = other.threads.iter().map(|_| ProcessIndex(first_process));
+        let further = other.processes.process_of.iter();
+        let further = further.map(|process| ProcessIndex(first_process + 1 + process.0));
+        self.process_of.extend(own.chain(further));
+        self.threads.extend(other.any_threads().map(|thread| {
+            let mut thread = thread.clone();
+            if let Creation::Seen { creator, .. } = &mut thread.creation {
+                *creator = shift(*creator);
+            }
+            thread.joiner = thread.joiner.map(shift);
+            thread
+        }));
+        let count = other.threads.len() + other.processes.threads.len();
+        let intervals = (0..count).map(|thread| {
+            let intervals = other.intervals(ThreadIndex(thread)).iter();
+            let shifted = intervals.map(|interval| Interval {
+                call: interval
+                    .call
+                    .and_then(|call| calls.get(call.0 as usize).copied()),
+                ..*interval
+            });
+            shifted.collect()
+        });
+        self.intervals.extend(intervals);
+    }
+
+    /// Adds a process that was inspected, and not recorded.
+    pub(in crate::model) fn add_inspected(&mut self, target: &Target, threads: Vec<Thread>) {
+        let program = self.add_program(&target.name);
         let index = ProcessIndex(self.all.len());
         self.all.push(Process {
             executable: target.executable.clone(),

@@ -81,12 +81,12 @@ impl Tracks {
             let program = others.program_name(process);
             threads.extend(members.map(|thread| {
                 // A thread that neither executed a program nor got a name has none.
-                let name = match thread.name.as_str() {
-                    "" => program,
+                let name = match wording::of_other(thread) {
+                    name if name.is_empty() => program.to_owned(),
                     name => name,
                 };
                 let id = ids.of(thread);
-                Track::of(thread, processes.len(), id, name.to_owned(), end_ns)
+                Track::of(thread, processes.len(), id, name, end_ns)
             }));
             processes.push(ProcessTrack {
                 pid: threads[first].id,

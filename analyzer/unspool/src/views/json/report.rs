@@ -28,6 +28,10 @@ pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<(
 /// The report as a document. `waits` includes the times at which each thread waited, and each CPU
 /// sample.
 pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
+    report(model, waits)
+}
+
+fn report(model: &Model, waits: bool) -> Report<'_> {
     let (notes, errors) = super::notes(model);
     let wakers = model.wakers();
     Report {
@@ -36,6 +40,9 @@ pub(in crate::views) fn document(model: &Model, waits: bool) -> impl Serialize {
         recording: Recording::of(model),
         processes: (model.processes.all.iter())
             .map(|process| Process::of(model, &wakers, process))
+            .collect(),
+        recorded: (model.recorded.iter())
+            .map(|other| report(other, waits))
             .collect(),
         modules: model
             .modules
@@ -76,6 +83,8 @@ struct Report<'a> {
     target: Target<'a>,
     recording: Recording<'a>,
     processes: Vec<Process<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    recorded: Vec<Report<'a>>,
     modules: Vec<Module<'a>>,
     threads: Vec<ReportThread<'a>>,
     sync_recorded: bool,

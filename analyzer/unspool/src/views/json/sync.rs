@@ -332,7 +332,7 @@ impl<'a> JsonFinding<'a> {
             tids: finding
                 .threads
                 .iter()
-                .map(|thread: &ThreadIndex| model.thread(*thread).and_then(|thread| thread.tid))
+                .map(|thread: &ThreadIndex| model.any_thread(*thread).and_then(|thread| thread.tid))
                 .collect(),
             circle: finding.circle,
             objects: finding

@@ -72,14 +72,13 @@ pub(in crate::views) fn one(
         &finding_text::text(model, finding),
     )?;
     for evidence in &finding.evidence {
-        let who = model
-            .thread(evidence.thread)
-            .map_or(String::new(), |thread| {
-                match (wording::one(model, thread, 40), thread.tid) {
-                    (title, Some(tid)) if title != "main" => format!("{title} {tid}"),
-                    (title, _) => title,
-                }
-            });
+        let who = match model.thread(evidence.thread) {
+            Some(thread) => match (wording::one(model, thread, 40), thread.tid) {
+                (title, Some(tid)) if title != "main" => format!("{title} {tid}"),
+                (title, _) => title,
+            },
+            None => model.thread_name(evidence.thread),
+        };
         page.blank()?;
         page.paragraph(
             &lead,

@@ -55,7 +55,7 @@ impl<'a> ProcessTree<'a> {
         let mut known: HashMap<(Parent, &str), usize> = HashMap::new();
         let mut node_of = vec![None; all.all.len()];
         for (index, process) in all.all.iter().enumerate() {
-            if !process.is_recorded() {
+            if !process.is_recorded() || process.is_apart {
                 continue;
             }
             let parent = match process.creator {
@@ -133,9 +133,9 @@ impl Node<'_> {
 
 /// `It started 3 processes: ls (2 times), grep.` Says it if they were not recorded.
 pub(in crate::views) fn started(model: &Model) -> Option<String> {
-    let all = &model.processes.all;
+    let all = model.processes.all.iter();
     let (recorded, others): (Vec<&Process>, Vec<&Process>) =
-        all.iter().partition(|process| process.is_recorded());
+        (all.filter(|process| !process.is_apart)).partition(|process| process.is_recorded());
     let mut text = String::new();
     if !recorded.is_empty() {
         let it = match recorded.iter().all(|process| {

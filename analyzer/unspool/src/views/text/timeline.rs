@@ -158,7 +158,7 @@ fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
     let others = match model.processes.threads.len() {
         0 => String::new(),
         count => format!(
-            " and {} of the processes that it started,",
+            " and {} of other processes,",
             wording::count(count, "thread")
         ),
     };

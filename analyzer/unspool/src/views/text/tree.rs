@@ -28,6 +28,11 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         Ink::Plain,
         &summary(model, &forest),
     )?;
+    if let Some(parent) = model.recorded_parent() {
+        let name = clean(model.processes.program_name(parent));
+        let text = format!("Process {} ({name}) had started it.", parent.pid);
+        page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &text)?;
+    }
     if let Some(started) = processes::started(model) {
         page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &started)?;
     }

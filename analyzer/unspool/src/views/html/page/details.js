@@ -357,12 +357,12 @@ export function objectDetails(rec, index) {
   ];
 }
 
-/** `2 threads`, `2 threads and 5 threads of the processes that it started`. */
+/** `2 threads`, `2 threads and 5 threads of other processes`. */
 function livedWords(rec, rows) {
   const own = rows.filter(([thread]) => thread < rec.threads.length).length;
   const others = rows.length - own;
   if (others === 0) return counted(own, 'thread');
-  return `${counted(own, 'thread')} and ${counted(others, 'thread')} of the processes that it started`;
+  return `${counted(own, 'thread')} and ${counted(others, 'thread')} of other processes`;
 }
 
 /** Statistics of the selected range. */

@@ -153,14 +153,12 @@ impl Row {
             return wording::program_of(program, firsts, room) + &after;
         }
         let thread = match self.members[..] {
-            [index] => model
-                .any_thread(ThreadIndex(index))
-                .map(|it| it.name.as_str()),
+            [index] => model.any_thread(ThreadIndex(index)).map(wording::of_other),
             _ => None,
         };
         let threads = match thread {
-            Some("") => "thread".to_owned(),
-            Some(name) => clean(name),
+            Some(name) if name.is_empty() => "thread".to_owned(),
+            Some(name) => name,
             None => wording::count(self.members.len(), "thread"),
         };
         let program = match program {

@@ -1,0 +1,218 @@
+//! Joins the models of processes that were attached to and recorded together.
+//!
+//! Each process has a whole model. It also gets the threads of the others, as it has those of the
+//! processes that it started: so wake-ups and the timeline reach from one process to another.
+
+use std::collections::HashSet;
+
+use super::schedule::{CallIndex, Interval, RunState};
+use super::{Model, Process, State, ThreadIndex, finding, wait_graph};
+
+impl Model {
+    /// Joins the models of processes that were recorded together. The first of them becomes the
+    /// result, with the findings about all, and has the `further` ones.
+    pub fn together(mut first: Model, mut further: Vec<Model>) -> Model {
+        if further.is_empty() {
+            return first;
+        }
+        let mut alone = vec![first.clone()];
+        alone.extend(further.iter().cloned());
+        let all = std::iter::once(&mut first).chain(&mut further);
+        for (index, model) in all.enumerate() {
+            let others = alone.iter().enumerate();
+            let others = others.filter(|(other, _)| *other != index);
+            model.add_recorded(others.map(|(_, other)| other));
+        }
+        first.add_hangs_across(&alone);
+        first.recorded = further;
+        first
+    }
+
+    /// This model, and those of the processes that were recorded together with it.
+    pub fn all_recorded(&self) -> impl Iterator<Item = &Model> {
+        std::iter::once(self).chain(&self.recorded)
+    }
+
+    /// Lets another of the processes that were recorded together be the first. Returns false if it
+    /// was not recorded.
+    pub fn put_first(&mut self, pid: u64) -> bool {
+        let mut recorded = std::mem::take(&mut self.recorded);
+        let found = recorded.iter_mut().find(|other| other.target.pid == pid);
+        let is_found = found.is_some() || self.target.pid == pid;
+        if let Some(other) = found {
+            std::mem::swap(self, other);
+        }
+        self.recorded = recorded;
+        is_found
+    }
+
+    /// The process that had started this one, if it was recorded, too.
+    pub fn recorded_parent(&self) -> Option<&Process> {
+        let parent = self.target.parent_pid?;
+        let mut apart = self.processes.all.iter();
+        apart.find(|process| process.is_apart && process.pid == parent)
+    }
+
+    /// Adds the threads of processes that were recorded together with this one.
+    fn add_recorded<'m>(&mut self, others: impl Iterator<Item = &'m Model>) {
+        self.schedule.threads.resize(self.threads.len(), Vec::new());
+        for other in others {
+            let base = self.threads.len() + self.processes.threads.len();
+            let calls: Vec<CallIndex> = (other.schedule.calls.iter())
+                .map(|call| self.schedule.index_of(call))
+                .collect();
+            self.processes.add_recorded(other, base, &calls);
+        }
+        // The first thread of a process has its id.
+        let creators: Vec<Option<ThreadIndex>> = (self.processes.all.iter())
+            .map(|process| match (process.creator, process.creator_tid) {
+                (None, Some(tid)) if process.is_apart => {
+                    let mut threads = self.any_threads();
+                    threads.position(|it| it.tid == Some(tid)).map(ThreadIndex)
+                }
+                (creator, _) => creator,
+            })
+            .collect();
+        for (process, creator) in self.processes.all.iter_mut().zip(creators) {
+            process.creator = creator;
+        }
+    }
+
+    /// Adds the deadlocks of threads of several processes, from the inspections at the end of the
+    /// recording. `alone` are the models of all processes, this one first.
+    fn add_hangs_across(&mut self, alone: &[Model]) {
+        let ends = alone.iter().filter_map(|model| model.at_end.as_ref());
+        let Some(first_ns) = ends.map(|at_end| at_end.from_ns).min() else {
+            return;
+        };
+        let mut inspection = alone[0].at_end.clone().unwrap_or_default().inspection;
+        let mut stood = HashSet::new();
+        let mut base = 0;
+        for model in alone {
+            if let Some(at_end) = &model.at_end {
+                let states = &mut inspection.states;
+                states.resize(base, State::Unknown);
+                states.extend(at_end.inspection.states.iter().cloned());
+                inspection.named.insert(model.target.pid);
+                stood.extend(model.waits_since(first_ns));
+            }
+            base += model.threads.len() + model.processes.threads.len();
+            inspection.states.resize(base, State::Unknown);
+        }
+        self.link_holders(&mut inspection.states);
+        let found = wait_graph::across_processes(self, &inspection, &stood);
+        self.findings.extend(found);
+        finding::sort(&mut self.findings);
+    }
+
+    /// The ids of the threads that waited for a lock as they were inspected, and already did at
+    /// `first_ns`, when the first process was inspected. A circle of such threads was closed at
+    /// that time: none of them can have released a lock since.
+    fn waits_since(&self, first_ns: u64) -> impl Iterator<Item = u64> {
+        let states = self
+            .at_end
+            .iter()
+            .flat_map(|at_end| &at_end.inspection.states);
+        let threads = self.threads.iter().zip(states).enumerate();
+        threads.filter_map(move |(index, (thread, state))| {
+            state.wait()?;
+            let intervals = self.schedule.of_thread(ThreadIndex(index));
+            let recorder = self.schedule.recorder_tid;
+            is_asleep_since(intervals, first_ns, recorder).then_some(thread.tid?)
+        })
+    }
+}
+
+/// True if a thread was blocked from some time before `from_ns` to the end, but for stops by the
+/// recorder: each repeats the thread's system call.
+fn is_asleep_since(intervals: &[Interval], from_ns: u64, recorder: Option<u64>) -> bool {
+    let after = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+    let known = |interval: &&Interval| interval.state != RunState::Unknown;
+    let mut later = intervals[after..].iter().filter(known);
+    let begins_blocked = later
+        .clone()
+        .next()
+        .is_some_and(|first| first.from_ns <= from_ns && first.state == RunState::Blocked);
+    begins_blocked
+        && later.all(|interval| match interval.state {
+            RunState::Woken { waker } => waker.is_some() && waker == recorder,
+            _ => true,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_capture::Target;
+
+    use super::*;
+    use crate::model::fixture::{PID, Stage};
+
+    /// The model of a process that the fixture's program had started.
+    fn other() -> Model {
+        let mut stage = Stage::new();
+        stage.add(Target {
+            arch: "i386:x86-64".into(),
+            executable: "/bin/other".into(),
+            pid: 90,
+            parent_pid: PID,
+            ..Target::default()
+        });
+        stage.seen(91, "helper", 1);
+        stage.end(5);
+        stage.model()
+    }
+
+    #[test]
+    fn each_process_has_the_threads_of_the_others() {
+        let mut stage = Stage::new();
+        stage.end(5);
+        let (own, other) = (stage.model(), other());
+        let counts = [own.threads.len(), other.threads.len()];
+        let mut model = Model::together(own, vec![other]);
+        let seen = |model: &Model| [model.threads.len(), model.processes.threads.len()];
+        assert_eq!(seen(&model), counts);
+        assert_eq!(seen(&model.recorded[0]), [counts[1], counts[0]]);
+        let [process] = &model.processes.all[..] else {
+            panic!("{:?}", model.processes.all);
+        };
+        assert!(process.is_apart && process.is_recorded());
+        assert_eq!((process.pid, process.creator), (90, model.main()));
+        let pids = |model: &Model| -> Vec<u64> {
+            model.all_recorded().map(|one| one.target.pid).collect()
+        };
+        assert!(!model.put_first(7000));
+        assert_eq!(pids(&model), [PID, 90]);
+        assert!(model.put_first(90));
+        assert_eq!(pids(&model), [90, PID]);
+        assert_eq!(
+            model.recorded_parent().map(|process| process.pid),
+            Some(PID)
+        );
+    }
+
+    #[test]
+    fn waits_from_one_inspection_to_the_next() {
+        let of = |states: &[(u64, u64, RunState)]| -> Vec<Interval> {
+            let intervals = states.iter().map(|(from_ns, to_ns, state)| Interval {
+                from_ns: *from_ns,
+                to_ns: *to_ns,
+                state: *state,
+                call: None,
+                continues: false,
+            });
+            intervals.collect()
+        };
+        let woken = |waker| RunState::Woken { waker };
+        let blocked = [(5, 50, RunState::Blocked), (50, 51, woken(Some(3)))];
+        let runs = (51, 52, RunState::Running { cpu: 0 });
+        let again = [runs, (52, 60, RunState::Blocked)];
+        let all = of(&[&blocked[..], &again].concat());
+        assert!(is_asleep_since(&all, 10, Some(3)));
+        // It began later, or another thread than the recorder woke it.
+        assert!(!is_asleep_since(&all, 4, Some(3)));
+        assert!(!is_asleep_since(&all, 10, Some(4)));
+        assert!(!is_asleep_since(&all, 10, None));
+        assert!(is_asleep_since(&all, 55, None));
+        assert!(!is_asleep_since(&all, 70, Some(3)));
+    }
+}
