@@ -123,3 +123,23 @@ fn without_help_of_help(mut args: Vec<OsString>) -> Vec<OsString> {
     }
     args
 }
+
+#[cfg(test)]
+mod tests {
+    use super::without_help_of_help;
+
+    #[test]
+    fn help_has_no_options() {
+        let shown = |args: &str| {
+            let args = args.split(' ').map(Into::into).collect();
+            without_help_of_help(args).join(" ".as_ref())
+        };
+        assert_eq!(shown("unspool help --help"), "unspool help");
+        assert_eq!(shown("unspool rsp help --help"), "unspool rsp help");
+        assert_eq!(
+            shown("unspool rsp help script -h"),
+            "unspool rsp help script"
+        );
+        assert_eq!(shown("unspool report --help"), "unspool report --help");
+    }
+}
