@@ -1,4 +1,4 @@
-/* A thread waits again and again for a mutex that another one holds, each time for 0.4 s at most. */
+/* A thread waits again and again for a mutex that another one holds, each time for 0.7 s. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@ static void *hold(void *argument)
 {
     for (;;) {
         pthread_mutex_lock(&turn);
-        usleep(400000);
+        usleep(700000);
         pthread_mutex_unlock(&turn);
         usleep(2000);
     }

@@ -394,14 +394,15 @@ fn short_waits() -> Result<()> {
     let mut top = Terminal::start(&["--attach", &child.0.id().to_string()], 100, 30)?;
     top.shows(&["2 threads"])?;
     let begun = std::time::Instant::now();
-    let mut longest: f64 = 0.0;
+    let mut longest: Option<f64> = None;
     while begun.elapsed() < WATCHED {
         let screen = top.text();
         // `  1  0.3 s    mutex turn, held by ...`
         for line in screen.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             if let [_, seconds, "s", "mutex", "turn,", "held", ..] = words[..] {
-                longest = longest.max(seconds.parse()?);
+                let seconds: f64 = seconds.parse()?;
+                longest = Some(longest.map_or(seconds, |longest| longest.max(seconds)));
             }
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -409,6 +410,9 @@ fn short_waits() -> Result<()> {
     top.press("q")?;
     top.ends_well()?;
     // The processor may be busy.
-    ensure!((0.1..0.8).contains(&longest), "at most {longest} s");
+    ensure!(
+        longest.is_some_and(|longest| longest < 1.2),
+        "{longest:?} s"
+    );
     Ok(())
 }
