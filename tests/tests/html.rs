@@ -31,7 +31,7 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 14] = [
+    let checks: [(&str, Check); 15] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
@@ -39,6 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("labels", groups::labels),
         ("processes", processes::shown),
         ("processes_not_recorded", processes::not_recorded),
+        ("processes_recorded_together", processes::recorded_together),
         ("calls", calls::numbers),
         ("calls_many", calls::many),
         ("lock_order_many_equal", lock_order::many_equal),

@@ -217,6 +217,16 @@ fn deadlock() -> Result<()> {
     Ok(())
 }
 
+/// Records the processes of a deadlock together, and writes the page of the recording. Returns their
+/// ids.
+pub(crate) fn record_deadlock(capture: &Path, page: &Path) -> Result<[u32; 2]> {
+    let (_waiting, pids) = start_across()?;
+    let page = page.to_str().context("a path in UTF-8")?;
+    let options = ["--html", page, "--attach", &listed(&pids)];
+    interrupt(record(capture, &options, &pids)?, &pids)?;
+    Ok(pids)
+}
+
 /// A name stands for all processes that have it.
 fn by_name() -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -176,3 +176,23 @@ pub(super) fn not_recorded(browser: &mut Browser) -> Result<()> {
     ensure!(all == true, "no lanes");
     no_errors(browser)
 }
+
+/// A process that was recorded together with the program: its threads, and a deadlock of both.
+pub(super) fn recorded_together(browser: &mut Browser) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let page = folder.path().join("both.html");
+    let [_, other] = crate::several::record_deadlock(&folder.path().join("both.unspool"), &page)?;
+    opened(browser, &page, "#view=findings")?;
+    let finding = text(browser, "main")?;
+    let holder = format!("the main thread {other} of process {other} (across) holds");
+    ensure!(finding.contains(&holder), "{holder}: {finding}");
+    let last = browser.run("return unspool.rec.all.length - 1", json!([]))?;
+    ensure!(last == 2, "{last}");
+    select(browser, "#view=timeline&thread=2")?;
+    let panel = text(browser, ".details")?;
+    ensure!(panel.contains(&format!("across, pid {other}")), "{panel}");
+    for view in ["threads", "sync", "findings"] {
+        select(browser, &format!("#view={view}&thread=2"))?;
+    }
+    no_errors(browser)
+}
