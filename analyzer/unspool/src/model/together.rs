@@ -123,21 +123,28 @@ impl Model {
     }
 }
 
-/// True if a thread was blocked from some time before `from_ns` to the end, but for stops by the
-/// recorder: each repeats the thread's system call.
+/// True if a thread was in one wait from some time before `from_ns` to the end. Stops by the
+/// recorder wake it, and then it repeats the same system call.
 fn is_asleep_since(intervals: &[Interval], from_ns: u64, recorder: Option<u64>) -> bool {
-    let after = intervals.partition_point(|interval| interval.to_ns <= from_ns);
-    let known = |interval: &&Interval| interval.state != RunState::Unknown;
-    let mut later = intervals[after..].iter().filter(known);
-    let begins_blocked = later
-        .clone()
-        .next()
-        .is_some_and(|first| first.from_ns <= from_ns && first.state == RunState::Blocked);
-    begins_blocked
-        && later.all(|interval| match interval.state {
-            RunState::Woken { waker } => waker.is_some() && waker == recorder,
-            _ => true,
-        })
+    let begun = intervals.partition_point(|interval| interval.from_ns <= from_ns);
+    let has_calls = intervals.iter().any(|interval| interval.call.is_some());
+    // While the recorder has stopped the thread, it is blocked without a call.
+    let is_wait = |interval: &Interval| {
+        interval.state == RunState::Blocked && interval.call.is_some() == has_calls
+    };
+    let ends_later = intervals.last().is_some_and(|last| last.to_ns > from_ns);
+    let Some(first) = intervals[..begun].iter().rposition(is_wait) else {
+        return false;
+    };
+    let call = intervals[first].call;
+    ends_later
+        && intervals[first..]
+            .iter()
+            .all(|interval| match interval.state {
+                RunState::Woken { waker } => waker.is_some() && waker == recorder,
+                RunState::Blocked => interval.call.is_none() || interval.call == call,
+                _ => true,
+            })
 }
 
 #[cfg(test)]
@@ -208,11 +215,19 @@ mod tests {
         let again = [runs, (52, 60, RunState::Blocked)];
         let all = of(&[&blocked[..], &again].concat());
         assert!(is_asleep_since(&all, 10, Some(3)));
+        assert!(is_asleep_since(&all, 51, Some(3)));
         // It began later, or another thread than the recorder woke it.
         assert!(!is_asleep_since(&all, 4, Some(3)));
         assert!(!is_asleep_since(&all, 10, Some(4)));
         assert!(!is_asleep_since(&all, 10, None));
         assert!(is_asleep_since(&all, 55, None));
         assert!(!is_asleep_since(&all, 70, Some(3)));
+        // It was in another call before the recorder stopped it.
+        let mut changed = all.clone();
+        changed[0].call = Some(CallIndex(0));
+        assert!(is_asleep_since(&changed, 10, Some(3)));
+        changed[3].call = Some(CallIndex(1));
+        assert!(!is_asleep_since(&changed, 10, Some(3)));
+        assert!(is_asleep_since(&changed, 55, Some(3)));
     }
 }
