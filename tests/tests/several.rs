@@ -217,8 +217,8 @@ fn deadlock() -> Result<()> {
     Ok(())
 }
 
-/// Records the processes of a deadlock together, and writes the page of the recording. Returns their
-/// ids.
+/// Records the processes of a deadlock together, and writes the page of the recording. Returns
+/// their ids.
 pub(crate) fn record_deadlock(capture: &Path, page: &Path) -> Result<[u32; 2]> {
     let (_waiting, pids) = start_across()?;
     let page = page.to_str().context("a path in UTF-8")?;

@@ -163,6 +163,7 @@ pub(super) struct Cmd {
     /// The default is 5%. For a program on this machine it is 20% with `--sync` alone, and `none`
     /// with `--calls`. When the limit is reached, the most expensive probes pause, and the report
     /// says how many calls they missed. Creations, ends and names of threads are always recorded.
+    /// Each of several processes has a budget of its own.
     /// With `none` the program waits for the recorder, and can become many times slower. An
     /// unspool-stub that was started with a smaller --budget refuses a larger one.
     #[arg(long, value_name = "SHARE", value_parser = share)]
