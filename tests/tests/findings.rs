@@ -5,6 +5,7 @@
 //! for the same binaries.
 
 mod ended;
+mod executed;
 mod hangs;
 mod turns;
 mod words;
@@ -132,6 +133,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }));
     }
     trials.extend(ended::trials());
+    trials.extend(executed::trials());
     trials.extend(hangs::trials());
     trials.extend(turns::trials());
     trials.extend(words::trials());

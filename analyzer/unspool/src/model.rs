@@ -185,6 +185,8 @@ pub struct Recording {
     pub lock_calls_recorded: u64,
     /// Number of beginnings and ends of such calls that were not recorded, beside those in pauses.
     pub lock_calls_dropped: u64,
+    /// The programs that the process executed, each with the time and the position of its record.
+    pub(crate) programs: Vec<(u64, usize)>,
     /// Probes that were paused to reduce the overhead.
     pub paused: Vec<Paused>,
     /// True if joins or detaches are missing.
@@ -206,6 +208,11 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// The programs that replaced another one, in order.
+    pub(crate) fn execs(&self) -> &[(u64, usize)] {
+        self.programs.get(1..).unwrap_or_default()
+    }
+
     /// True if all joins and detaches were recorded, and their threads are known.
     pub(crate) fn knows_joins(&self) -> bool {
         !self.joins_are_missing && !self.joins_are_unclear

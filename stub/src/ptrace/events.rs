@@ -26,8 +26,8 @@ pub(crate) enum Event {
     /// The vfork(2) child has left the thread's memory.
     VForkDone,
     /// The process executed a file. It now has one thread, with the first thread's id, and new
-    /// memory.
-    Exec,
+    /// memory. The value is the id of the thread that executed it.
+    Exec(Tid),
     /// The thread has executed its last instruction.
     Exiting,
     /// The thread enters or leaves a system call.
@@ -76,8 +76,8 @@ impl Process {
                 Event::VForkDone
             }
             Status::Exec => {
-                self.execute_file(tid);
-                Event::Exec
+                let former = self.execute_file(tid);
+                Event::Exec(former)
             }
             Status::Exiting => {
                 self.mark_stopped(tid, At::Event);
@@ -94,7 +94,7 @@ impl Process {
         })
     }
 
-    fn execute_file(&mut self, tid: Tid) {
+    fn execute_file(&mut self, tid: Tid) -> Tid {
         let former = ptrace::event_message(tid).map_or(tid, |former| Tid(former as i32));
         let action = self
             .threads
@@ -111,6 +111,7 @@ impl Process {
             self.memory = memory;
         }
         self.mark_current(tid);
+        former
     }
 
     /// Adds a newly created thread, which has not stopped yet.

@@ -40,7 +40,7 @@ impl Tracee {
             Event::VForkDone if self.stops_at_vfork() => {
                 self.process.report(tid, Pending::Family(Cause::VForkDone));
             }
-            Event::Exec => self.executed(tid),
+            Event::Exec(former) => self.executed(tid, former),
             Event::Exiting => self.thread_ends(tid),
             Event::SystemCall => {
                 let reported = self.system_call(tid);
@@ -254,7 +254,13 @@ impl Tracee {
 
     /// Handles an exec, after which the memory has nothing planted. Observers with a running trace
     /// start again before the new program runs.
-    fn executed(&mut self, tid: Tid) {
+    fn executed(&mut self, tid: Tid, former: Tid) {
+        if former != tid {
+            // No end of this thread is reported, because it goes on with another id.
+            self.subscriptions
+                .logs()
+                .for_each(|log| log.killed(former, 0));
+        }
         self.leave_memory();
         self.breakpoints.forget();
         self.displaced.forget();

@@ -199,9 +199,10 @@ impl<'a> History<'a> {
             }
             Record::ModuleLoaded(module) => {
                 self.clock(module.time_ns);
-                self.killed_by_exit.clear();
+                let killed = std::mem::take(&mut self.killed_by_exit);
                 // After an exec, the new program's modules follow the old ones.
                 if module.executable && !module.path.is_empty() {
+                    self.executed(at, module.time_ns, killed);
                     self.executable.clone_from(&module.path);
                     self.started_as.clone_from(&module.started_as);
                 }

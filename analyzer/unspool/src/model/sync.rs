@@ -205,8 +205,8 @@ pub(super) fn analyse(
         Calls::default()
     };
     replay.finish();
-    let last = records.len().saturating_sub(1);
-    replay.objects.identify(last, frames, &calls.paths);
+    let last_records = last_records(model, records);
+    replay.objects.identify(&last_records, frames, &calls.paths);
     naming::name_joined(&mut replay.objects.objects, &model.threads);
     naming::tell_apart(&mut replay.objects.objects, &calls.paths);
     idle::tell(
@@ -330,6 +330,17 @@ fn identities(model: &Model) -> (Vec<(Key, ThreadIndex, usize)>, Vec<usize>) {
     });
     let of = of.collect();
     (all, of)
+}
+
+/// The position of the last event of each program that the process executed, and of the last record.
+fn last_records(model: &Model, records: &[Record]) -> Vec<usize> {
+    let last_event = |(_, next): &(u64, usize)| {
+        let before = records.get(..*next).unwrap_or_default().iter();
+        let last = before.rev().position(|it| matches!(it, Record::Event(_)));
+        last.map_or(0, |after| next - after - 1)
+    };
+    let execs = model.recording.execs().iter().map(last_event);
+    execs.chain([records.len().saturating_sub(1)]).collect()
 }
 
 fn times(model: &Model, replay: &Replay<'_>) -> Vec<ThreadTimes> {

@@ -36,6 +36,8 @@ pub struct Thread {
     pub end_exact: bool,
     /// How it ended.
     pub ending: Ending,
+    /// True if it ended because the process executed another program.
+    pub(crate) by_exec: bool,
     /// True if it cannot be joined.
     pub detached: bool,
     /// The thread that joined it, or waits to.
@@ -61,6 +63,7 @@ impl Thread {
             ended_ns: None,
             end_exact: false,
             ending: Ending::Alive,
+            by_exec: false,
             detached: false,
             joiner: None,
             joined_ns: None,

@@ -216,8 +216,7 @@ mod tests {
                            woken by work 7: 3.00 ms, once
   poll()  1.00 ms, once
      1.00 ms once          work 8, woken by an interrupt (device, timer or network)
-  not in a known system call  1.30 ms, twice
-     1.00 ms once          main
+  not in a known system call  300 µs, once
       300 µs once          work 8, woken by work 7
 ";
         assert_eq!(calls, expected);

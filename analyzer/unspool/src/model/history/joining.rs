@@ -6,7 +6,7 @@
 
 use unspool_capture::Event;
 
-use super::History;
+use super::{Handles, History};
 use crate::model::thread::{Creation, ThreadIndex};
 
 impl History<'_> {
@@ -78,6 +78,25 @@ impl History<'_> {
         self.traces[joiner].joining = Some(index);
     }
 
+    /// Handles the execution of a program, which has `killed` the threads of the former one.
+    pub(super) fn executed(&mut self, at: usize, time_ns: u64, mut killed: Vec<usize>) {
+        self.recording.programs.push((time_ns, at));
+        if self.recording.execs().is_empty() {
+            return;
+        }
+        killed.extend(self.current.values());
+        for index in killed {
+            let thread = &mut self.threads[index];
+            if thread.creation != Creation::Main {
+                (thread.by_exec, thread.joiner, thread.joined_ns) = (true, None, None);
+            }
+        }
+        self.handles = Handles::default();
+        for trace in &mut self.traces {
+            (trace.joining, trace.last_join) = (None, None);
+        }
+    }
+
     /// Handles a program's exit. Most servers report its threads as exits just before the program's
     /// own, but they were alive to the end.
     pub(super) fn ended_with_program(&mut self, time_ns: u64) {
@@ -122,12 +141,21 @@ mod tests {
     const BEFORE: u64 = 11;
     const WITH_PROGRAM: u64 = 12;
 
-    /// The ends of two threads. One ends by itself a millisecond before the other one is ended.
-    fn ends(then: Option<Record>) -> [Ending; 2] {
+    /// The ends of two threads, and whether an exec caused them. One ends by itself a millisecond
+    /// before the other one is ended.
+    fn ends(then: Option<&str>) -> ([Ending; 2], [bool; 2]) {
         let mut stage = Stage::new();
         if let Some(Record::Header(header)) = stage.records.first_mut() {
             header.format_version = super::super::EXITS_TOLD_SINCE;
         }
+        let program = |path: &str| {
+            Record::ModuleLoaded(ModuleLoaded {
+                path: path.to_owned(),
+                executable: true,
+                ..ModuleLoaded::default()
+            })
+        };
+        stage.records.push(program("/home/ann/orders"));
         for (tid, by) in [
             (BEFORE, ThreadEnd::Exited),
             (WITH_PROGRAM, ThreadEnd::KilledByExit),
@@ -141,34 +169,32 @@ mod tests {
                 by: by.into(),
             }));
         }
-        stage.records.extend(then);
+        stage.records.extend(then.map(program));
         stage.records.push(Record::ProcessEnded(ProcessEnded {
             time_ns: 14_000_000,
             exit_code: Some(0),
             signal: None,
         }));
         let model = stage.model();
-        [BEFORE, WITH_PROGRAM].map(|tid| {
+        let threads = [BEFORE, WITH_PROGRAM].map(|tid| {
             let mut threads = model.threads.iter();
-            threads
-                .find(|thread| thread.tid == Some(tid))
-                .unwrap()
-                .ending
-        })
+            threads.find(|thread| thread.tid == Some(tid)).unwrap()
+        });
+        (
+            threads.map(|thread| thread.ending),
+            threads.map(|thread| thread.by_exec),
+        )
     }
 
     #[test]
     fn a_thread_that_the_exit_ended_was_alive_to_the_end() {
-        assert_eq!(ends(None), [Ending::Exited, Ending::Alive]);
+        assert_eq!(ends(None).0, [Ending::Exited, Ending::Alive]);
     }
 
     #[test]
     fn a_thread_that_an_exec_ended_was_not() {
-        let module = Record::ModuleLoaded(ModuleLoaded {
-            path: "/home/ann/other".to_owned(),
-            executable: true,
-            ..ModuleLoaded::default()
-        });
-        assert_eq!(ends(Some(module)), [Ending::Exited, Ending::Exited]);
+        let (endings, by_exec) = ends(Some("/home/ann/other"));
+        assert_eq!(endings, [Ending::Exited, Ending::Exited]);
+        assert_eq!(by_exec, [false, true]);
     }
 }

@@ -317,6 +317,8 @@ pub(super) struct Objects {
     pub(super) objects: Vec<Object>,
     pub(super) uses: Vec<Use>,
     by_address: HashMap<u64, ObjectIndex>,
+    /// Number of objects when the process executed each further program.
+    at_execs: Vec<usize>,
     by_use: HashMap<(ObjectIndex, Operation, PathId), UseIndex>,
 }
 
@@ -457,14 +459,23 @@ impl Objects {
         index
     }
 
-    /// Sets the symbols and keys of all objects.
+    /// Forgets the addresses of all objects, because the process executes another program.
+    pub(super) fn begin_program(&mut self) {
+        self.at_execs.push(self.objects.len());
+        self.by_address.clear();
+    }
+
+    /// Sets the symbols and keys of all objects. `last_records` has the position of each program's
+    /// last record.
     pub(super) fn identify(
         &mut self,
-        record: usize,
+        last_records: &[usize],
         frames: &mut dyn Frames,
         paths: &[Arc<Backtrace>],
     ) {
-        for object in &mut self.objects {
+        for (index, object) in self.objects.iter_mut().enumerate() {
+            let program = self.at_execs.partition_point(|count| *count <= index);
+            let record = last_records.get(program).copied().unwrap_or(0);
             if object.kind != Kind::Join {
                 object.symbol = frames.data(record, object.address);
                 if object.symbol.is_some() {

@@ -79,10 +79,11 @@ fn last_block_ns(model: &Model) -> u64 {
     threads.filter_map(last_of).max().unwrap_or(0)
 }
 
-/// Whether a thread that has ended did so by itself, not with the program, which may have begun to
+/// Whether a thread that has ended did so by itself, not with its program, which may have begun to
 /// end at `ending_since`.
 fn has_ended_by_itself(thread: &Thread, ending_since: Option<u64>) -> bool {
     match (thread.ended_ns, ending_since) {
+        _ if thread.by_exec => false,
         _ if thread.ending == Ending::Joined => true,
         (Some(ended), Some(since)) => ended < since,
         (None, Some(_)) => false,
