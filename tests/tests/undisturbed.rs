@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("large_frames", large_frames),
         ("starts_of_processes", starts_of_processes),
         ("set_user_id", set_user_id),
+        ("ignored_signals", ignored_signals),
         ("ending_process", ending_process),
         ("calls_of_inspected_threads", calls_of_inspected_threads),
         ("calls_of_recorded_threads", calls_of_recorded_threads),
@@ -33,6 +34,22 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const LIMIT: Duration = Duration::from_secs(60);
 const OPTIONS: [&str; 4] = ["gcc", "-g", "-O1", "-pthread"];
+
+/// The program ignores the signals that it would ignore without the recorder: SIGHUP as under
+/// nohup(1), and not those that the C library keeps for itself.
+fn ignored_signals() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let recorder = report::unspool()?;
+    let script = "trap '' HUP; exec \"$0\" record -q -o \"$1\" -- grep SigIgn: /proc/self/status";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(recorder.get_program());
+    shell.arg(folder.path().join("capture"));
+    let run = process::run(&mut shell, LIMIT)?.success()?;
+    let mask = run.text();
+    let mask = mask.split_whitespace().nth(1).context("a mask")?;
+    ensure!(u64::from_str_radix(mask, 16)? == 1, "{run}");
+    Ok(())
+}
 
 /// The report names the programs that were started, however they were started.
 fn other_processes() -> Result<()> {

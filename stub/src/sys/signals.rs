@@ -19,6 +19,42 @@ const SIGNALS: [Signal; 5] = [
 ];
 const SIZE: usize = size_of::<libc::signalfd_siginfo>();
 
+/// The signals that the C library keeps for itself. posix_spawn(3) starts a program, such as this
+/// one, with these signals ignored (glibc 2.36), and a program that is traced would inherit that.
+const INTERNAL_SIGNALS: [i32; 2] = [32, 33];
+
+/// Gives an ignored signal its default disposition. glibc's `sigaction` refuses its own signals.
+fn stop_ignoring(number: i32) {
+    /// Size of the kernel's signal sets, in bytes.
+    const SET_SIZE: usize = 8;
+    // A `struct sigaction` as the kernel has it. Its first word is the disposition.
+    let mut action = [0_usize; 8];
+    let none = std::ptr::null_mut::<usize>();
+    // SAFETY: the kernel writes at most four words and the set, which is as much as there is.
+    let read = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            number,
+            none,
+            &raw mut action,
+            SET_SIZE,
+        )
+    };
+    if read == 0 && action[0] == libc::SIG_IGN {
+        let default = [libc::SIG_DFL; 8];
+        // SAFETY: the default disposition runs none of our code.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                number,
+                &raw const default,
+                none,
+                SET_SIZE,
+            )
+        };
+    }
+}
+
 /// The meaning of a signal to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
@@ -45,6 +81,7 @@ impl Signals {
         // The kernel would discard the exit status of a child if SIGCHLD were ignored.
         // SAFETY: the default disposition runs none of our code.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+        INTERNAL_SIGNALS.into_iter().for_each(stop_ignoring);
         let descriptor =
             SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         Ok(Signals {

@@ -1,6 +1,7 @@
 //! Turns SIGINT, SIGTERM and SIGHUP into bytes in a pipe that the collector watches.
 //!
-//! A pipe, unlike a flag, wakes up a collector that waits for the program.
+//! A pipe, unlike a flag, wakes up a collector that waits for the program. Signals that were ignored
+//! at the start, as under nohup(1), stay ignored here and in the program.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,6 +11,17 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::debuginfod;
 
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// The signals that are not ignored.
+fn handled() -> impl Iterator<Item = i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = mask.unwrap_or(0);
+    SIGNALS
+        .into_iter()
+        .filter(move |signal| ignored & (1 << (signal - 1)) == 0)
+}
 
 /// Signal handlers that are installed for the duration of a recording.
 #[derive(Debug)]
@@ -21,7 +33,7 @@ impl Interrupts {
     pub(super) fn install() -> io::Result<Self> {
         let (read, write) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
-        for signal in SIGNALS {
+        for signal in handled() {
             signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
         }
         Ok(Self { read })
@@ -35,7 +47,7 @@ impl Interrupts {
     /// From now on a signal also ends downloads, which do not watch the pipe.
     pub(super) fn end_downloads(&self) -> io::Result<()> {
         if let Some(cancelled) = debuginfod::cancelled() {
-            for signal in SIGNALS {
+            for signal in handled() {
                 signal_hook::flag::register(signal, cancelled.clone())?;
             }
         }
