@@ -271,6 +271,13 @@ fn in_vfork() -> Result<()> {
         attach("record", pid)?.current_dir(&folder),
         &["vfork", "same memory", "again"],
     )?;
+    // The kernel detaches from the thread when it has ended the recording's stub.
+    let is_released = || {
+        process::wait_until("the thread is untraced", Duration::from_secs(10), || {
+            process::is_untraced(pid)
+        })
+    };
+    is_released()?;
     // It passes all checks, so the recording of the first process has already begun.
     let other = sleeper()?;
     let mut several = report::unspool()?;
@@ -279,10 +286,7 @@ fn in_vfork() -> Result<()> {
     fails(several.current_dir(&folder), &["vfork", "same memory"])?;
     leaves_nothing(&folder)?;
     unharmed(other.0.id())?;
-    // The kernel detaches from the thread when it has ended the recording's stub.
-    process::wait_until("the thread is untraced", Duration::from_secs(10), || {
-        process::is_untraced(pid)
-    })?;
+    is_released()?;
     // The first look leaves the thread traced until it can be detached.
     let (_stub, address) = crate::looks::multi()?;
     for _ in 0..2 {

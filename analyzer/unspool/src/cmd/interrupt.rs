@@ -1,7 +1,7 @@
 //! Turns SIGINT, SIGTERM and SIGHUP into bytes in a pipe that the collector watches.
 //!
-//! A pipe, unlike a flag, wakes up a collector that waits for the program. Signals that were ignored
-//! at the start, as under nohup(1), stay ignored here and in the program.
+//! A pipe, unlike a flag, wakes up a collector that waits for the program. Signals that were
+//! ignored at the start, as under nohup(1), stay ignored here and in the program.
 
 use std::io;
 use std::os::fd::OwnedFd;

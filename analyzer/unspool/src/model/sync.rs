@@ -332,7 +332,8 @@ fn identities(model: &Model) -> (Vec<(Key, ThreadIndex, usize)>, Vec<usize>) {
     (all, of)
 }
 
-/// The position of the last event of each program that the process executed, and of the last record.
+/// The position of the last event of each program that another one replaced, and of the last
+/// record.
 fn last_records(model: &Model, records: &[Record]) -> Vec<usize> {
     let last_event = |(_, next): &(u64, usize)| {
         let before = records.get(..*next).unwrap_or_default().iter();

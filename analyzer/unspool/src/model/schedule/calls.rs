@@ -200,8 +200,8 @@ pub(super) fn join_blocks(intervals: &mut [Interval], recorder: u64) {
     }
 }
 
-/// Marks blocked intervals that are mostly halts of the program as stops. They get no calls, because
-/// the recorder makes its own system calls in a halted program.
+/// Marks blocked intervals that are mostly halts of the program as stops. They get no calls,
+/// because the recorder makes its own system calls in a halted program.
 pub(super) fn mark_stops(intervals: &mut [Interval], halts: &[(u64, u64)]) {
     let mut past = 0;
     for interval in intervals {
