@@ -1,7 +1,8 @@
 //! Turns SIGINT, SIGTERM and SIGHUP into bytes in a pipe that the collector watches.
 //!
-//! A pipe, unlike a flag, wakes up a collector that waits for the program. Signals that were
-//! ignored at the start, as under nohup(1), stay ignored here and in the program.
+//! A pipe, unlike a flag, wakes up a collector that waits for the program. Under nohup(1), SIGHUP
+//! stays ignored here and in the program. SIGINT is handled even if a shell ignores it for a job in
+//! the background, because scripts end recordings with it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,15 +13,15 @@ use crate::debuginfod;
 
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// The signals that are not ignored.
+/// The signals that are handled.
 fn handled() -> impl Iterator<Item = i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    let ignored = mask.unwrap_or(0);
+    let ignores_hangup = mask.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0);
     SIGNALS
         .into_iter()
-        .filter(move |signal| ignored & (1 << (signal - 1)) == 0)
+        .filter(move |signal| !ignores_hangup || *signal != SIGHUP)
 }
 
 /// Signal handlers that are installed for the duration of a recording.
