@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("naps_by_timer", naps_by_timer),
         ("known_waits", known_waits),
         ("own_code", own_code),
+        ("vdso", vdso),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("profile::{name}"), check))
@@ -99,6 +100,22 @@ fn naps_by_timer() -> Result<()> {
     let of_three = three as f64 / (three + one) as f64;
     // Other programs on the processors may take time from either function.
     ensure!((0.5..0.9).contains(&of_three), "{three} to {one}");
+    Ok(())
+}
+
+/// Stacks go on through the vDSO, which has no frame pointers, also in a later report.
+fn vdso() -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", "clock.c", C)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "--cpu=997", "-q", "-o"]);
+    process::run(record.arg(&capture).arg("--").arg(&program), LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let profile = &json["profile"];
+    let all = profile["samples"].as_array().context("samples")?.len();
+    let in_main = samples(profile, "main", "cum")?;
+    ensure!(all >= 100, "{all} samples");
+    ensure!(in_main as f64 >= 0.95 * all as f64, "{in_main} of {all}");
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use unspool_unwind::{Cache, CompileOptions, Table};
 mod answers;
 mod passages;
 mod places;
+mod vdso;
 
 use passages::KnownAnswers;
 pub use passages::Passages;
@@ -152,6 +153,12 @@ impl Store {
     /// There is no such file, or it is not the right one.
     pub fn find(&self, wanted: &Wanted<'_>, fetch: Option<Fetch<'_>>) -> Result<Opened, FindError> {
         let key = key(wanted.path, wanted.build_id, wanted.local);
+        if wanted.path == vdso::PATH
+            && !self.opened().contains_key(&key)
+            && let Some(image) = vdso::find(wanted.build_id)
+        {
+            self.put(wanted, self.open(image, Vec::new()));
+        }
         // Held while a file is opened, so that other threads wait for the file instead of opening
         // it again. But no thread waits for a download of another.
         let mut opened = self.opened();
@@ -354,6 +361,25 @@ mod tests {
             second.places.has_debug_information(),
             unspool_image::Locator::new(&first.image).has_debug_information()
         );
+    }
+
+    #[test]
+    fn the_vdso_of_this_kernel_is_found_by_its_build_id() {
+        let own = vdso::own().expect("a vDSO");
+        let find = |build_id| {
+            let wanted = Wanted {
+                path: vdso::PATH,
+                build_id,
+                local: true,
+            };
+            Store::default().find(&wanted, None)
+        };
+        let found = find(own.build_id()).expect("found");
+        assert_eq!(found.image.build_id(), own.build_id());
+        assert!(find(None).is_err());
+        let program = std::env::current_exe().expect("a path");
+        let other = Image::open(&program).expect("this program");
+        assert!(other.build_id().is_some() && find(other.build_id()).is_err());
     }
 
     #[test]
