@@ -291,13 +291,16 @@ fn within_a_budget() -> Result<()> {
 
 /// If most events are missing, the report must not claim that nothing is wrong.
 fn too_little_seen() -> Result<()> {
-    let (folder, file) = waiting::compile_in("waits", "traffic.c", C)?;
+    // One runs for two seconds, so that the stub can estimate how many calls the budget misses. The
+    // other one has a number of calls.
+    let (_folder, busy) = waiting::compile_in("findings", "busy.c", C)?;
+    let (folder, traffic) = waiting::compile_in("waits", "traffic.c", C)?;
     let capture = folder.path().join("capture");
     let run = |command: &mut Command| process::run(command, Duration::from_secs(120));
-    for (budget, little) in [("0.1%", true), ("none", false)] {
+    for (budget, file, little) in [("0.1%", &busy, true), ("none", &traffic, false)] {
         let mut record = report::unspool()?;
         record.args(["record", "-q", "--sync=all", "--budget", budget, "-o"]);
-        record.arg(&capture).arg("--").arg(&file).arg("part");
+        record.arg(&capture).arg("--").arg(file).arg("part");
         run(&mut record)?.success()?;
         let report = |options: &[&str]| {
             let mut command = report::unspool()?;
