@@ -269,32 +269,35 @@ impl Cmd {
         }
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let log = Mutex::new(self.target.rsp_log()?);
-        let options = |source: Source, stop: OwnedFd| collect::Options {
-            exec: self.target.exec.clone(),
-            store: seen_by(&source).at_hand(),
-            // Of several processes, the first one.
-            rsp_log: log.lock().ok().and_then(|mut log| log.take()),
-            architecture: self.target.architecture.clone(),
-            probes: self.probes,
-            calls: collect::Instrumented {
-                sync: self.sync,
-                functions: self.trace.clone(),
-                hooks: self.calls,
-            },
-            kernel: collect::KernelRecords {
-                cpu: self.cpu.map(|hz| collect::CpuSamples {
-                    hz,
-                    stack: self.cpu_stack,
-                }),
-                processes: !self.no_follow,
-            },
-            budget: self.budget(&source),
-            wanted: Some(Box::new(wanted::ask(
-                Symbolizer::new(seen_by(&source).at_hand()).preferring(self.prefer.ways()),
-            ))),
-            source,
-            stop: Some(stop),
-            command: std::env::args().collect(),
+        let options = |source: Source, stop: OwnedFd| {
+            let at_hand = seen_by(&source).at_hand();
+            collect::Options {
+                exec: self.target.exec.clone(),
+                store: at_hand.clone(),
+                // Of several processes, the first one.
+                rsp_log: log.lock().ok().and_then(|mut log| log.take()),
+                architecture: self.target.architecture.clone(),
+                probes: self.probes,
+                calls: collect::Instrumented {
+                    sync: self.sync,
+                    functions: self.trace.clone(),
+                    hooks: self.calls,
+                },
+                kernel: collect::KernelRecords {
+                    cpu: self.cpu.map(|hz| collect::CpuSamples {
+                        hz,
+                        stack: self.cpu_stack,
+                    }),
+                    processes: !self.no_follow,
+                },
+                budget: self.budget(&source),
+                wanted: Some(Box::new(wanted::ask(
+                    Symbolizer::new(at_hand).preferring(self.prefer.ways()),
+                ))),
+                source,
+                stop: Some(stop),
+                command: std::env::args().collect(),
+            }
         };
         if !matches!(source, Some(Source::Connect { .. })) {
             unspool_stub::prepare_schedule();
