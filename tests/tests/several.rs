@@ -269,7 +269,8 @@ fn wake_each_other() -> Result<()> {
     let mut view = report::unspool()?;
     view.arg("report").arg(&capture).args(["--view", "waits"]);
     let text = process::run(&mut view, LIMIT)?.success()?.text();
-    ensure!(text.contains("read() of pipe:"), "{text}");
+    let of_reader = text.matches("read() of pipe:").count();
+    ensure!(of_reader == 1, "{of_reader}: {text}");
     ensure!(text.contains("main, woken by process sh"), "{text}");
     Ok(())
 }

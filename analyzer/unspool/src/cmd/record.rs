@@ -390,7 +390,7 @@ impl Cmd {
         for process in &capture.further {
             further.push(model_of(*process, &Capture::read_process(file, *process)?));
         }
-        let model = Model::together(first, further);
+        let mut model = Model::together(first, further);
         let kept = kept.context("the recording does not keep the names of its stacks");
         if let Some(path) = &self.html {
             page::write_file(&model, page::sources(&model), path)?;
@@ -404,6 +404,7 @@ impl Cmd {
             return Ok(self.fail_on.exit_code(&model));
         }
         let mut out = io::BufWriter::new(io::stderr().lock());
+        model.merge_notes();
         // If standard error itself fails, there is no place to report it.
         let _ = views::text::each(
             &model,

@@ -191,7 +191,10 @@ impl Cmd {
             ..Detail::default()
         };
         let recording = Recording::open(file, &self.reading, detail)?;
-        let recording = recording.showing(&self.shown)?;
+        let mut recording = recording.showing(&self.shown)?;
+        if self.format == ReportFormat::Text || self.notes {
+            recording.model.merge_notes();
+        }
         let model = &recording.model;
         let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
         let duration_ns = model.recording.duration_ns;

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 /// The importance of a note.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The wanted data is missing, or most of it. Every view shows it before everything else.
     Error,
@@ -33,7 +33,7 @@ pub enum Topic {
 }
 
 /// A statement about what is missing, doubtful or worth knowing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Note {
     /// How much it matters.
     pub severity: Severity,

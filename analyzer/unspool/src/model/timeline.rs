@@ -27,7 +27,7 @@ pub enum Cell {
     /// than a quarter, and was runnable for most of the rest.
     Runnable,
     /// The thread ran for less than a quarter of the time, because it was blocked. The value is the
-    /// system call that blocked it for at least half of the time.
+    /// system call that blocked it for the longest time, if most of that time's calls are known.
     Away(Option<CallIndex>),
     /// The recorder had stopped the thread for at least half of the time.
     Stopped,

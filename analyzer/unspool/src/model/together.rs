@@ -3,10 +3,10 @@
 //! Each process has a whole model. It also gets the threads of the others, as it has those of the
 //! processes that it started: so wake-ups and the timeline reach from one process to another.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::schedule::{CallIndex, Interval, RunState};
-use super::{Model, Process, State, ThreadIndex, finding, wait_graph};
+use super::{Model, Note, Process, Severity, State, ThreadIndex, finding, wait_graph};
 
 impl Model {
     /// Joins the models of processes that were recorded together. The first of them becomes the
@@ -44,6 +44,32 @@ impl Model {
         }
         self.recorded = recorded;
         is_found
+    }
+
+    /// Leaves a note that several processes have only with the last one of them, and adds their
+    /// number to it.
+    pub fn merge_notes(&mut self) {
+        let mut counts: HashMap<Note, usize> = HashMap::new();
+        let notes = self.all_recorded().flat_map(|one| &one.notes);
+        for note in notes.filter(|note| note.severity != Severity::Error) {
+            *counts.entry(note.clone()).or_default() += 1;
+        }
+        let mut left = counts.clone();
+        let others = self.recorded.iter_mut().map(|one| &mut one.notes);
+        for notes in std::iter::once(&mut self.notes).chain(others) {
+            notes.retain_mut(|note| {
+                let Some(more) = left.get_mut(note) else {
+                    return true;
+                };
+                *more -= 1;
+                let (is_last, count) = (*more == 0, counts[note]);
+                if is_last && count > 1 {
+                    let text = note.text.trim_end_matches('.');
+                    note.text = format!("{text} (in {count} processes)");
+                }
+                is_last
+            });
+        }
     }
 
     /// The process that had started this one, if it was recorded, too.
@@ -195,6 +221,32 @@ mod tests {
             model.recorded_parent().map(|process| process.pid),
             Some(PID)
         );
+    }
+
+    #[test]
+    fn equal_notes_are_shown_once() {
+        let mut stage = Stage::new();
+        stage.end(5);
+        let mut model = Model::together(stage.model(), vec![other(), other()]);
+        let notes = [
+            vec![Note::info("a"), Note::warning("all"), Note::error("error")],
+            vec![Note::warning("all"), Note::error("error"), Note::info("b.")],
+            vec![Note::warning("all"), Note::info("b.")],
+        ];
+        model.notes = notes[0].clone();
+        model.recorded[0].notes = notes[1].clone();
+        model.recorded[1].notes = notes[2].clone();
+        model.merge_notes();
+        let left = model.all_recorded().map(|one| one.notes.clone());
+        let merged = [
+            vec![Note::info("a"), Note::error("error")],
+            vec![Note::error("error")],
+            vec![
+                Note::warning("all (in 3 processes)"),
+                Note::info("b (in 2 processes)"),
+            ],
+        ];
+        assert_eq!(left.collect::<Vec<_>>(), merged);
     }
 
     #[test]

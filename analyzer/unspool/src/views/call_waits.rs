@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::schedule::{CallIndex, CallWake, Waker};
-use crate::model::{Model, ThreadIndex};
+use crate::model::{Model, Process, ProcessIndex, ThreadIndex};
 
 /// How often threads were blocked, and for how long in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,16 @@ pub(super) struct Woken {
 /// All blocked times, the longest sum first. Leaves out the program's futex calls if the waits at
 /// their objects were recorded.
 pub(super) fn of(model: &Model) -> Vec<CallWait> {
+    of_threads(model, |_| true)
+}
+
+/// As [`of`], without the processes that have a report of their own.
+pub(super) fn of_report(model: &Model) -> Vec<CallWait> {
+    let is_apart = |(_, process): (ProcessIndex, &Process)| process.is_apart;
+    of_threads(model, |thread| !model.process(thread).is_some_and(is_apart))
+}
+
+fn of_threads(model: &Model, is_wanted: impl Fn(ThreadIndex) -> bool) -> Vec<CallWait> {
     let recorded = model.sync.recorded && !model.recording.too_little_seen();
     let names_object = |call: Option<CallIndex>| {
         let call = call.and_then(|call| model.schedule.call(call));
@@ -95,7 +105,8 @@ pub(super) fn of(model: &Model) -> Vec<CallWait> {
     type Times = (Threads, Blocked, Vec<CallWake>);
     let mut all: BTreeMap<(Option<CallIndex>, usize), Times> = BTreeMap::new();
     let wakers = model.wakers();
-    for thread in (0..model.any_threads().count()).map(ThreadIndex) {
+    let threads = (0..model.any_threads().count()).map(ThreadIndex);
+    for thread in threads.filter(|thread| is_wanted(*thread)) {
         let identity = model.identity_of(thread);
         let times = model.schedule.call_times(model.intervals(thread));
         let mut wakes = wakers.call_wakes(thread);

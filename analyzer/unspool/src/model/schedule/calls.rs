@@ -148,23 +148,31 @@ impl Schedule {
     }
 }
 
-/// The system call in which a thread with these intervals was blocked for at least half of a span.
+/// The system call that blocked a thread with these intervals for the longest time within a span.
+/// `None` if the calls of more than half of the blocked time are unknown.
 pub fn call_within(intervals: &[Interval], from_ns: u64, to_ns: u64) -> Option<CallIndex> {
     let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
     let mut times: Vec<(CallIndex, u64)> = Vec::new();
+    let (mut known_ns, mut unknown_ns) = (0, 0);
     for interval in &intervals[first..] {
         if interval.from_ns >= to_ns {
             break;
         }
-        let Some(call) = interval.call else { continue };
         let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
+        let Some(call) = interval.call else {
+            if interval.state == RunState::Blocked {
+                unknown_ns += ns;
+            }
+            continue;
+        };
+        known_ns += ns;
         match times.iter_mut().find(|(known, _)| *known == call) {
             Some((_, sum)) => *sum += ns,
             None => times.push((call, ns)),
         }
     }
-    let (call, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
-    (ns >= (to_ns - from_ns).div_ceil(2)).then_some(call)
+    let (call, _) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
+    (known_ns >= unknown_ns).then_some(call)
 }
 
 /// Time within a span for which the recorder had stopped a thread with these intervals.

@@ -22,7 +22,7 @@ const OTHER_TIMES: &str = "not in a known system call";
 /// Writes the calls by their total time.
 pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let mut calls: BTreeMap<Option<CallIndex>, Vec<CallWait>> = BTreeMap::new();
-    for wait in call_waits::of(model) {
+    for wait in call_waits::of_report(model) {
         calls.entry(wait.call).or_default().push(wait);
     }
     if calls.is_empty() {
