@@ -94,6 +94,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if io::stderr().is_terminal() && !matches!(cli.command, Command::Top(_)) {
         debuginfod::announce(terminal::say);
     }
+    // Only a process with a limit of file sizes gets the signal.
+    let _ = interrupt::survive_file_size_limit();
     let result = match cli.command {
         Command::Record(cmd) => cmd.run(),
         Command::Report(cmd) => cmd.run(),

@@ -1,4 +1,6 @@
-//! Turns SIGINT, SIGTERM and SIGHUP into bytes in a pipe that the collector watches.
+//! Signal handlers.
+//!
+//! They turn SIGINT, SIGTERM and SIGHUP into bytes in a pipe that the collector watches.
 //!
 //! A pipe, unlike a flag, wakes up a collector that waits for the program. Under nohup(1), SIGHUP
 //! stays ignored here and in the program. SIGINT is handled even if a shell ignores it for a job in
@@ -6,8 +8,10 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::debuginfod;
 
@@ -15,13 +19,27 @@ const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// The signals that are handled.
 fn handled() -> impl Iterator<Item = i32> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    let ignores_hangup = mask.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0);
+    let ignores_hangup = is_ignored(SIGHUP);
     SIGNALS
         .into_iter()
         .filter(move |signal| !ignores_hangup || *signal != SIGHUP)
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
+/// Lets writes beyond the limit of file sizes fail, as those to a full disk do. The signal's default
+/// ends the process. Programs that it starts have the default.
+pub(super) fn survive_file_size_limit() -> io::Result<()> {
+    if is_ignored(SIGXFSZ) {
+        return Ok(());
+    }
+    let unused = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGXFSZ, unused).map(drop)
 }
 
 /// Signal handlers that are installed for the duration of a recording.

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 use unspool_rsp::Endpoint;
 
+use super::terminal;
 use crate::collect::{LocalProcess, Options, ProbeKinds, ProcessName, Source, Subject};
 use crate::store::Store;
 
@@ -171,9 +172,34 @@ impl Target {
         let open = |path: &PathBuf| -> anyhow::Result<Box<dyn Write + Send>> {
             let file = File::create(path)
                 .with_context(|| format!("cannot write the log {}", path.display()))?;
-            Ok(Box::new(file))
+            let path = path.clone();
+            Ok(Box::new(Log { path, file }))
         };
         self.rsp_log.as_ref().map(open).transpose()
+    }
+}
+
+/// The file of `--rsp-log`. The session goes on without it if it cannot be written.
+struct Log {
+    path: PathBuf,
+    file: File,
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                let path = self.path.display();
+                terminal::say(&format!(
+                    "warning: {path} has only the first packets, because it cannot be written: \
+                     {error}"
+                ));
+            }
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
