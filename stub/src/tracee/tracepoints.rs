@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use crate::arch;
 use crate::sys::{Tid, maps, monotonic_ns};
 use crate::tracepoint::budget::HitCost;
+use crate::tracepoint::definition::Key;
 use crate::tracepoint::experiment::Ended;
 
 use super::Tracee;
@@ -83,6 +84,22 @@ impl Tracee {
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Deletes a disabled tracepoint. Other code may later be at its address, so the budget forgets
+    /// the address with its last tracepoint.
+    pub(crate) fn forget_tracepoint(&mut self, role: Role, key: Key) {
+        let Some(at) = self.trace(role).tracepoints.get(&key).map(|t| t.at) else {
+            return;
+        };
+        let budget = &mut self.tracepoints.budget;
+        let is_paused = budget.is_paused(at);
+        let missed = budget.missed(monotonic_ns(), at);
+        self.trace(role).forget(&key, missed, is_paused);
+        let mut traces = self.subscriptions.traces();
+        if !traces.any(|trace| trace.tracepoints.are_at(at)) {
+            self.tracepoints.budget.forget(at);
         }
     }
 

@@ -256,6 +256,11 @@ impl Budget {
         }
     }
 
+    /// Forgets an address without a probe.
+    pub(crate) fn forget(&mut self, at: u64) {
+        self.accounts.remove(&at);
+    }
+
     /// True if the probe at an address is paused.
     pub(crate) fn is_paused(&self, at: u64) -> bool {
         let account = self.accounts.get(&at);

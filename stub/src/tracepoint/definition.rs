@@ -128,6 +128,11 @@ impl Definitions {
         Some(former)
     }
 
+    /// True if there is a tracepoint whose trap is at this address.
+    pub(crate) fn are_at(&self, at: u64) -> bool {
+        self.at.contains_key(&at)
+    }
+
     /// Calls `with` for each tracepoint whose trap is at this address, in the order of the keys.
     pub(crate) fn each_at(&mut self, at: u64, mut with: impl FnMut(&mut Tracepoint)) {
         for key in self.at.get(&at).into_iter().flatten() {

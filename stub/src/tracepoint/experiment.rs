@@ -89,6 +89,15 @@ pub(crate) struct Experiment {
     pub(crate) known_stacks: KnownStacks,
     /// Tracepoints with dropped hits for which no mark has been added yet.
     unmarked: Vec<Key>,
+    /// The client does not know all hits that these deleted tracepoints have dropped or missed.
+    deleted: Deleted,
+}
+
+/// The total dropped and missed hits of deleted tracepoints, with the tracepoints' numbers.
+#[derive(Default)]
+struct Deleted {
+    dropped: Vec<(u32, u64)>,
+    missed: Vec<(u32, Missed)>,
 }
 
 impl Default for Experiment {
@@ -112,6 +121,7 @@ impl Default for Experiment {
             waits: false,
             known_stacks: KnownStacks::default(),
             unmarked: Vec::new(),
+            deleted: Deleted::default(),
         }
     }
 }
@@ -128,6 +138,7 @@ impl Experiment {
         self.drained = false;
         self.waits = false;
         self.unmarked.clear();
+        self.deleted = Deleted::default();
         self.known_stacks.clear();
     }
 
@@ -146,6 +157,7 @@ impl Experiment {
             (tracepoint.dropped, tracepoint.told) = (0, 0);
             tracepoint.told_missed = Missed::default();
         }
+        self.deleted = Deleted::default();
         self.buffer.clear();
         self.known_stacks.clear();
         self.running = true;
@@ -171,12 +183,34 @@ impl Experiment {
             return;
         }
         let here = self.tracepoints.values().filter(|t| t.at == at);
-        let marks: Vec<Frame> = here.map(|t| Frame::mark(t.number, at, mark)).collect();
-        for frame in marks {
-            let (number, pc) = (frame.tracepoint, frame.pc);
-            if !self.keep(frame) {
-                self.is_unmarked(number, pc);
-            }
+        let numbers: Vec<u32> = here.map(|t| t.number).collect();
+        for number in numbers {
+            self.mark_one(number, at, mark);
+        }
+    }
+
+    fn mark_one(&mut self, number: u32, at: u64, mark: Mark) {
+        if !self.keep(Frame::mark(number, at, mark)) {
+            self.is_unmarked(number, at);
+        }
+    }
+
+    /// Deletes a tracepoint that has missed these hits. Its pause, if any, ends with it.
+    pub(crate) fn forget(&mut self, key: &Key, missed: Missed, is_paused: bool) {
+        let Some(tracepoint) = self.tracepoints.remove(key) else {
+            return;
+        };
+        if is_paused && self.running {
+            self.mark_one(tracepoint.number, tracepoint.at, Mark::Resumed);
+        }
+        let Tracepoint {
+            number, dropped, ..
+        } = tracepoint;
+        if dropped > tracepoint.told {
+            self.deleted.dropped.push((number, dropped));
+        }
+        if missed != tracepoint.told_missed {
+            self.deleted.missed.push((number, missed));
         }
     }
 
@@ -213,20 +247,21 @@ impl Experiment {
     /// The tracepoints that dropped more hits since the last call, and how many they have dropped
     /// in total.
     pub(crate) fn newly_dropped(&mut self) -> Vec<(u32, u64)> {
+        let mut dropped = mem::take(&mut self.deleted.dropped);
         let more = self.tracepoints.values_mut();
-        more.filter(|tracepoint| tracepoint.dropped > tracepoint.told)
-            .map(|tracepoint| {
-                tracepoint.told = tracepoint.dropped;
-                (tracepoint.number, tracepoint.dropped)
-            })
-            .collect()
+        let more = more.filter(|tracepoint| tracepoint.dropped > tracepoint.told);
+        dropped.extend(more.map(|tracepoint| {
+            tracepoint.told = tracepoint.dropped;
+            (tracepoint.number, tracepoint.dropped)
+        }));
+        dropped
     }
 
     /// The tracepoints that have paused since the last call, and the total that each has missed.
     /// `all` adds tracepoints that have missed more hits during an earlier pause.
     pub(crate) fn newly_missed(&mut self, budget: &mut Budget, all: bool) -> Vec<(u32, Missed)> {
         let now = monotonic_ns();
-        let mut news = Vec::new();
+        let mut news = mem::take(&mut self.deleted.missed);
         for tracepoint in self.tracepoints.values_mut() {
             let missed = budget.missed(now, tracepoint.at);
             let told = &mut tracepoint.told_missed;

@@ -26,6 +26,14 @@ pub(super) struct Planted {
     pub(super) tracepoint: Option<(u32, u64)>,
 }
 
+/// A tracepoint that the server has, or had until its memory was unmapped.
+#[derive(Debug)]
+struct Traced {
+    planted: Planted,
+    function: String,
+    is_removed: bool,
+}
+
 /// A request that waits for the next [`send`](Probes::send).
 #[derive(Debug)]
 struct Unsent {
@@ -59,8 +67,8 @@ pub(super) struct Probes {
     /// Requests for the next batch. One batch holds them all, because threads may wait until all
     /// probes are planted.
     unsent: Vec<Unsent>,
-    /// Address and function of each tracepoint, by its number.
-    tracepoints: HashMap<u32, (u64, String)>,
+    /// The tracepoints, by number. Removed ones stay, because their last notices come later.
+    tracepoints: HashMap<u32, Traced>,
     last_id: u32,
     /// The server has tracepoints, and a trace is in progress.
     pub(super) tracing: bool,
@@ -105,15 +113,12 @@ impl Probes {
 
     /// The probe to which a tracepoint belongs.
     pub(super) fn traced(&self, number: u32) -> Option<Planted> {
-        let here = self.at(self.tracepoints.get(&number)?.0).iter();
-        let mut found = here.filter(|planted| planted.tracepoint.is_some_and(|(n, _)| n == number));
-        found.next().copied()
+        Some(self.tracepoints.get(&number)?.planted)
     }
 
     /// The function that contains a tracepoint.
     pub(super) fn function(&self, number: u32) -> Option<&str> {
-        let (_, function) = self.tracepoints.get(&number)?;
-        Some(function)
+        Some(&self.tracepoints.get(&number)?.function)
     }
 
     /// True if a probe of this kind is planted.
@@ -195,7 +200,7 @@ impl Probes {
             abi.breakpoint(place.address, place.thumb.then_some(halfword))
         });
         let tracepoint = traced.then(|| {
-            self.last_tracepoint += 1;
+            self.last_tracepoint = self.unused_number();
             let (actions, condition) = tracing();
             Tracepoint {
                 number: self.last_tracepoint,
@@ -223,9 +228,12 @@ impl Probes {
             tracepoint: tracepoint.as_ref().map(|t| (t.number, t.address)),
         };
         if let Some(tracepoint) = &tracepoint {
-            let function = place.function.clone();
-            self.tracepoints
-                .insert(tracepoint.number, (place.address, function));
+            let traced = Traced {
+                planted,
+                function: place.function.clone(),
+                is_removed: false,
+            };
+            self.tracepoints.insert(tracepoint.number, traced);
         }
         let here = self.planted.entry(place.address).or_default();
         // A breakpoint comes before tracepoints, because the stepper passes the first entry and
@@ -325,7 +333,9 @@ impl Probes {
                 // The server cannot restore bytes that are no longer mapped, and need not.
                 let _ = match planted.tracepoint {
                     Some((number, at)) => {
-                        self.tracepoints.remove(&number);
+                        if let Some(traced) = self.tracepoints.get_mut(&number) {
+                            traced.is_removed = true;
+                        }
                         self.changed = true;
                         client.remove_tracepoint(number, at)
                     }
@@ -334,6 +344,18 @@ impl Probes {
                 };
             }
         }
+    }
+
+    /// The next number without a tracepoint. Frames have 16 bits for it.
+    fn unused_number(&self) -> u32 {
+        let next = |number: u32| number % u32::from(u16::MAX) + 1;
+        let is_used = |number| self.tracepoints.get(&number).is_some_and(|t| !t.is_removed);
+        let mut number = next(self.last_tracepoint);
+        // The server accepts fewer tracepoints than there are numbers.
+        while is_used(number) && number != self.last_tracepoint {
+            number = next(number);
+        }
+        number
     }
 
     /// Removes all probes. Fails if the server cannot.

@@ -195,3 +195,26 @@ fn a_full_buffer_keeps_needed_frames() {
     let numbers: Vec<u32> = full.buffer.frames().iter().map(|f| f.tracepoint).collect();
     assert_eq!(numbers, [1, 1, 1, 2]);
 }
+
+#[test]
+fn the_last_counts_of_a_deleted_tracepoint_are_told() {
+    let mut trace = trace(tracepoint(Vec::new()));
+    trace.drained = true;
+    let missed = Missed {
+        pauses: 1,
+        paused_ns: 5,
+        hits: 3,
+    };
+    trace.forget(&(1, 0x400), missed, true);
+    let mut marks = trace.buffer.frames().iter();
+    assert!(marks.all(|frame| frame.tracepoint == 1) && trace.buffer.frames().len() == 1);
+    assert!(!trace.tracepoints.are_at(0x400));
+    // Another library has a tracepoint at this address.
+    trace.tracepoints.insert(Tracepoint {
+        number: 2,
+        ..tracepoint(Vec::new())
+    });
+    let mut budget = Budget::default();
+    assert_eq!(trace.newly_missed(&mut budget, true), [(1, missed)]);
+    assert_eq!(trace.newly_missed(&mut budget, true), []);
+}

@@ -52,12 +52,20 @@ fn switch(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8], on: bool)
         return Answer::error(Errno::EINVAL);
     };
     let key = (number as u32, address);
+    if !on {
+        // Recorded hits need the tracepoint.
+        tracee.drain_jump_pads();
+    }
     let Some(tracepoint) = tracee.trace(role).tracepoints.get_mut(&key) else {
         return Answer::error(Errno::ENOENT);
     };
     tracepoint.enabled = on;
     let at = tracepoint.at;
-    planted(tracee.tracepoint_changed(role, at))
+    let changed = tracee.tracepoint_changed(role, at);
+    if !on && tracee.trace(role).drained {
+        tracee.forget_tracepoint(role, key);
+    }
+    planted(changed)
 }
 
 pub(in super::super) fn disconnected(
