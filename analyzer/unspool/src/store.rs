@@ -5,8 +5,10 @@
 //! many megabytes. A file that was fetched from the target is fetched only once.
 
 use std::collections::{BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use unspool_image::{BuildId, Fetch, FindError, Finder, Image, Wanted};
 use unspool_unwind::{Cache, CompileOptions, Table};
@@ -50,7 +52,12 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// Requests for its missing parts were sent to the servers.
     asked: bool,
+    /// The version of the local file; `None` without one.
+    version: Option<Version>,
 }
+
+/// Device, inode, size and time of the last change of a local file.
+type Version = (u64, u64, u64, SystemTime);
 
 impl From<Finder> for Store {
     fn from(finder: Finder) -> Store {
@@ -205,12 +212,28 @@ impl Store {
     }
 
     fn open(&self, image: Image, notes: Vec<String>) -> Opened {
+        let version = version(image.name());
         Opened {
             places: Arc::new(Places::new(&image, self.cache.clone())),
             image,
             notes,
             asked: self.downloads(),
+            version,
         }
+    }
+
+    /// Forgets a local file without a build-id if it was replaced or changed. True if it was.
+    pub fn forget_replaced(&self, path: &str) -> bool {
+        let key = key(path, None, true);
+        let mut opened = self.opened();
+        let is_other = |known: &Opened| {
+            known.version.is_some() && known.version != version(known.image.name())
+        };
+        let replaced = opened.get(&key).is_some_and(is_other);
+        if replaced {
+            opened.remove(&key);
+        }
+        replaced
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<Key, Opened>> {
@@ -308,6 +331,12 @@ fn insert(opened: &mut HashMap<Key, Opened>, key: Key, wanted: &Wanted<'_>, new:
     opened.insert(key, new.clone());
 }
 
+fn version(path: &str) -> Option<Version> {
+    let file = std::fs::metadata(path).ok()?;
+    let changed = file.modified().ok()?;
+    Some((file.dev(), file.ino(), file.len(), changed))
+}
+
 /// A local file has one key, whatever path leads to it.
 fn key(path: &str, build_id: Option<&BuildId>, local: bool) -> Key {
     let own = local.then(|| std::fs::canonicalize(path).ok()).flatten();
@@ -380,6 +409,34 @@ mod tests {
         let program = std::env::current_exe().expect("a path");
         let other = Image::open(&program).expect("this program");
         assert!(other.build_id().is_some() && find(other.build_id()).is_err());
+    }
+
+    #[test]
+    fn a_replaced_file_is_opened_again() {
+        let own = std::env::current_exe().expect("a path");
+        let folder = std::env::temp_dir().join(format!("unspool-store-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("plugin.so");
+        let path = path.to_str().expect("text");
+        let wanted = Wanted {
+            path,
+            build_id: None,
+            local: true,
+        };
+        let store = Store::default();
+        let find = |from: &Path| {
+            let _ = std::fs::remove_file(path);
+            std::fs::copy(from, path).expect("a copy");
+            let replaced = store.forget_replaced(path);
+            let found = store.find(&wanted, None).expect("found");
+            (replaced, found.image.bytes().len() as u64)
+        };
+        let size = |path: &Path| std::fs::metadata(path).expect("a file").len();
+        assert_eq!(find(&own), (false, size(&own)));
+        let other = Path::new("/bin/true");
+        assert_eq!(find(other), (true, size(other)));
+        assert!(!store.forget_replaced(path));
+        std::fs::remove_dir_all(folder).expect("removed");
     }
 
     #[test]

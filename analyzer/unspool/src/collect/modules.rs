@@ -211,6 +211,10 @@ impl Modules {
             }
             named = found.ok();
         }
+        let is_replaced = session.local
+            && mapped_id.is_none()
+            && named.is_none()
+            && self.store.forget_replaced(&adding.path);
         let found = match named.clone() {
             Some(named) => Ok(named),
             None => self
@@ -223,6 +227,16 @@ impl Modules {
         };
         for note in file.iter().flat_map(|file| &file.notes) {
             sink.note(Severity::Warning, note.clone());
+        }
+        if is_replaced {
+            sink.note(
+                Severity::Warning,
+                format!(
+                    "{} was replaced during the recording, and it has no build-id: its earlier \
+                     functions may have names of the later file",
+                    adding.path
+                ),
+            );
         }
         let image = file.as_ref().map(|file| file.image.clone());
         // A local server may give a path relative to the recorder's directory. Make it absolute,
