@@ -160,6 +160,16 @@ impl Calls {
     }
 }
 
+/// A function that has the same address in the same file.
+#[derive(PartialEq, Eq, Hash)]
+struct FileFunction {
+    path: String,
+    build_id: Vec<u8>,
+    svma: u64,
+    name: String,
+    kind: i32,
+}
+
 /// The role of a probe.
 #[derive(Clone, Debug)]
 enum Role {
@@ -178,11 +188,17 @@ struct Reading<'a> {
     /// Probes whose hits are missing at the moment.
     paused: BTreeSet<u32>,
     roles: HashMap<u32, Role>,
+    /// Path, build-id and bias of each module.
+    files: HashMap<u32, (String, Vec<u8>, u64)>,
+    /// The functions of files, which may be loaded again.
+    of_files: HashMap<FileFunction, FunctionId>,
     /// For each function, whether it may be entered by a jump of the other.
     jumps: HashMap<(FunctionId, FunctionId), bool>,
     under_way: HashMap<u64, UnderWay>,
-    /// Path ids by the address of the stack.
-    known: HashMap<*const Backtrace, PathId>,
+    /// Path ids by the address of the stack, which the value keeps in its place.
+    known: HashMap<*const Backtrace, (PathId, Arc<Backtrace>)>,
+    /// The paths with these program counters. Stacks before and after a load may be equal.
+    by_counters: HashMap<Vec<u64>, Vec<PathId>>,
     /// The stacks of events that carry one.
     carried: HashMap<u64, PathId>,
 }
@@ -204,15 +220,22 @@ impl<'a> Reading<'a> {
             placed: model.recording.gaps_are_placed,
             paused: BTreeSet::new(),
             roles: HashMap::new(),
+            files: HashMap::new(),
+            of_files: HashMap::new(),
             jumps: HashMap::new(),
             under_way: HashMap::new(),
             known: HashMap::new(),
+            by_counters: HashMap::new(),
             carried: HashMap::new(),
         }
     }
 
     fn record(&mut self, at: usize, record: &Record) {
         match record {
+            Record::ModuleLoaded(module) => {
+                let file = (module.path.clone(), module.build_id.clone(), module.bias);
+                self.files.insert(module.id, file);
+            }
             Record::Probe(probe) => self.probe(probe),
             Record::Event(event) => self.event(at, event),
             Record::ThreadExited(exited) => self.exited(exited.tid),
@@ -226,13 +249,17 @@ impl<'a> Reading<'a> {
     fn probe(&mut self, probe: &Probe) {
         let role = match probe.kind() {
             kind @ (ProbeKind::Enter | ProbeKind::FutexWait | ProbeKind::FutexWake) => {
-                let id = FunctionId(self.calls.functions.len());
-                self.calls.functions.push(Function {
-                    name: probe.function.clone(),
-                    futex: kind != ProbeKind::Enter,
-                    probe: probe.id,
-                    has_end: false,
-                });
+                let next = FunctionId(self.calls.functions.len());
+                let of_file = self.function_of_file(probe);
+                let id = of_file.map_or(next, |key| *self.of_files.entry(key).or_insert(next));
+                if id == next {
+                    self.calls.functions.push(Function {
+                        name: probe.function.clone(),
+                        futex: kind != ProbeKind::Enter,
+                        probe: probe.id,
+                        has_end: false,
+                    });
+                }
                 Role::Begins(id)
             }
             ProbeKind::Leave | ProbeKind::FutexReturn => {
@@ -250,6 +277,18 @@ impl<'a> Reading<'a> {
             _ => return,
         };
         self.roles.insert(probe.id, role);
+    }
+
+    /// Identifies a probe's function by its file, if the file is known.
+    fn function_of_file(&self, probe: &Probe) -> Option<FileFunction> {
+        let (path, build_id, bias) = self.files.get(&probe.module?)?;
+        Some(FileFunction {
+            path: path.clone(),
+            build_id: build_id.clone(),
+            svma: probe.avma.wrapping_sub(*bias),
+            name: probe.function.clone(),
+            kind: probe.kind,
+        })
     }
 
     fn event(&mut self, at: usize, event: &Event) {
@@ -349,12 +388,20 @@ impl<'a> Reading<'a> {
             return same.copied().unwrap_or(PathId(0));
         };
         let path = self.frames.backtrace(at, snapshot);
-        let paths = &mut self.calls.paths;
-        let id = *self.known.entry(Arc::as_ptr(&path)).or_insert_with(|| {
-            // Kept with the paths, it stays where it is.
-            paths.push(path);
-            PathId(paths.len() - 1)
+        let (paths, by_counters) = (&mut self.calls.paths, &mut self.by_counters);
+        let known = self.known.entry(Arc::as_ptr(&path));
+        let (id, _) = known.or_insert_with(|| {
+            let counters = path.physical().map(|frame| frame.place.avma).collect();
+            let alike = by_counters.entry(counters).or_default();
+            let equal = alike.iter().find(|id| paths[id.0] == path);
+            let id = equal.copied().unwrap_or_else(|| {
+                paths.push(path.clone());
+                alike.push(PathId(paths.len() - 1));
+                PathId(paths.len() - 1)
+            });
+            (id, path)
         });
+        let id = *id;
         self.carried.insert(event.seq, id);
         id
     }

@@ -1,7 +1,8 @@
 //! Tests of calls whose ends are recorded, are missing, or belong to other calls.
 
 use unspool_capture::{
-    Capture, Dropped, Gap, GapKind, Missed, ProbeKind, Read, ReadRole, Record, ThreadExited,
+    Capture, Dropped, Gap, GapKind, Missed, ModuleLoaded, ModuleUnloaded, Probe, ProbeKind, Read,
+    ReadRole, Record, ThreadExited,
 };
 
 use super::{Call, Calls, Moment};
@@ -261,4 +262,45 @@ fn damaged_events_are_taken_as_they_are() {
         "clocks may jump, calls do not end before they begin"
     );
     assert!(calls.path(ended[0].path).frames.is_empty());
+}
+
+#[test]
+fn a_function_of_a_library_that_is_loaded_again_is_one_function() {
+    let mut stage = Stage::new();
+    let loads = [
+        ("plugin.so", 0x5000_0000),
+        ("plugin.so", 0x6000_0000),
+        ("other.so", 0x6000_0000),
+    ];
+    for (probe, (path, bias)) in (10..).step_by(2).zip(loads) {
+        stage.add(ModuleLoaded {
+            id: 100 + probe,
+            path: path.into(),
+            bias,
+            start: bias,
+            end: bias + 0x1000,
+            ..ModuleLoaded::default()
+        });
+        stage.add(Probe {
+            id: probe,
+            function: "work".into(),
+            avma: bias + 0x10,
+            module: Some(100 + probe),
+            kind: ProbeKind::Enter.into(),
+            ..Probe::default()
+        });
+        stage.instrument_end(probe + 1, ProbeKind::Leave, &[probe]);
+        let ns = u64::from(probe) * 1000;
+        stage.enter(PID, ns, probe, 0x7000, &[], STACK);
+        stage.leave(PID, ns + 500, probe + 1, 0x7000, 0);
+        stage.add(ModuleUnloaded {
+            id: 100 + probe,
+            time_ns: ns + 600,
+        });
+    }
+    stage.end(1);
+    let (_, calls, ended) = events_as_text(&mut stage);
+    let functions: Vec<usize> = ended.iter().map(|call| call.function.0).collect();
+    assert_eq!((functions, calls.functions.len()), (vec![0, 0, 1], 2));
+    assert!(ended.iter().all(|call| call.path == ended[0].path));
 }
