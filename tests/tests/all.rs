@@ -26,6 +26,7 @@ mod profile;
 mod prose;
 mod real;
 mod record;
+mod reload;
 mod saved;
 mod schedule;
 mod several;
@@ -52,6 +53,7 @@ fn main() {
         budget::trials(),
         callables::trials(),
         record::trials(),
+        reload::trials(),
         saved::trials(),
         profile::trials(),
         schedule::trials(),

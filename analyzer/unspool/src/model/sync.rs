@@ -25,6 +25,7 @@ mod paused_probes;
 mod processors;
 mod queues;
 mod recorder_stalls;
+mod remapping;
 mod replay;
 mod semaphores;
 mod slots;
@@ -65,6 +66,7 @@ use super::{Detail, Finding, Key, Model, Note, ThreadIndex, Topic};
 use holds::MAX_HELD;
 use kernel_waits::KernelWaits;
 use recorder_stalls::RecorderStalls;
+use remapping::Remapping;
 use replay::Replay;
 
 /// Number of time slices per recording. A page has fewer columns.
@@ -191,6 +193,7 @@ pub(super) fn analyse(
     let (stood_ns, late_ns) = (stalls.total(), stalls.late_ns());
     let (musl, layout) = (frames.is_musl(), frames.layout());
     let mut replay = Replay::new(model, &identity_of, slots, stalls, musl, layout);
+    replay.remappings = Remapping::all(model, records).into();
     replay.journal = Some(Journal {
         keeps_holds: detail.journal,
         ..Journal::default()
@@ -205,8 +208,8 @@ pub(super) fn analyse(
         Calls::default()
     };
     replay.finish();
-    let last_records = last_records(model, records);
-    replay.objects.identify(&last_records, frames, &calls.paths);
+    let last = records.len().saturating_sub(1);
+    replay.objects.identify(last, frames, &calls.paths);
     naming::name_joined(&mut replay.objects.objects, &model.threads);
     naming::tell_apart(&mut replay.objects.objects, &calls.paths);
     idle::tell(
@@ -330,18 +333,6 @@ fn identities(model: &Model) -> (Vec<(Key, ThreadIndex, usize)>, Vec<usize>) {
     });
     let of = of.collect();
     (all, of)
-}
-
-/// The position of the last event of each program that another one replaced, and of the last
-/// record.
-fn last_records(model: &Model, records: &[Record]) -> Vec<usize> {
-    let last_event = |(_, next): &(u64, usize)| {
-        let before = records.get(..*next).unwrap_or_default().iter();
-        let last = before.rev().position(|it| matches!(it, Record::Event(_)));
-        last.map_or(0, |after| next - after - 1)
-    };
-    let execs = model.recording.execs().iter().map(last_event);
-    execs.chain([records.len().saturating_sub(1)]).collect()
 }
 
 fn times(model: &Model, replay: &Replay<'_>) -> Vec<ThreadTimes> {

@@ -168,13 +168,6 @@ impl Holds {
         self.free.remove(&object);
     }
 
-    /// Forgets all objects.
-    pub(super) fn forget_all(&mut self) {
-        self.by_thread.iter_mut().for_each(Vec::clear);
-        self.by_object.clear();
-        self.free.clear();
-    }
-
     /// Removes a hold whose release was not seen.
     pub(super) fn drop_unseen(&mut self, thread: ThreadIndex, object: ObjectIndex) {
         if let Some(holders) = self.by_object.get_mut(&object) {

@@ -1,16 +1,20 @@
 //! The synchronization objects of a recording, and the places that use them.
 //!
-//! An address does not identify an object, because memory is reused. A new object begins in three
-//! cases: it is initialized (`pthread_mutex_init` and the like), the previous one was destroyed, or
-//! the address is used as another kind. A thread is destroyed when it has been joined.
+//! An address does not identify an object, because memory is reused. A new object begins in four
+//! cases: it is initialized (`pthread_mutex_init` and the like), the previous one was destroyed,
+//! its memory was unmapped (`remapping`), or the address is used as another kind. A thread is
+//! destroyed when it has been joined.
 
+use std::collections::BTreeMap;
 use std::hash::Hasher;
+use std::ops::Range;
 use std::sync::Arc;
 
 use foldhash::HashMap;
 use siphasher::sip::SipHasher24;
 
 use super::histogram::Histogram;
+use super::remapping::{FileIndex, LastEvent};
 use crate::model::backtrace::{Backtrace, Frames, Place};
 use crate::model::calls::PathId;
 use crate::model::identity::{Key, write_place};
@@ -317,8 +321,12 @@ pub(super) struct Objects {
     pub(super) objects: Vec<Object>,
     pub(super) uses: Vec<Use>,
     by_address: HashMap<u64, ObjectIndex>,
-    /// Number of objects when the process executed each further program.
-    at_execs: Vec<usize>,
+    /// All objects whose memory is mapped, by address.
+    mapped: BTreeMap<u64, Vec<ObjectIndex>>,
+    /// The last event before the memory of an object was unmapped.
+    last_events: HashMap<ObjectIndex, LastEvent>,
+    /// The objects of files that are not mapped any more.
+    unloaded: HashMap<FileIndex, Vec<ObjectIndex>>,
     by_use: HashMap<(ObjectIndex, Operation, PathId), UseIndex>,
 }
 
@@ -378,8 +386,12 @@ impl Objects {
     pub(super) fn turns_out(&mut self, index: ObjectIndex, address: u64) {
         let object = &mut self.objects[index.0];
         self.by_address.remove(&object.address);
+        if let Some(here) = self.mapped.get_mut(&object.address) {
+            here.retain(|other| *other != index);
+        }
         (object.address, object.word) = (address, false);
         self.by_address.insert(address, index);
+        self.mapped.entry(address).or_default().push(index);
     }
 
     /// Adds a new object, whatever was at the address before.
@@ -422,6 +434,7 @@ impl Objects {
             doubtful: false,
         });
         self.by_address.insert(address, index);
+        self.mapped.entry(address).or_default().push(index);
         index
     }
 
@@ -459,23 +472,50 @@ impl Objects {
         index
     }
 
-    /// Forgets the addresses of all objects, because the process executes another program.
-    pub(super) fn begin_program(&mut self) {
-        self.at_execs.push(self.objects.len());
-        self.by_address.clear();
+    /// Forgets the addresses of all objects in a range, because their memory is unmapped. Returns
+    /// the objects. `file` is the file that was mapped there, if it can be mapped again.
+    pub(super) fn unmap(
+        &mut self,
+        range: &Range<u64>,
+        file: Option<FileIndex>,
+        last_event: LastEvent,
+    ) -> Vec<ObjectIndex> {
+        let here = self.mapped.range(range.clone());
+        let addresses: Vec<u64> = here.map(|(address, _)| *address).collect();
+        let mut gone = Vec::new();
+        for address in addresses {
+            self.by_address.remove(&address);
+            gone.extend(self.mapped.remove(&address).unwrap_or_default());
+        }
+        let last = gone.iter().map(|object| (*object, last_event));
+        self.last_events.extend(last);
+        match file {
+            Some(file) => drop(self.unloaded.insert(file, gone.clone())),
+            None => self.unloaded.clear(),
+        }
+        gone
     }
 
-    /// Sets the symbols and keys of all objects. `last_records` has the position of each program's
-    /// last record.
+    /// Restores the addresses of the objects of a file that is mapped in its former place.
+    pub(super) fn map_again(&mut self, file: FileIndex) {
+        for index in self.unloaded.remove(&file).unwrap_or_default() {
+            let address = self.objects[index.0].address;
+            self.last_events.remove(&index);
+            self.by_address.insert(address, index);
+            self.mapped.entry(address).or_default().push(index);
+        }
+    }
+
+    /// Sets the symbols and keys of all objects. `last` is the position of the last record.
     pub(super) fn identify(
         &mut self,
-        last_records: &[usize],
+        last: usize,
         frames: &mut dyn Frames,
         paths: &[Arc<Backtrace>],
     ) {
         for (index, object) in self.objects.iter_mut().enumerate() {
-            let program = self.at_execs.partition_point(|count| *count <= index);
-            let record = last_records.get(program).copied().unwrap_or(0);
+            let known = self.last_events.get(&ObjectIndex(index));
+            let record = known.copied().unwrap_or(last);
             if object.kind != Kind::Join {
                 object.symbol = frames.data(record, object.address);
                 if object.symbol.is_some() {

@@ -4,6 +4,8 @@
 //! begins. At both moments no other thread can hold it. Events may be missing: if a hold
 //! contradicts later events, its end was not seen, and its object is doubtful from then on.
 
+use std::collections::VecDeque;
+
 use foldhash::{HashMap, HashMapExt};
 
 use super::contention::ContentionSums;
@@ -17,6 +19,7 @@ use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
 use super::queues::Queues;
 use super::recorder_stalls::RecorderStalls;
+use super::remapping::Remapping;
 use super::semaphores::Semaphores;
 use super::slots::Slots;
 use super::stale_wake::StaleWaits;
@@ -37,6 +40,7 @@ mod holding;
 mod joining;
 mod owners;
 mod refusals;
+mod remapping;
 mod sleeping;
 mod waited;
 mod waking;
@@ -93,8 +97,8 @@ pub(super) struct Replay<'a> {
     joins: HashMap<ThreadIndex, Vec<(u64, ThreadIndex)>>,
     /// The mutex that waits at each condition release.
     pub(super) mutex_of: HashMap<ObjectIndex, ObjectIndex>,
-    /// Number of programs that replaced another one so far.
-    execs: usize,
+    /// The changes of the mapped memory that are not applied yet, in order of time.
+    pub(super) remappings: VecDeque<Remapping>,
     /// Number of calls whose end is missing although it is watched.
     pub(super) unseen_ends: u64,
     /// The time of the latest event.
@@ -144,7 +148,7 @@ impl<'a> Replay<'a> {
             cut_short: model.threads.iter().map(|_| Vec::new()).collect(),
             joins: joining::joins(&model.threads),
             mutex_of: HashMap::new(),
-            execs: 0,
+            remappings: VecDeque::new(),
             unseen_ends: 0,
             latest_ns: 0,
             jump_ns: 0,
@@ -212,22 +216,8 @@ impl<'a> Replay<'a> {
         self.latest_ns = self.latest_ns.max(ns);
     }
 
-    /// Forgets the former program's objects if the process has executed another one until `ns`.
-    fn execute(&mut self, ns: u64) {
-        let execs = self.model.recording.execs();
-        while execs.get(self.execs).is_some_and(|(at_ns, _)| *at_ns <= ns) {
-            self.execs += 1;
-            self.objects.begin_program();
-            self.holds.forget_all();
-            self.refused.clear();
-            self.stale_waits.forget();
-            self.tenures.forget();
-            self.semaphores.forget();
-        }
-    }
-
     fn entered(&mut self, calls: &Calls, call: &Call) {
-        self.execute(call.entered_ns);
+        self.remap_until(call.entered_ns);
         self.count_event(call.thread);
         self.clock(call.entered_ns);
         self.goes_on(call.thread);

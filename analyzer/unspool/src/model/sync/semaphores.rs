@@ -87,6 +87,11 @@ struct Uses {
 }
 
 impl Uses {
+    fn forget(&mut self) {
+        self.state = State::Unknown;
+        self.last.clear();
+    }
+
     fn is_lock(&self) -> bool {
         let few = |part: u64, all: u64| part.saturating_mul(EXCEPTION_DIVISOR) <= all;
         let others: u64 = self.by_others.values().sum();
@@ -201,10 +206,12 @@ impl Semaphores {
 
     /// Events of semaphores are missing.
     pub(super) fn forget(&mut self) {
-        for uses in self.uses.values_mut() {
-            uses.state = State::Unknown;
-            uses.last.clear();
-        }
+        self.uses.values_mut().for_each(Uses::forget);
+    }
+
+    /// A semaphore no longer exists, or begins anew.
+    pub(super) fn forget_object(&mut self, object: ObjectIndex) {
+        self.uses.get_mut(&object).map(Uses::forget);
     }
 
     /// Marks the semaphores that are locks, and removes the holds of all others.

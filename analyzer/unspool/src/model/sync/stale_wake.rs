@@ -4,6 +4,8 @@
 //! that is interrupted in between sees the new value and returns at once. The next wake call at
 //! that word is the one that would have woken it.
 
+use std::ops::Range;
+
 use foldhash::HashMap;
 
 use super::objects::UseIndex;
@@ -70,6 +72,11 @@ impl StaleWaits {
     /// that later hold.
     pub(super) fn wait(&mut self, word: u64) {
         self.words.remove(&word);
+    }
+
+    /// Forgets the words in memory that is unmapped.
+    pub(super) fn unmap(&mut self, range: &Range<u64>) {
+        self.words.retain(|word, _| !range.contains(word));
     }
 
     /// Forgets all stale waits, because hits are missing.

@@ -133,6 +133,13 @@ impl Tenures {
         }
     }
 
+    /// Forgets a lock that no longer exists.
+    pub(super) fn forget_object(&mut self, lock: ObjectIndex) {
+        if self.locks.remove(&lock).is_some() {
+            self.words.retain(|_, other| *other != lock);
+        }
+    }
+
     /// Forgets the tenures, because wakes are missing up to the next event.
     pub(super) fn forget(&mut self) {
         for lock in self.locks.values_mut() {

@@ -9,6 +9,7 @@
 //! thread.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use foldhash::HashMap;
 use unspool_capture::GapKind;
@@ -70,6 +71,11 @@ struct Wake {
 }
 
 impl Wakes {
+    /// Forgets the words in memory that is unmapped.
+    pub(super) fn unmap(&mut self, range: &Range<u64>) {
+        self.words.retain(|word, _| !range.contains(word));
+    }
+
     /// Notes that hits of some probe are missing, or no longer are.
     pub(super) fn change(&mut self, gap: GapKind, now: u64) {
         match gap {

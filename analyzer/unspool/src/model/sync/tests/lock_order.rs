@@ -1,6 +1,6 @@
 //! Tests of the lock order: every pair is counted, and circles are marked.
 
-use unspool_capture::{Dropped, Gap, GapKind, Missed};
+use unspool_capture::{Dropped, Gap, GapKind, Missed, ModuleLoaded, ModuleUnloaded};
 
 use super::findings::order_risk;
 use super::*;
@@ -464,4 +464,36 @@ fn three_locks_in_a_circle() {
     let model = acting.stage.model();
     assert_eq!(kinds(&model), [("lock-order", true)]);
     assert_eq!(model.findings[0].objects.len(), 3);
+}
+
+#[test]
+fn locks_of_libraries_at_the_same_addresses_are_told_apart() {
+    let orders = |second: &str| {
+        let mut acting = two_threads();
+        let load = |id, path: &str, time_ns| ModuleLoaded {
+            id,
+            time_ns,
+            path: path.into(),
+            build_id: path.into(),
+            start: A.min(B),
+            end: A.max(B) + 0x1000,
+            ..ModuleLoaded::default()
+        };
+        acting.stage.add(load(100, "first.so", 0));
+        acting.nested(ONE, 2000, A, B).lock(ONE, 2100, A);
+        acting.stage.add(ModuleUnloaded {
+            id: 100,
+            time_ns: 2_500_000,
+        });
+        acting.stage.add(load(101, second, 2_600_000));
+        acting.nested(TWO, 3000, B, A).stage.end(20);
+        let model = acting.stage.model();
+        (model.sync.objects.len(), rows(&model))
+    };
+    let (objects, pairs) = orders("second.so");
+    assert_eq!(pairs, [(A, B, 1, 1, false), (B, A, 1, 1, false)]);
+    // The locks of the same library are the same objects again.
+    let (again, circle) = orders("first.so");
+    assert_eq!(circle, [(A, B, 1, 1, true), (B, A, 1, 1, true)]);
+    assert_eq!(objects, again + 2);
 }
