@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("known_waits", known_waits),
         ("own_code", own_code),
         ("vdso", vdso),
+        ("generated_code", generated_code),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("profile::{name}"), check))
@@ -117,6 +118,46 @@ fn vdso() -> Result<()> {
     ensure!(all >= 100, "{all} samples");
     ensure!(in_main as f64 >= 0.95 * all as f64, "{in_main} of {all}");
     Ok(())
+}
+
+/// Stacks go on through code made at run time that keeps a frame pointer. They end in other such
+/// code, and never leave out the function that called it.
+fn generated_code() -> Result<()> {
+    let with_frame_pointer = &[C, &["-fno-omit-frame-pointer"]].concat();
+    for options in [C, with_frame_pointer] {
+        let (folder, program) = waiting::compile_in(".", "generated.c", options)?;
+        let capture = folder.path().join("capture");
+        for keeps in [true, false] {
+            let mut record = report::unspool()?;
+            record.args(["record", "--cpu=997", "-q", "-o"]);
+            record.arg(&capture).arg("--").arg(&program);
+            process::run(record.args((!keeps).then_some("omit")), LIMIT)?.success()?;
+            let json = report::json(&capture, &[])?;
+            let creation = &json["threads"][1]["creation"];
+            let has_caller = names(creation).contains(&"calls");
+            ensure!(has_caller == keeps, "{creation:#}");
+            let stacks = json["profile"]["stacks"].as_array().context("stacks")?;
+            for stack in stacks {
+                let names = names(&stack["frames"]);
+                if !names.contains(&"burn") {
+                    continue;
+                }
+                let ends = !stack["truncated"].is_null();
+                let expected = [!keeps, keeps, keeps];
+                let seen = [ends, names.contains(&"calls"), names.contains(&"run")];
+                ensure!(seen == expected, "{stack:#}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The functions of a stack.
+fn names(frames: &Value) -> Vec<&str> {
+    let frames = frames.as_array().into_iter().flatten();
+    frames
+        .filter_map(|frame| frame["function"].as_str())
+        .collect()
 }
 
 /// The code that records calls in the program has a name, and its samples are not called too deep.

@@ -7,6 +7,7 @@
 
 mod cpu_times;
 mod event;
+mod generated_code;
 mod header;
 mod part;
 mod resolution;
@@ -15,6 +16,7 @@ mod schedule;
 
 pub use cpu_times::{CpuTime, CpuTimes};
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
+pub use generated_code::GeneratedCode;
 pub use header::{Document, Header, RegisterLayout, Source, Target};
 pub(crate) use part::{Part, PartEnvelope};
 pub use resolution::{
@@ -116,6 +118,9 @@ pub enum Record {
     /// When threads ran of processes that the program created.
     #[prost(message, tag = "29")]
     Processes(Schedule),
+    /// Executable memory without a file was found.
+    #[prost(message, tag = "31")]
+    GeneratedCode(GeneratedCode),
 }
 
 /// The messages in a block's batch: one record each, or none if its kind is unknown.
@@ -123,7 +128,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29, 31"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -139,7 +144,7 @@ macro_rules! into_record {
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
-    ShortStops Resolution Blocked Schedule ProcessStarted Samples);
+    ShortStops Resolution Blocked Schedule ProcessStarted Samples GeneratedCode);
 
 /// An image was mapped.
 #[derive(Clone, PartialEq, prost::Message)]

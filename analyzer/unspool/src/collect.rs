@@ -26,6 +26,7 @@ mod event_loop;
 mod executable;
 mod file_locks;
 mod function_names;
+mod generated_code;
 mod hits;
 mod inspection;
 mod kernel_state;

@@ -35,6 +35,30 @@ pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
     })
 }
 
+/// Executable memory without a file of the disk, in the text of `/proc/PID/maps`, by address: what
+/// JIT compilers and other code generators map. Some map it twice, by memfd_create(2). V8 also maps
+/// a part of its own file, which `is_module` names, a second time.
+pub(crate) fn generated_code(
+    maps: &str,
+    is_module: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = Range<u64>> {
+    maps.lines().filter_map(move |line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        // Permissions, offset, device, inode, name.
+        let name = rest.split_whitespace().nth(4).unwrap_or_default();
+        let is_kernels = ["[vdso]", "[vsyscall]", "[vectors]", "[sigpage]"].contains(&name);
+        let is_shared = ["/memfd:", "/dev/zero", "/SYSV"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        let is_file = name.starts_with('/') && !is_shared && !is_module(name);
+        let is_executable = rest.as_bytes().get(2) == Some(&b'x');
+        let is_generated = is_executable && !is_kernels && !is_file;
+        is_generated.then_some(address(start)?..address(end)?)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +83,20 @@ mod tests {
             only("7ffd1000-7ffd3000 r-xp 00000000 00:00 0   [vdso]"),
             None
         );
+    }
+
+    #[test]
+    fn generated_code_has_no_file() {
+        let maps = "\
+            1000-2000 r-xp 00000000 08:01 12 /bin/sh\n\
+            2000-3000 rwxp 00000000 00:00 0 \n\
+            3000-4000 rw-p 00000000 00:00 0 [heap]\n\
+            4000-5000 r-xs 00001000 00:01 7 /memfd:jit (deleted)\n\
+            5000-6000 r-xp 00000000 00:00 0 [anon:code]\n\
+            6000-7000 r-xp 00000000 00:00 0 [vdso]\n\
+            7000-8000 r-xp 00000000 08:01 13 /bin/node\n";
+        let found: Vec<_> = generated_code(maps, |name| name == "/bin/node").collect();
+        let expected = [0x2000, 0x4000, 0x5000, 0x7000];
+        assert_eq!(found, expected.map(|start| start..start + 0x1000));
     }
 }

@@ -34,6 +34,10 @@ pub struct ModuleMap {
     places: Places,
     /// Executable address ranges; sorted.
     text: Vec<Range<u64>>,
+    /// Executable memory without a file; sorted, not overlapping.
+    generated: Vec<Range<u64>>,
+    /// Files that cannot be read.
+    unreadable: Vec<Range<u64>>,
     /// A number that maps with different content never share.
     generation: u64,
 }
@@ -54,6 +58,8 @@ impl ModuleMap {
             segments: Vec::new(),
             places: Places::default(),
             text: Vec::new(),
+            generated: Vec::new(),
+            unreadable: Vec::new(),
             generation: next_generation(),
         }
     }
@@ -105,6 +111,33 @@ impl ModuleMap {
         }
     }
 
+    /// Adds executable memory without a file, such as that of a JIT compiler. Modules that lie in
+    /// the range keep their addresses.
+    pub fn add_generated_code(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        self.generation = next_generation();
+        let mut whole = range;
+        self.generated.retain(|other| {
+            let touches = other.start <= whole.end && whole.start <= other.end;
+            if touches {
+                whole = whole.start.min(other.start)..whole.end.max(other.end);
+            }
+            !touches
+        });
+        let after = self
+            .generated
+            .partition_point(|other| other.start <= whole.start);
+        self.generated.insert(after, whole);
+    }
+
+    /// Adds a mapped file that cannot be read. Its code is not generated code.
+    pub fn add_unreadable(&mut self, range: Range<u64>) {
+        self.generation = next_generation();
+        self.unreadable.push(range);
+    }
+
     /// The architecture of the process.
     pub fn arch(&self) -> Arch {
         self.arch
@@ -139,6 +172,15 @@ impl ModuleMap {
     pub fn is_text(&self, avma: u64) -> bool {
         let after = self.text.partition_point(|range| range.start <= avma);
         after > 0 && self.text[after - 1].contains(&avma)
+    }
+
+    /// Whether `avma` lies in executable memory without a file.
+    pub fn is_generated_code(&self, avma: u64) -> bool {
+        let after = self.generated.partition_point(|range| range.start <= avma);
+        after > 0
+            && self.generated[after - 1].contains(&avma)
+            && self.find(avma).is_none()
+            && !self.unreadable.iter().any(|range| range.contains(&avma))
     }
 
     /// Bytes of the module's file at `avma`.

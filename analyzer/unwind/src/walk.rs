@@ -140,6 +140,11 @@ pub enum StackEnd {
         /// The return address.
         pc: u64,
     },
+    /// Code without a file has no frame pointer that leads to its caller.
+    GeneratedCode {
+        /// The pc of the last frame.
+        pc: u64,
+    },
     /// The snapshot does not contain the stack at this address.
     MemoryMissing {
         /// The missing address.
@@ -175,6 +180,9 @@ impl fmt::Display for StackEnd {
             }
             StackEnd::OutsideText { pc } => {
                 write!(f, "the return address {pc:#x} is outside all known code")
+            }
+            StackEnd::GeneratedCode { pc } => {
+                write!(f, "the generated code at {pc:#x} has no frame pointer")
             }
             StackEnd::MemoryMissing { avma } => {
                 write!(f, "the snapshot has no stack memory at {avma:#x}")
@@ -321,6 +329,11 @@ fn caller(
     if !here.exact && thread_start::is_at(modules, frame) {
         return Err(StackEnd::Complete);
     }
+    if modules.is_generated_code(frame.address_for_lookup) {
+        // A return address of an outer frame would pass for the caller's: a word on the stack
+        // proves nothing here.
+        return Err(StackEnd::GeneratedCode { pc: frame.pc });
+    }
     // A failed rule is better evidence than any word on the stack. The same holds for an end of the
     // frame-pointer chain.
     if options.scan
@@ -458,7 +471,9 @@ fn check(
         return Err(Fail::NotAdvancing);
     }
     // The return address of a call that never returns may be one past the end of the text.
-    if !modules.is_text(if step.signal_frame { pc } else { pc - 1 })
+    let executes = if step.signal_frame { pc } else { pc - 1 };
+    if !modules.is_text(executes)
+        && !modules.is_generated_code(executes)
         && !trampoline::is_at(modules, pc)
     {
         return Err(Fail::OutsideText(pc));

@@ -8,6 +8,8 @@ mod damage;
 mod exidx;
 #[path = "../benches/peers/framehop_module.rs"]
 mod framehop_module;
+#[path = "it/generated.rs"]
+mod generated;
 #[path = "it/gimli.rs"]
 mod gimli;
 // Public for the fuzz targets.

@@ -174,6 +174,7 @@ impl EventLoop {
                 return Ok(end);
             }
             let recorder = &mut self.recorder;
+            recorder.find_generated_code();
             recorder.sample_if_due();
             recorder.session.check_link()?;
             let (session, sink) = (&mut recorder.session, &mut recorder.sink);

@@ -13,6 +13,7 @@ use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
 use super::cpu_times;
 use super::error::Error;
+use super::generated_code::UnknownCode;
 use super::kernel_state::BeforeStop;
 use super::launch;
 use super::local_process::Sampled;
@@ -242,11 +243,25 @@ impl Inspection {
                 self.program.modules.read_ahead(pcs);
                 let mut reader = self.reader();
                 reader.record_taken(taken, Some(from_ns))?;
-                self.needs_stop = reader.needs_stop;
-                Ok(())
+                let needs_stop = reader.needs_stop;
+                let unknown_code = reader.unknown_code;
+                self.needs_stop = needs_stop;
+                self.find_generated_code(unknown_code);
             }
-            None => self.reader().read_each(from_ns, stops_all),
+            None => {
+                let mut reader = self.reader();
+                reader.read_each(from_ns, stops_all)?;
+                let unknown_code = reader.unknown_code;
+                self.find_generated_code(unknown_code);
+            }
         }
+        Ok(())
+    }
+
+    fn find_generated_code(&mut self, mut unknown_code: UnknownCode) {
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        let modules = &mut self.program.modules;
+        modules.find_generated_code(session, sink, &mut unknown_code);
     }
 
     /// True if the server's program was halted before the inspection and still is.

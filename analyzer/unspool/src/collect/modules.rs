@@ -9,6 +9,7 @@ use unspool_image::{BuildId, FindError, Image, Wanted};
 use unspool_rsp::Client;
 use unspool_unwind::{Module, ModuleMap, Table};
 
+use super::generated_code::{GeneratedCodeSearch, UnknownCode, empty_map};
 use super::memory::{self, PT_LOAD};
 use super::place::Place;
 use super::rendezvous::Listed;
@@ -49,6 +50,11 @@ impl Mapped {
         link.chain([self.path.as_str()]).collect()
     }
 
+    /// Whether it is mapped at `avma`.
+    pub(super) fn contains(&self, avma: u64) -> bool {
+        (self.start..self.end).contains(&avma)
+    }
+
     /// The unwind rules of its image.
     pub(super) fn table(&self) -> Option<&Table> {
         self.table.as_deref()
@@ -80,6 +86,7 @@ pub(super) struct Modules {
     map: ModuleMap,
     store: Store,
     last_id: u32,
+    generated_code: GeneratedCodeSearch,
 }
 
 /// A module to be added.
@@ -116,9 +123,10 @@ impl Modules {
     pub(super) fn new(store: Store, abi: &Abi) -> Self {
         Self {
             mapped: Vec::new(),
-            map: ModuleMap::new(abi.arch),
+            map: empty_map(abi),
             store,
             last_id: 0,
+            generated_code: GeneratedCodeSearch::default(),
         }
     }
 
@@ -151,9 +159,7 @@ impl Modules {
 
     /// The module mapped at `avma`.
     pub(super) fn at(&self, avma: u64) -> Option<&Mapped> {
-        self.mapped
-            .iter()
-            .find(|mapped| (mapped.start..mapped.end).contains(&avma))
+        self.mapped.iter().find(|mapped| mapped.contains(avma))
     }
 
     /// Name of the function at `avma` in the symbol table.
@@ -422,7 +428,20 @@ impl Modules {
                 bias: mapped.bias,
                 table: Arc::clone(table),
             });
+        } else {
+            self.map.add_unreadable(mapped.start..mapped.end);
         }
+    }
+
+    /// Records the memory without a file that contains addresses of stacks.
+    pub(super) fn find_generated_code(
+        &mut self,
+        session: &mut Session,
+        sink: &mut Sink,
+        unknown: &mut UnknownCode,
+    ) {
+        let modules = &self.mapped;
+        self.generated_code.find(session, sink, modules, unknown);
     }
 
     /// Replaces the modules with the dynamic linker's list, and keeps the modules in `kept` in any
@@ -444,7 +463,7 @@ impl Modules {
             });
         self.mapped = stay;
         if !gone.is_empty() {
-            self.map = ModuleMap::new(session.abi.arch);
+            self.map = empty_map(&session.abi);
             for mapped in self.mapped.clone() {
                 self.map_in(&mapped);
             }
@@ -489,7 +508,8 @@ impl Modules {
                 time_ns: sink.now_ns(),
             });
         }
-        self.map = ModuleMap::new(abi.arch);
+        self.map = empty_map(abi);
+        self.generated_code = GeneratedCodeSearch::default();
     }
 
     /// Opens the file that the user named, if it belongs to the program.

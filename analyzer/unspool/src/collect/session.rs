@@ -310,6 +310,17 @@ impl Session {
         Some(there.path.to_owned())
     }
 
+    /// Reads `/proc/PID/maps` (proc(5)).
+    pub(super) fn maps(&mut self) -> Option<String> {
+        let path = format!("/proc/{}/maps", self.pid?);
+        let bytes = if self.local {
+            fs::read(path).ok()?
+        } else {
+            self.client.read_file(&path, 16 << 20).ok()?
+        };
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// Reads `/proc/PID/task/TID/NAME` (proc(5)), the kernel's description of a thread.
     pub(super) fn task_file(&mut self, tid: u64, name: &str) -> Option<String> {
         let path = format!("/proc/{}/task/{tid}/{name}", self.pid?);

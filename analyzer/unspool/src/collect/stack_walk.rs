@@ -8,6 +8,7 @@ use unspool_capture::{Chunk, Severity};
 use unspool_unwind::{RegisterFile, Stack, StackEnd, StackMemory, WalkOptions};
 
 use super::error::Error;
+use super::generated_code::UnknownCode;
 use super::modules::Modules;
 use super::sink::Sink;
 
@@ -18,6 +19,8 @@ pub(super) struct StackWalker {
     sent: Vec<Chunk>,
     /// Paths of modules on walked stacks whose files could not be used, and the reasons.
     unusable: BTreeMap<String, String>,
+    /// Addresses on walked stacks that no file contains.
+    pub(super) unknown_code: UnknownCode,
 }
 
 impl StackWalker {
@@ -44,6 +47,7 @@ impl StackWalker {
         memory: &mut impl StackMemory,
     ) -> Stack {
         let stack = unspool_unwind::walk(modules.map(), registers, memory, &WalkOptions::default());
+        self.unknown_code.note(modules, &stack);
         let outside = match stack.end {
             StackEnd::OutsideText { pc } | StackEnd::NoRule { pc } => Some(pc),
             _ => None,

@@ -15,6 +15,7 @@ use unspool_unwind::{StackEnd, StackMemory, WalkOptions, walk};
 use super::asleep::{Asleep, Rest, field, own_tid};
 use super::collected_stack::CollectedStack;
 use super::error::Error;
+use super::generated_code::UnknownCode;
 use super::kernel_state::BeforeStop;
 use super::modules::Modules;
 use super::session::Session;
@@ -60,6 +61,8 @@ pub(super) struct ThreadReader<'a> {
     threads: &'a Threads,
     /// Addresses of futex words at which the threads read so far may wait.
     waited_at: Vec<u64>,
+    /// Addresses on the stacks that no file contains.
+    pub(super) unknown_code: UnknownCode,
     /// True if the stack of a thread that was left asleep needs registers that only a stop shows.
     pub(super) needs_stop: bool,
 }
@@ -77,6 +80,7 @@ impl<'a> ThreadReader<'a> {
             modules,
             threads,
             waited_at: Vec::new(),
+            unknown_code: UnknownCode::default(),
             needs_stop: false,
         }
     }
@@ -345,12 +349,13 @@ impl<'a> ThreadReader<'a> {
             let whole = first.bytes.len() < FIRST_READ;
             let file = self.session.abi.register_file(&registers);
             let mut noted = CollectedStack::new(Some(first));
-            let _ = walk(
+            let stack = walk(
                 self.modules.map(),
                 &file,
                 &mut noted,
                 &WalkOptions::default(),
             );
+            self.unknown_code.note(self.modules, &stack);
             if noted.is_short() && !whole {
                 long.push(one);
             } else {
@@ -547,6 +552,7 @@ impl<'a> ThreadReader<'a> {
             &mut memory,
             &WalkOptions::default(),
         );
+        self.unknown_code.note(self.modules, &stack);
         let chunks = memory.into_chunks();
         self.waited_at.extend(self.session.abi.waits_at(registers));
         self.record_thread(thread, registers, chunks, time_ns);

@@ -340,6 +340,8 @@ impl<'a> History<'a> {
                     }
                 }
             }
+            // For unwinding only.
+            Record::GeneratedCode(_) => {}
             Record::End(end) => {
                 self.clock(end.time_ns);
                 let detail = if end.detail.is_empty() {

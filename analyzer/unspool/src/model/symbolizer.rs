@@ -75,6 +75,8 @@ pub struct Symbolizer {
     numbers: HashMap<String, usize>,
     modules: Vec<Module>,
     loads: Vec<Load>,
+    /// A map without modules.
+    empty: Option<ModuleMap>,
     epochs: Vec<Epoch>,
     names: HashMap<(usize, u64), Arc<[Source]>>,
     stacks: HashMap<StackId, Arc<Backtrace>>,
@@ -126,6 +128,7 @@ impl Symbolizer {
             numbers: HashMap::new(),
             modules: Vec::new(),
             loads: Vec::new(),
+            empty: None,
             epochs: Vec::new(),
             names: HashMap::new(),
             stacks: HashMap::new(),
@@ -174,7 +177,12 @@ impl Symbolizer {
                 capture.target.arch
             )));
         }
+        self.empty = self.arch.map(ModuleMap::new);
         for record in &capture.records {
+            if let (Record::GeneratedCode(code), Some(map)) = (record, &mut self.empty) {
+                code.ranges()
+                    .for_each(|range| map.add_generated_code(range));
+            }
             if let Record::ModuleLoaded(module) = record {
                 let id = BuildId::new(&module.build_id);
                 self.modules.push(Module {
@@ -246,7 +254,8 @@ impl Symbolizer {
             snapshot.register(&self.layout[*self.numbers.get(name)?])
         });
         let empty = ModuleMap::new(arch);
-        let map = self.epochs[epoch].map.as_ref().unwrap_or(&empty);
+        let map = self.epochs[epoch].map.as_ref();
+        let map = map.or(self.empty.as_ref()).unwrap_or(&empty);
         walk(map, &registers, &mut memory, &self.walking)
     }
 
@@ -282,9 +291,10 @@ impl Symbolizer {
             record, file, path, ..
         } = &self.loads[load];
         if let Some(table) = self.files.rules(*file, arch) {
+            let empty = &self.empty;
             let map = self.epochs[epoch]
                 .map
-                .get_or_insert_with(|| ModuleMap::new(arch));
+                .get_or_insert_with(|| empty.clone().unwrap_or_else(|| ModuleMap::new(arch)));
             map.add(unspool_unwind::Module {
                 id: load as u32,
                 name: path.to_string(),

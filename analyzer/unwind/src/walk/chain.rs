@@ -3,12 +3,18 @@
 //! A step is accepted only if the return address follows a call. The next frame pointer must be
 //! above this one and not too far away (gperftools checks the same). A register with another use
 //! rarely passes.
+//!
+//! Code without a file, such as that of a JIT compiler, has no bytes to check, so any address in it
+//! may be a return address. Its caller in a file must have made an indirect call: a direct one
+//! leads to code of the file. This rejects most chains in which the code keeps no frame pointer, and that
+//! would skip frames. Where the chain has already led through such code, a direct call may have
+//! jumped on, as in V8.
 
 use unspool_image::Arch;
 
-use super::State;
-use super::scan::follows_call;
+use super::scan::{follows_call, follows_indirect_call};
 use super::step::{Fail, Step};
+use super::{Provenance, State};
 use crate::memory::{StackMemory, read_pointer};
 use crate::modules::ModuleMap;
 
@@ -118,10 +124,18 @@ fn follow(
     let mut step = Step::new(here, fp.wrapping_add_signed(shape.cfa), ra);
     step.registers.set(shape.fp, next);
     // The chain ends with 0. The frame that holds the 0 still has a return address.
-    let plausible = next == 0 || next > fp && next - fp <= MAX_FRAME_SIZE;
-    if plausible && follows_call(modules, &step.registers) {
-        Ok(step)
+    let continues = next == 0 || next > fp && next - fp <= MAX_FRAME_SIZE;
+    let caller = step.registers.pc().unwrap_or(0);
+    let pc = here.registers.pc().unwrap_or(0);
+    let is_accepted = if modules.is_generated_code(caller.wrapping_sub(1)) {
+        continues
+    } else if modules.is_generated_code(pc.wrapping_sub(u64::from(!here.exact))) {
+        // The caller may use the register for other values, since its file has rules.
+        let keeps_frame_pointers = here.provenance == Provenance::FramePointer;
+        follows_indirect_call(modules, &step.registers)
+            || keeps_frame_pointers && continues && follows_call(modules, &step.registers)
     } else {
-        Err(Fail::NoRule)
-    }
+        continues && follows_call(modules, &step.registers)
+    };
+    is_accepted.then_some(step).ok_or(Fail::NoRule)
 }

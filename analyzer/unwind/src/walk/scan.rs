@@ -32,50 +32,90 @@ pub(super) fn step(
 
 /// Whether the instruction before these registers' pc is a call.
 pub(super) fn follows_call(modules: &ModuleMap, registers: &RegisterFile) -> bool {
-    let Some(pc) = registers.pc().filter(|pc| *pc > 8) else {
-        return false;
-    };
-    if !modules.is_text(pc - 1) {
-        return false;
+    let caller = Caller::of(modules, registers);
+    caller.is_some_and(|caller| caller.called_directly() || caller.called_indirectly())
+}
+
+/// Whether the instruction before these registers' pc is a call of an address in a register or in
+/// memory.
+pub(super) fn follows_indirect_call(modules: &ModuleMap, registers: &RegisterFile) -> bool {
+    Caller::of(modules, registers).is_some_and(|caller| caller.called_indirectly())
+}
+
+/// Code before a return address.
+struct Caller<'m> {
+    modules: &'m ModuleMap,
+    pc: u64,
+    thumb: bool,
+}
+
+impl<'m> Caller<'m> {
+    fn of(modules: &'m ModuleMap, registers: &RegisterFile) -> Option<Caller<'m>> {
+        let pc = registers.pc().filter(|pc| *pc > 8)?;
+        modules.is_text(pc - 1).then(|| Caller {
+            modules,
+            pc,
+            thumb: registers.thumb(),
+        })
     }
-    let before = |len: u64| modules.bytes(pc - len, len as usize);
-    let word = || before(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-    match modules.arch() {
-        Arch::X86_64 => {
-            // e8 rel32, or ff /2 with a ModRM of 1 to 6 further bytes
-            before(5).is_some_and(|b| b[0] == 0xe8)
-                || (2..=7).any(|len| {
-                    before(len)
-                        .is_some_and(|b| b[0] == 0xff && call_length(b[1], b.get(2)) == Some(len))
-                })
-        }
-        // bl: 100101.. ; blr, blraa..: 1101011x 00111111
-        Arch::Aarch64 => {
-            pc & 3 == 0
-                && word().is_some_and(|w| {
-                    w >> 26 == 0x25 || w & 0xfe7f_0000 == 0xd63f_0000 & 0xfe7f_0000
-                })
-        }
-        _ if registers.thumb() => {
-            // bl, blx: 11110..., 11x1....; blx register: 01000111 1mmmm000
-            let half = |at: usize, b: &[u8]| u16::from_le_bytes([b[at], b[at + 1]]);
-            before(4)
-                .is_some_and(|b| half(0, b) & 0xf800 == 0xf000 && half(2, b) & 0xc000 == 0xc000)
-                || before(2).is_some_and(|b| half(0, b) & 0xff87 == 0x4780)
-        }
-        _ => {
-            // bl: cond 1011; blx label: 1111101h; blx register: 00010010 1111 1111 1111 0011;
-            // mov lr, pc; then a jump
-            pc & 3 == 0
-                && (word().is_some_and(|w| {
-                    w >> 24 & 0xf == 0xb && w >> 28 != 0xf
-                        || w >> 25 == 0x7d
-                        || w & 0x0fff_fff0 == 0x012f_ff30
-                }) || before(8).is_some_and(|b| {
-                    u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x0fff_ffff == 0x01a0_e00f
-                }))
+
+    fn before(&self, len: u64) -> Option<&'m [u8]> {
+        self.modules.bytes(self.pc - len, len as usize)
+    }
+
+    /// The last word; `None` if the address is not aligned.
+    fn word(&self) -> Option<u32> {
+        let bytes = self.before(4).filter(|_| self.pc & 3 == 0)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn called_directly(&self) -> bool {
+        match self.modules.arch() {
+            // e8 rel32
+            Arch::X86_64 => self.before(5).is_some_and(|b| b[0] == 0xe8),
+            // bl: 100101..
+            Arch::Aarch64 => self.word().is_some_and(|w| w >> 26 == 0x25),
+            // bl, blx: 11110..., 11x1....
+            _ if self.thumb => self
+                .before(4)
+                .is_some_and(|b| half(0, b) & 0xf800 == 0xf000 && half(2, b) & 0xc000 == 0xc000),
+            // bl: cond 1011; blx label: 1111101h
+            _ => self
+                .word()
+                .is_some_and(|w| w >> 24 & 0xf == 0xb && w >> 28 != 0xf || w >> 25 == 0x7d),
         }
     }
+
+    fn called_indirectly(&self) -> bool {
+        match self.modules.arch() {
+            // ff /2 with a ModRM of 1 to 6 further bytes
+            Arch::X86_64 => (2..=7).any(|len| {
+                self.before(len)
+                    .is_some_and(|b| b[0] == 0xff && call_length(b[1], b.get(2)) == Some(len))
+            }),
+            // blr, blraa..: 1101011x 00111111
+            Arch::Aarch64 => self
+                .word()
+                .is_some_and(|w| w & 0xfe7f_0000 == 0xd63f_0000 & 0xfe7f_0000),
+            // blx register: 01000111 1mmmm000
+            _ if self.thumb => self
+                .before(2)
+                .is_some_and(|b| half(0, b) & 0xff87 == 0x4780),
+            // blx register: 00010010 1111 1111 1111 0011; mov lr, pc; then a jump
+            _ => {
+                let link = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+                self.word().is_some_and(|w| w & 0x0fff_fff0 == 0x012f_ff30)
+                    || self
+                        .before(8)
+                        .filter(|_| self.pc & 3 == 0)
+                        .is_some_and(|b| link(b) & 0x0fff_ffff == 0x01a0_e00f)
+            }
+        }
+    }
+}
+
+fn half(at: usize, bytes: &[u8]) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// Length of `ff /2` with this ModRM byte (and SIB); `None` if it is not a near indirect call.
