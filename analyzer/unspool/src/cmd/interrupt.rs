@@ -32,8 +32,8 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
-/// Lets writes beyond the limit of file sizes fail, as those to a full disk do. The signal's default
-/// ends the process. Programs that it starts have the default.
+/// Lets writes beyond the limit of file sizes fail, as those to a full disk do. By default the
+/// signal ends the process, as it does in programs that are started.
 pub(super) fn survive_file_size_limit() -> io::Result<()> {
     if is_ignored(SIGXFSZ) {
         return Ok(());

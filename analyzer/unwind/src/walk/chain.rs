@@ -6,9 +6,9 @@
 //!
 //! Code without a file, such as that of a JIT compiler, has no bytes to check, so any address in it
 //! may be a return address. Its caller in a file must have made an indirect call: a direct one
-//! leads to code of the file. This rejects most chains in which the code keeps no frame pointer, and that
-//! would skip frames. Where the chain has already led through such code, a direct call may have
-//! jumped on, as in V8.
+//! leads to code of the file. This rejects most chains in which the code keeps no frame pointer,
+//! and that would skip frames. Where the chain has already led through such code, a direct call may
+//! have jumped on, as in V8.
 
 use unspool_image::Arch;
 
