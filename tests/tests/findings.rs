@@ -291,16 +291,19 @@ fn within_a_budget() -> Result<()> {
 
 /// If most events are missing, the report must not claim that nothing is wrong.
 fn too_little_seen() -> Result<()> {
-    // One runs for two seconds, so that the stub can estimate how many calls the budget misses. The
-    // other one has a number of calls.
+    // The budget misses nearly all calls of one program, however long it runs.
     let (_folder, busy) = waiting::compile_in("findings", "busy.c", C)?;
     let (folder, traffic) = waiting::compile_in("waits", "traffic.c", C)?;
     let capture = folder.path().join("capture");
     let run = |command: &mut Command| process::run(command, Duration::from_secs(120));
-    for (budget, file, little) in [("0.1%", &busy, true), ("none", &traffic, false)] {
+    for (budget, file, argument, little) in [
+        ("0.1%", &busy, "2000", true),
+        ("0.1%", &busy, "50", true),
+        ("none", &traffic, "part", false),
+    ] {
         let mut record = report::unspool()?;
         record.args(["record", "-q", "--sync=all", "--budget", budget, "-o"]);
-        record.arg(&capture).arg("--").arg(file).arg("part");
+        record.arg(&capture).arg("--").arg(file).arg(argument);
         run(&mut record)?.success()?;
         let report = |options: &[&str]| {
             let mut command = report::unspool()?;

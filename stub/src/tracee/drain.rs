@@ -44,10 +44,14 @@ impl Tracee {
                 trace.known_stacks.clear();
             }
         }
+        if !filled.is_empty() {
+            self.tracepoints.budget.begin_batch();
+        }
         let mut batch = Batch::default();
         loop {
             let jump_pads = &self.tracepoints.fast.jump_pads;
             if !jump_pads.take(&self.process.memory, &mut filled, &mut batch) {
+                self.tracepoints.budget.end_batch();
                 return over;
             }
             for (hit, noted) in batch.hits() {

@@ -54,6 +54,10 @@ pub(crate) struct Budget {
     /// The limit unless a client sets another.
     pub(crate) usual: Option<Share>,
     pub(crate) program: ProgramTime,
+    /// The program's processor time at the latest drain of recorded hits.
+    drained: u64,
+    /// While such hits are counted: the program's processor time after which they came.
+    batch_after: Option<u64>,
     left: i64,
     /// Active probes since the last pause. Their cost alone may require another pause.
     others: Others,
@@ -82,10 +86,12 @@ pub(crate) struct Budget {
 impl Budget {
     /// Starts a trace.
     pub(crate) fn begin(&mut self, now: u64, cpu: u64) {
+        let mut program = std::mem::take(&mut self.program);
         *self = Budget {
             share: self.share,
             usual: self.usual,
-            program: std::mem::take(&mut self.program),
+            drained: program.now(),
+            program,
             left: self.share.map_or(0, Share::capacity),
             filled: now,
             cpu,
@@ -108,11 +114,8 @@ impl Budget {
     pub(crate) fn hit(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
         if now.saturating_sub(account.since.0) > SECOND {
-            // Hits come in batches, each recorded some time ago. The program has already used the
-            // processor time of this batch, so counting starts from the time before.
-            let before = self.program.last;
-            self.program.now();
-            account.restart(now, before);
+            let since = self.batch_after.unwrap_or_else(|| self.program.now());
+            account.restart(now, since);
         }
         account.hits += 1;
         self.hits.push(at);
@@ -128,6 +131,17 @@ impl Budget {
         }
         self.spend(now, held);
         self.is_over()
+    }
+
+    /// Begins to count a batch of hits, all of which came after the previous batch.
+    pub(crate) fn begin_batch(&mut self) {
+        let drained = self.program.now();
+        self.batch_after = Some(std::mem::replace(&mut self.drained, drained));
+    }
+
+    /// Ends the batch.
+    pub(crate) fn end_batch(&mut self) {
+        self.batch_after = None;
     }
 
     /// Counts a recorded step after a hit, likewise.

@@ -1,5 +1,6 @@
-/* Threads that mostly lock and unlock, far more often than a budget allows to record. No hold is
- * long and no order is wrong, so any such finding comes from missing events. */
+/* Threads that mostly lock and unlock, far more often than a budget allows to record, for two
+ * seconds or for the given number of milliseconds. No hold is long and no order is wrong, so any
+ * such finding comes from missing events. */
 #include "told.h"
 
 #define THREADS 4
@@ -28,12 +29,12 @@ static void *work(void *argument)
     return argument;
 }
 
-int main(void)
+int main(int count, char **words)
 {
     pthread_t threads[THREADS];
     for (int n = 0; n < THREADS; n++)
         threads[n] = start(work, NULL);
-    sleep_us(2000000);
+    sleep_us(1000 * (count > 1 ? atol(words[1]) : 2000));
     over = 1;
     for (int n = 0; n < THREADS; n++)
         pthread_join(threads[n], NULL);

@@ -2,7 +2,8 @@
 
 use crate::sys::{Tid, processor_ns_of};
 
-/// Least processor time, in nanoseconds, from which a probe's hit rate is estimated.
+/// Processor time, in nanoseconds, that the program needs for a few hits at most. If it has used
+/// less, the hit rate is taken as that of this time, because a burst has a much higher one.
 const MIN_RATE_TIME: u64 = 1_000_000;
 
 /// The pauses at one address, and the hits missed in them.
@@ -61,11 +62,9 @@ impl Account {
         if let Some(pause) = self.paused {
             missed.paused_ns += now.saturating_sub(pause.since);
             let used = u128::from(program.saturating_sub(pause.program));
-            // A batch of hits taken at one moment has no rate.
-            if pause.rate.used >= MIN_RATE_TIME {
-                let hits = used * u128::from(pause.rate.hits) / u128::from(pause.rate.used);
-                missed.hits += hits as u64;
-            }
+            let rate_time = pause.rate.used.max(MIN_RATE_TIME);
+            let hits = used * u128::from(pause.rate.hits) / u128::from(rate_time);
+            missed.hits += hits as u64;
         }
         missed
     }

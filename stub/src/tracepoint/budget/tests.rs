@@ -52,9 +52,13 @@ struct Came {
 }
 
 fn simulate<const N: usize>(budget: &mut Budget, places: &[Place; N]) -> [Came; N] {
+    simulate_until(budget, places, 11 * SECOND)
+}
+
+fn simulate_until<const N: usize>(budget: &mut Budget, places: &[Place; N], end: u64) -> [Came; N] {
     let (mut now, mut cpu, mut paused) = (SECOND, 0, Vec::new());
     let mut came = [Came::default(); N];
-    while now < 11 * SECOND {
+    while now < end {
         now += 10 * US;
         budget.program.last += 10 * US;
         if budget.wait(now) == Some(0) {
@@ -121,9 +125,23 @@ fn what_no_hit_causes_is_not_counted() {
     );
 }
 
-/// A batch of hits taken at one moment, in which the program has not run, has no rate.
+/// A few hits exhaust a small budget at once. What they say about the rate is enough to know that
+/// most hits of a short run were missed.
 #[test]
-fn a_batch_without_run_time_has_no_rate() {
+fn a_short_run_has_an_estimate() {
+    let mut budget = budget(Share::parse("0.1%"));
+    let [hot, cold] = simulate_until(&mut budget, &EQUALLY_DEAR, SECOND + 50 * 1000 * US);
+    let missed = budget.missed(2 * SECOND, HOT).hits;
+    assert!(hot.by > 4000 && cold.by < 2 && hot.seen < 20, "{hot:?}");
+    assert!(
+        (hot.by / 10..=hot.by).contains(&missed),
+        "{missed} of {hot:?}"
+    );
+}
+
+/// Nothing is known of the rate within a burst.
+#[test]
+fn the_rate_of_a_burst_is_that_of_a_millisecond() {
     let mut budget = budget(Some(Share::USUAL));
     budget.report();
     for _ in 0..100 {
@@ -131,9 +149,9 @@ fn a_batch_without_run_time_has_no_rate() {
     }
     budget.settle(SECOND + US, 0);
     assert_eq!(budget.pause(SECOND + US), Some(HOT));
-    budget.program.last += 60 * SECOND;
+    budget.program.last += SECOND / 100;
     let missed = budget.missed(61 * SECOND, HOT);
-    assert_eq!((missed.pauses, missed.hits), (1, 0));
+    assert_eq!((missed.pauses, missed.hits), (1, 1000));
 }
 
 /// A small budget allows one hit between two pauses. Each count is too short for a rate, but all
@@ -244,9 +262,11 @@ fn the_rate_of_a_drained_batch_is_not_overestimated() {
         ..Budget::default()
     });
     let now = 2 * SECOND;
+    budget.begin_batch();
     for _ in 0..100 {
         budget.hit(now, HOT, SECOND / 100);
     }
+    budget.end_batch();
     assert_eq!(budget.pause(now), Some(HOT));
     work(&mut budget);
     let missed = budget.missed(now, HOT).hits;
