@@ -150,7 +150,7 @@ fn disk_full_from_the_start() -> Result<()> {
 fn disk_full_for_the_log() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("capture");
-    let run = report::record(&capture, &["--rsp-log", "/dev/full"], &[&pool()?])?;
+    let run = report::record(&capture, &["-q", "--rsp-log", "/dev/full"], &[&pool()?])?;
     ensure!(run.code()? == 0, "{run}");
     complains(&run, &["/dev/full", "No space"])?;
     ran_or_not_at_all(&run, "pool: 8 workers, sum 31996000\n")
