@@ -1,13 +1,15 @@
-/* Loads each file, calls a function of it in a new thread, and unloads the file, in turn and ten
- * times. The files are loaded as ./plugin.so if that is the first argument, otherwise by their own
- * names. Prints "called FUNCTION ADDRESS" for each call. */
+/* Loads each file, calls a function of it in a new thread, and unloads the file, in turn and often
+ * (ROUNDS). The files are loaded as ./plugin.so if that is the first argument, otherwise by their
+ * own names. Prints "called FUNCTION ADDRESS" for each call. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#ifndef ROUNDS
 #define ROUNDS 10
+#endif
 #define CALLS 3
 
 static void (*function)(void);

@@ -41,8 +41,10 @@ const MAX_FUNCTIONS: usize = 500;
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     wanted: Instrumented,
-    /// Number of functions named by each pattern.
+    /// Number of functions named by each pattern, also in libraries that are no longer mapped.
     named: Vec<usize>,
+    /// Number of named functions in each mapped module, by the module's start.
+    instrumented: BTreeMap<u64, usize>,
     /// The probes, by their ids.
     sites: HashMap<u32, Site>,
     /// Functions with returns that could not be found.
@@ -72,14 +74,16 @@ impl Calls {
         self.sites.get(&probe).copied()
     }
 
-    /// Forgets all resolvers when the process executes another program.
-    pub(super) fn forget_resolvers(&mut self) {
+    /// Forgets all modules when the process executes another program.
+    pub(super) fn clear(&mut self) {
         self.resolvers.clear();
+        self.instrumented.clear();
     }
 
-    /// Forgets the resolvers of a library that is no longer mapped.
+    /// Forgets a library that is no longer mapped.
     pub(super) fn unmapped(&mut self, range: &Range<u64>) {
         self.resolvers.unmapped(range);
+        self.instrumented.retain(|start, _| !range.contains(start));
     }
 
     /// Plants the probes of calls in modules that were just mapped.
@@ -180,7 +184,7 @@ impl Calls {
         );
         let path = mapped.path.clone();
         let here: usize = plan.named.iter().sum();
-        if here + self.named.iter().sum::<usize>() > MAX_FUNCTIONS {
+        if here + self.instrumented.values().sum::<usize>() > MAX_FUNCTIONS {
             // The program already runs, so too many functions are no reason to end it.
             let text = format!(
                 "--trace names {here} functions of {path}, and at most {MAX_FUNCTIONS} can be \
@@ -197,6 +201,8 @@ impl Calls {
         for (count, more) in self.named.iter_mut().zip(&plan.named) {
             *count += more;
         }
+        self.instrumented
+            .insert(mapped.start, plan.named.iter().sum());
         if sync.is_some() {
             *self.waits.get_or_insert(0) += plan.waits();
         }

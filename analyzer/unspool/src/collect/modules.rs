@@ -39,7 +39,7 @@ pub(super) struct Mapped {
     pub(super) problem: Option<String>,
     table: Option<Arc<Table>>,
     file: Option<Opened>,
-    start: u64,
+    pub(super) start: u64,
     end: u64,
 }
 

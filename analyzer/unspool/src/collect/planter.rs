@@ -338,7 +338,7 @@ impl Planter {
     /// Forgets all probes, because the process runs another program.
     pub(super) fn clear(&mut self) {
         self.probes.clear();
-        self.calls.forget_resolvers();
+        self.calls.clear();
     }
 
     /// Notes which selected calls are not recorded, and which calls the probes slow down.
