@@ -129,6 +129,12 @@ impl Backtrace {
     pub fn physical(&self) -> impl DoubleEndedIterator<Item = &NamedFrame> {
         self.frames.iter().filter(|frame| !frame.inlined)
     }
+
+    /// True if it leads to the thread's start, and no frame is a guess.
+    pub fn reaches_start(&self) -> bool {
+        let mut frames = self.frames.iter();
+        self.truncated.is_none() && !frames.any(|frame| frame.provenance == Provenance::Scan)
+    }
 }
 
 /// Turns addresses into frames and names. `record` is an index into the capture's records, and

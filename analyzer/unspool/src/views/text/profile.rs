@@ -139,7 +139,16 @@ fn summary(model: &Model) -> String {
         Sampled::Running => format!(", {} of it in the kernel", percent(kernel, total)),
         Sampled::InUserMode | Sampled::ByTimer => String::new(),
     };
-    let complete = profile.count(|one| profile.stack(one).truncated.is_none());
+    let complete = profile.count(|one| profile.stack(one).reaches_start());
+    let sampled_ns = profile.time_ns(total);
+    let time = match exact_ns(model).filter(|ns| sampled_ns < ns - ns / 10) {
+        None => wording::duration(sampled_ns),
+        Some(ns) => format!(
+            "{} of the {}",
+            wording::duration(sampled_ns),
+            wording::duration(ns)
+        ),
+    };
     let lost = match profile.lost {
         0 => "No sample is missing".to_owned(),
         lost => format!("{} missing", wording::count(lost as usize, "sample")),
@@ -150,9 +159,18 @@ fn summary(model: &Model) -> String {
         wording::count(total as usize, "CPU sample"),
         profile.hz(),
         wording::duration(to_ns.saturating_sub(from_ns)),
-        wording::duration(profile.time_ns(total)),
+        time,
         percent(complete, total),
     )
+}
+
+/// The processor time of the program's threads by the kernel's schedule, if the samples have all of
+/// it.
+fn exact_ns(model: &Model) -> Option<u64> {
+    let is_comparable = model.schedule.is_known() && model.profile.sampled != Sampled::InUserMode;
+    let threads = (0..model.threads.len()).map(ThreadIndex);
+    let times = threads.map(|thread| model.schedule.times(thread).running_ns);
+    is_comparable.then(|| sum(times))
 }
 
 fn head(page: &mut Page<'_>) -> io::Result<()> {
@@ -324,4 +342,76 @@ fn seconds(ns: u64) -> String {
 /// `12.5%`
 pub(super) fn percent(part: u64, whole: u64) -> String {
     format!("{:.1}%", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use unspool_capture::ScheduleKind as Kind;
+    use unspool_unwind::Provenance;
+
+    use super::*;
+    use crate::model::fixture::{PID, Stage, schedule_begins, scheduled};
+    use crate::model::profile::{CpuSample, Profile};
+    use crate::model::{Backtrace, NamedFrame, Place};
+
+    /// The summary of a program that ran for this time, and had two samples of one millisecond.
+    fn summary_of(ran_us: u64) -> String {
+        let mut stage = Stage::new();
+        stage.add(schedule_begins());
+        stage.add(scheduled(&[
+            (1000, Kind::Runs, PID, 0),
+            (1000 + ran_us, Kind::Blocks, PID, 0),
+        ]));
+        stage.end(20);
+        let mut model = stage.model();
+        let stack = |provenance| {
+            let frame = |provenance| NamedFrame {
+                place: Place::default(),
+                inlined: false,
+                provenance,
+                called: None,
+            };
+            Arc::new(Backtrace {
+                frames: vec![frame(Provenance::Registers), frame(provenance)],
+                truncated: None,
+            })
+        };
+        let sample = |stack| CpuSample {
+            time_ns: 2_000_000,
+            tid: PID,
+            thread: Some(ThreadIndex(0)),
+            cpu: 0,
+            stack,
+            in_kernel: false,
+            is_cut: false,
+        };
+        model.profile = Profile {
+            period_ns: 1_000_000,
+            span_ns: Some((0, 20_000_000)),
+            sampled: Sampled::Running,
+            samples: vec![sample(0), sample(1)],
+            stacks: vec![stack(Provenance::FramePointer), stack(Provenance::Scan)],
+            ..Profile::default()
+        };
+        summary(&model)
+    }
+
+    #[test]
+    fn a_guessed_frame_does_not_lead_to_the_start() {
+        let text = summary_of(2000);
+        assert!(text.contains("50.0% of the stacks reach"), "{text}");
+    }
+
+    #[test]
+    fn samples_of_short_threads_are_too_few() {
+        let text = summary_of(2000);
+        assert!(text.contains(": 2.00 ms of processor time"), "{text}");
+        let text = summary_of(8000);
+        assert!(
+            text.contains(": 2.00 ms of the 8.00 ms of processor"),
+            "{text}"
+        );
+    }
 }

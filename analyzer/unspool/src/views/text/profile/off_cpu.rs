@@ -46,7 +46,7 @@ pub(super) fn summary(model: &Model) -> String {
     let (without, without_ns) = off_cpu.total(|key| key.stack.is_none());
     let (_, complete_ns) = off_cpu.total(|key| {
         let stack = key.stack.and_then(|stack| profile.stacks.get(stack));
-        stack.is_some_and(|stack| stack.truncated.is_none())
+        stack.is_some_and(|stack| stack.reaches_start())
     });
     let without = match without {
         0 => "All waits have a stack".to_owned(),
@@ -150,6 +150,20 @@ pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     Ok(())
 }
 
+/// The files of a system call, after its name. The name of an unknown file is empty.
+fn of_files(mut files: BTreeSet<&str>) -> String {
+    let has_unknown = files.remove("");
+    let known = match files.len() {
+        0 => return String::new(),
+        1 => files.into_iter().collect(),
+        count => wording::count(count, "file"),
+    };
+    match has_unknown {
+        true => format!(" of {known} and of an unknown file"),
+        false => format!(" of {known}"),
+    }
+}
+
 fn write(
     page: &mut Page<'_>,
     model: &Model,
@@ -184,10 +198,12 @@ fn write(
     let mut indent = Line::new();
     indent.pad(18);
     let call = key.call.and_then(|call| model.schedule.call(call));
-    let reason = match (waits.calls.len(), call) {
-        (2.., Some(call)) if key.object.is_none() => {
-            let files = wording::count(waits.calls.len(), "file");
-            Some(format!("{}() of {files}", call.name))
+    let reason = match call {
+        Some(call) if key.object.is_none() => {
+            let calls = waits.calls.iter();
+            let calls = calls.filter_map(|call| model.schedule.call(*call));
+            let files: BTreeSet<&str> = calls.map(|call| call.file.as_str()).collect();
+            Some(format!("{}(){}", call.name, of_files(files)))
         }
         _ => off_cpu::reason(model, key),
     };
@@ -212,5 +228,21 @@ fn write(
     match key.stack.and_then(|stack| model.profile.stacks.get(stack)) {
         Some(stack) => frames::write(page, &indent, "", stack, sources, false),
         None => page.line(&indent.clone().with(Ink::Faint, "no stack")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_file_is_not_counted() {
+        let text = |files: &[&'static str]| of_files(files.iter().copied().collect());
+        assert_eq!(text(&[""]), "");
+        assert_eq!(text(&["/a"]), " of /a");
+        assert_eq!(text(&["/a", "/b"]), " of 2 files");
+        assert_eq!(text(&["", "/a"]), " of /a and of an unknown file");
+        let several = " of 2 files and of an unknown file";
+        assert_eq!(text(&["/a", "", "/b"]), several);
     }
 }
