@@ -51,15 +51,12 @@ pub struct Timeline {
 impl Timeline {
     /// Builds the timeline of a window, at the detail that the model was built with.
     pub fn of(model: &Model, window: Window) -> Timeline {
-        let end_ns = model.recording.duration_ns;
         let life = |thread: &Thread| {
             let mut cells = vec![Cell::Absent; window.columns];
-            // A thread whose end was not recorded may have ended at any time.
-            let span = thread
-                .started_ns
-                .or(thread.created_ns)
-                .map(|from| (from, thread.ended_ns.unwrap_or(end_ns).max(from)));
-            if let Some(columns) = span.and_then(|(from, to)| window.columns_of(from, to)) {
+            if let Some(columns) = model
+                .span(thread)
+                .and_then(|(from, to)| window.columns_of(from, to))
+            {
                 for column in columns {
                     if let Some(cell) = cells.get_mut(column) {
                         *cell = Cell::Alive;
@@ -89,6 +86,56 @@ impl Timeline {
             calls(model.intervals(ThreadIndex(index)), &window, cells);
         }
         Timeline { window, threads }
+    }
+
+    /// Time that these threads ran in each column together, nanoseconds. Without a schedule, it
+    /// is estimated by their lives and cells.
+    pub fn running_ns(&self, model: &Model, threads: &[usize]) -> Vec<u64> {
+        let window = &self.window;
+        let mut columns = vec![0; window.columns];
+        let mut add = |from_ns: u64, to_ns: u64, share: &dyn Fn(usize) -> u64| {
+            for at in window.columns_of(from_ns, to_ns).into_iter().flatten() {
+                let from = window.column_ns(at).max(from_ns);
+                let to = window.column_ns(at + 1).min(to_ns);
+                if let Some(column) = columns.get_mut(at) {
+                    *column += to.saturating_sub(from) * share(at) / 4;
+                }
+            }
+        };
+        for index in threads {
+            let intervals = model.intervals(ThreadIndex(*index));
+            for interval in intervals {
+                if matches!(interval.state, RunState::Running { .. }) {
+                    add(interval.from_ns, interval.to_ns, &|_| 4);
+                }
+            }
+            let thread = model.any_thread(ThreadIndex(*index));
+            if let Some((from_ns, to_ns)) = thread.and_then(|thread| model.span(thread))
+                && intervals.is_empty()
+            {
+                let cells = self.threads.get(*index);
+                add(
+                    from_ns,
+                    to_ns,
+                    &|at| match cells.and_then(|cells| cells.get(at)) {
+                        Some(Cell::Alive) => 4,
+                        Some(Cell::Partly) => 2,
+                        _ => 0,
+                    },
+                );
+            }
+        }
+        columns
+    }
+}
+
+impl Model {
+    /// The time in which a thread lived, or may have lived because its end was not recorded. `None`
+    /// if its start is not known.
+    pub fn span(&self, thread: &Thread) -> Option<(u64, u64)> {
+        let from = thread.started_ns.or(thread.created_ns)?;
+        let to = thread.ended_ns.unwrap_or(self.recording.duration_ns);
+        Some((from, to.max(from)))
     }
 }
 

@@ -42,7 +42,14 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
     let mut page = Page::new(out, style);
     let page = &mut page;
     notes::first(page, model)?;
-    let rows = rows(model, zoom.each);
+    let end = model.recording.duration_ns.max(1);
+    let from_ns = zoom.from_ns.unwrap_or(0);
+    let to_ns = zoom.to_ns.unwrap_or(end).max(from_ns.saturating_add(1));
+    let part = match (zoom.from_ns, zoom.to_ns) {
+        (None, None) => 0..u64::MAX,
+        _ => from_ns..to_ns,
+    };
+    let (rows, others) = rows(model, zoom.each, part);
     let room = page.width / 3;
     let labels: Vec<String> = rows.iter().map(|row| row.label(model, room)).collect();
     let measured = model.processor_levels();
@@ -54,11 +61,9 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
         .iter()
         .chain(levels.iter().flatten().map(|level| &level.label));
     let gutter = all.map(|label| width(label)).max().unwrap_or(0) + 2;
-    let end = model.recording.duration_ns.max(1);
-    let from_ns = zoom.from_ns.unwrap_or(0);
     let window = Window {
         from_ns,
-        to_ns: zoom.to_ns.unwrap_or(end).max(from_ns.saturating_add(1)),
+        to_ns,
         columns: page.width.saturating_sub(gutter).max(1),
     };
     let timeline = Timeline::of(model, window);
@@ -66,7 +71,7 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
         &Line::new(),
         &Line::new(),
         Ink::Plain,
-        &summary(model, &rows, &window),
+        &summary(model, &rows, others, &window),
     )?;
     let marks = Marks::of(model, &timeline);
     marks.legend(page, model)?;
@@ -95,7 +100,18 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
             .collect();
         match cells[..] {
             [one] => blocks(&mut line, &marks, one),
-            _ => heights(&mut line, &marks, &cells, row.most),
+            _ => {
+                let ran_ns = timeline.running_ns(model, &row.members);
+                let full = |column| {
+                    let length_ns = window.column_ns(column + 1) - window.column_ns(column);
+                    length_ns.saturating_mul(row.most as u64).max(1)
+                };
+                let ran = ran_ns.iter().enumerate();
+                let shares: Vec<f64> = ran
+                    .map(|(column, ns)| *ns as f64 / full(column) as f64)
+                    .collect();
+                heights(&mut line, &marks, &cells, &shares);
+            }
         }
         page.line(&line)?;
         let is_here = |thread: &Option<ThreadIndex>| {
@@ -153,7 +169,9 @@ impl Level<'_> {
     }
 }
 
-fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
+/// `others` threads are left out.
+fn summary(model: &Model, rows: &[Row], others: usize, window: &Window) -> String {
+    let left_out = others;
     let shared = rows.iter().filter(|row| row.members.len() > 1).count();
     let others = match model.processes.threads.len() {
         0 => String::new(),
@@ -177,6 +195,13 @@ fn summary(model: &Model, rows: &[Row], window: &Window) -> String {
              of them ran (≤ n: the largest number alive at the same time). --each shows every \
              thread.",
         );
+    }
+    match left_out {
+        0 => {}
+        1 => text.push_str(" 1 thread that lived only before or after is left out."),
+        count => text.push_str(&format!(
+            " {count} threads that lived only before or after are left out."
+        )),
     }
     text
 }
@@ -405,26 +430,18 @@ fn blocks(line: &mut Line, marks: &Marks<'_>, cells: &[Cell]) {
     }
 }
 
-/// Appends, for several threads, the number that ran as a height. If none ran, appends the most
-/// frequent wait.
-fn heights(line: &mut Line, marks: &Marks<'_>, threads: &[&[Cell]], most: usize) {
-    let columns = threads.iter().map(|cells| cells.len()).max().unwrap_or(0);
+/// Appends, for several threads, how many of them ran on average as a height: a share of the
+/// largest number alive at the same time. If none ran, appends the most frequent wait.
+fn heights(line: &mut Line, marks: &Marks<'_>, threads: &[&[Cell]], shares: &[f64]) {
     let mut signs: Vec<(Ink, char)> = Vec::new();
-    for column in 0..columns {
+    for (column, share) in shares.iter().enumerate() {
         let here = threads
             .iter()
             .filter_map(|cells| cells.get(column).copied());
-        // In halves.
-        let ran = here.clone().map(|cell| match cell {
-            Cell::Alive => 2,
-            Cell::Partly => 1,
-            _ => 0,
-        });
-        let running: usize = ran.sum();
-        if running > 0 {
-            // Threads that lived one after the other may share a column.
-            let height = (running.min(2 * most) * 4).div_ceil(most.max(1));
-            signs.push((Ink::Function, HEIGHTS[height.min(8)]));
+        let runs = |cell| matches!(cell, Cell::Alive | Cell::Partly);
+        if here.clone().any(runs) {
+            let height = (share * 8.0).ceil() as usize;
+            signs.push((Ink::Function, HEIGHTS[height.clamp(1, 8)]));
             continue;
         }
         let mut kinds: Vec<((Ink, char), usize)> = Vec::new();

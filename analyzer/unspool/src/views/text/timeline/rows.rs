@@ -1,6 +1,7 @@
 //! The lines of the timeline: which threads each of them shows, and its label.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::super::frames;
 use super::super::line::{clean, width};
@@ -22,8 +23,25 @@ pub(super) struct Row {
 }
 
 /// The rows in the order of their first threads, those of processes that the program
-/// started last.
-pub(super) fn rows(model: &Model, each: bool) -> Vec<Row> {
+/// started last. Rows whose threads did not live in `time` are left out, and the threads are
+/// counted.
+pub(super) fn rows(model: &Model, each: bool, time: Range<u64>) -> (Vec<Row>, usize) {
+    let mut rows = all_rows(model, each);
+    let lives_then = |index: &usize| {
+        let thread = model.any_thread(ThreadIndex(*index));
+        let span = thread.and_then(|thread| model.span(thread));
+        span.is_none_or(|(from, to)| from < time.end && to >= time.start)
+    };
+    let mut others = 0;
+    rows.retain(|row| {
+        let is_there = row.members.iter().any(lives_then);
+        others += if is_there { 0 } else { row.members.len() };
+        is_there
+    });
+    (rows, others)
+}
+
+fn all_rows(model: &Model, each: bool) -> Vec<Row> {
     let mut rows: Vec<Row> = threads_of_program(model, each);
     let own = model.threads.len();
     let others = own..own + model.processes.threads.len();
@@ -72,15 +90,12 @@ fn threads_of_program(model: &Model, each: bool) -> Vec<Row> {
 
 /// Maximum number of threads that lived at once.
 fn max_alive(model: &Model, members: &[usize]) -> usize {
-    let end = model.recording.duration_ns;
     let mut changes: Vec<(u64, i32)> = Vec::new();
     let thread = |index: &usize| model.any_thread(ThreadIndex(*index));
     for thread in members.iter().filter_map(thread) {
-        let Some(from) = thread.started_ns.or(thread.created_ns) else {
-            continue;
-        };
-        changes.push((from, 1));
-        changes.push((thread.ended_ns.unwrap_or(end).max(from), -1));
+        if let Some((from, to)) = model.span(thread) {
+            changes.extend([(from, 1), (to, -1)]);
+        }
     }
     changes.sort_unstable();
     let mut now = 0;
@@ -195,7 +210,7 @@ mod tests {
         }));
         stage.end(10);
         let model = stage.model();
-        let rows = rows(&model, false);
+        let (rows, _) = rows(&model, false, 0..u64::MAX);
         rows.iter().map(|row| row.label(&model, 40)).collect()
     }
 
@@ -204,5 +219,25 @@ mod tests {
         assert_eq!(labels(&[21])[1..], ["process cc1 20", "pool of cc1 21"]);
         let many: Vec<u64> = (21..80).collect();
         assert_eq!(labels(&many)[1..], ["60 threads of cc1 (≤ 60)"]);
+    }
+
+    #[test]
+    fn threads_of_another_time_have_no_row() {
+        let mut stage = Stage::new();
+        for tid in 0..4 {
+            let begin = 10 * tid + 1;
+            stage.spawn(PID, tid + 20, begin, "app!work", &["app!main"]);
+            stage.exit(tid + 20, 10 * tid + 5);
+        }
+        stage.end(40);
+        let model = stage.model();
+        let seen = |time: Range<u64>| {
+            let (rows, others) = rows(&model, true, time.start * 1_000_000..time.end * 1_000_000);
+            (rows.len(), others)
+        };
+        assert_eq!(seen(0..40), (5, 0));
+        assert_eq!(seen(12..14), (2, 3));
+        assert_eq!(seen(6..14), (2, 3));
+        assert_eq!(seen(26..29), (1, 4));
     }
 }
