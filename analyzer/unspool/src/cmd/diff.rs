@@ -17,8 +17,8 @@ use crate::views;
 /// program was rebuilt. Ranks the differences by their effect on the length of the run.
 ///
 /// Record both sides in the same way. With one recording on each side, a difference counts if
-/// it exceeds 10 % and 10 ms. With several, the ranges must also not overlap. With five or more on
-/// each side, only the ranges count.
+/// it exceeds 15 % and 10 ms. With several, it must exceed 10 % and 10 ms, and the ranges must not
+/// overlap. With five or more on each side, only the ranges count.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool diff [OPTIONS] BEFORE AFTER\n       \

@@ -12,7 +12,7 @@ mod tests;
 
 pub use effects::{Cause, Effect, Subject};
 pub use run::{Doubt, Run};
-pub use spread::{Change, NOISE_NS, NOISE_SHARE, Spread};
+pub use spread::{Change, NOISE_NS, Spread};
 
 use std::sync::Arc;
 
@@ -121,6 +121,7 @@ pub struct FunctionChange {
 /// Takes values of both sides from joined facts.
 struct Sides {
     before: usize,
+    noise_ns: u64,
 }
 
 impl Sides {
@@ -133,6 +134,7 @@ impl Sides {
         Change {
             before: values(before),
             after: values(after),
+            noise_ns: self.noise_ns,
         }
     }
 
@@ -151,8 +153,9 @@ impl Sides {
 impl Diff {
     /// Compares the recordings of two sides.
     pub fn of(before: Vec<Run>, after: Vec<Run>) -> Diff {
-        let sides = Sides {
+        let mut sides = Sides {
             before: before.len(),
+            noise_ns: 0,
         };
         let program = |runs: &[Run]| runs.first().map(|run| run.program.clone());
         let programs = (
@@ -182,6 +185,11 @@ impl Diff {
             functions.clear();
         }
         let runs: Vec<Option<Run>> = runs.into_iter().map(Some).collect();
+        // The delays by other processes are an estimate, and those by a virtual machine's host are
+        // unknown up to the time that it took.
+        let others = sides.change(&runs, |run| run.others_ns).larger_median() as f64;
+        let stolen = sides.change(&runs, |run| run.stolen_ns).larger_median();
+        sides.noise_ns = NOISE_NS.max((others * OTHERS_NOISE_SHARE) as u64 + stolen);
         let mut diff = Diff {
             programs,
             counts,
@@ -206,25 +214,20 @@ impl Diff {
         diff
     }
 
-    /// A smaller difference of times is noise if few recordings were made, nanoseconds. The delays
-    /// by other processes are an estimate, and those by a virtual machine's host are unknown up to
-    /// the time that it took.
-    pub fn noise_ns(&self) -> u64 {
-        let others = self.others_ns.larger_median() as f64;
-        let others = (others * OTHERS_NOISE_SHARE) as u64;
-        NOISE_NS.max(others + self.stolen_ns.larger_median())
-    }
-
     /// True if equal programs may differ as much in the length of the run.
     pub fn is_noise(&self) -> bool {
-        self.net_ns.is_noise_below(self.noise_ns())
+        self.net_ns.is_noise()
     }
 
     /// True if the run takes half as long again or more, and only the times of other processes and
     /// of the machine's host make that noise.
     fn may_be_disturbed(&self) -> bool {
         let grows = self.net_ns.share().is_some_and(|share| share >= 0.5);
-        grows && self.is_noise() && !self.net_ns.is_noise()
+        let undisturbed = Change {
+            noise_ns: NOISE_NS,
+            ..self.net_ns
+        };
+        grows && self.is_noise() && !undisturbed.is_noise()
     }
 
     /// Whether the length of the run can be judged, and what determines it.

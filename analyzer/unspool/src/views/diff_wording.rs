@@ -2,7 +2,7 @@
 
 use super::text::line::clean;
 use super::wording;
-use crate::model::diff::{Change, Diff, Doubt, NOISE_SHARE, Spread};
+use crate::model::diff::{Change, Diff, Doubt, Spread};
 
 /// What prevents a judgement, as a sentence.
 pub(super) fn doubt(doubt: Doubt) -> &'static str {
@@ -69,13 +69,13 @@ pub(super) fn left_out(diff: &Diff) -> Option<String> {
 /// Which differences count as noise.
 pub(super) fn noise(diff: &Diff) -> String {
     let (before, after) = diff.counts;
-    let share = NOISE_SHARE * 100.0;
-    let least = wording::duration(diff.noise_ns());
+    let share = diff.net_ns.noise_share() * 100.0;
+    let least = wording::duration(diff.net_ns.noise_ns);
     match (before, after) {
         (1, 1) => format!(
-            "One recording on each side: a difference of the run of up to {share:.0} % or {least} counts as \
-             noise. How much the values in the tables differ between equal runs is not known, so none \
-             is marked. Compare several recordings of a side to mark differences."
+            "One recording on each side does not show how much equal runs differ, so a difference of up to \
+             {share:.0} % or {least} counts as noise, and the tables mark nothing. Compare several \
+             recordings of a side to find smaller differences."
         ),
         (5.., 5..) => format!(
             "{before} recordings before and {after} after: a difference counts if the ranges do not overlap."

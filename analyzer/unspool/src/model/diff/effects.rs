@@ -19,6 +19,8 @@ use super::{Diff, FunctionChange, ThreadChange};
 
 /// An item's difference is noise below one part in this many of the run.
 const MIN_RUN_DIVISOR: u64 = 50;
+/// The same with one recording on each side.
+const MIN_RUN_DIVISOR_OF_ONE: u64 = 20;
 /// The same for a lock. Its effect is what other items leave unexplained, so all noise of the run
 /// may be in it.
 const MIN_RUN_DIVISOR_OF_LOCK: u64 = 10;
@@ -82,7 +84,12 @@ impl Cause {
 
 /// All effects, the largest first; noise comes last.
 pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
-    let least = (diff.net_ns.before.median / MIN_RUN_DIVISOR).max(diff.noise_ns());
+    let has_spread = diff.net_ns.has_spread();
+    let divisor = match has_spread {
+        true => MIN_RUN_DIVISOR,
+        false => MIN_RUN_DIVISOR_OF_ONE,
+    };
+    let least = diff.net_ns.before.median / divisor;
     let least_of_lock = least.max(diff.net_ns.before.median / MIN_RUN_DIVISOR_OF_LOCK);
     let mut effects = Vec::new();
     for (index, threads) in diff.threads.iter().enumerate() {
@@ -92,7 +99,8 @@ pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
     for (index, object) in diff.objects.iter().enumerate() {
         let saved = object.saved_ns;
         let effect_ns = lesser(saved.delta(), rest);
-        let is_small = saved.is_few() && effect_ns.unsigned_abs() <= least_of_lock;
+        let is_small =
+            saved.is_few() && effect_ns.unsigned_abs() <= least_of_lock.max(saved.noise_ns);
         effects.push(Effect {
             subject: Subject::Lock(index),
             cause: Cause::Contention,
@@ -108,12 +116,24 @@ pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
             effects.push(effect);
         }
     }
+    if !has_spread {
+        for effect in &mut effects {
+            effect.is_noise |= !is_in_run(diff, effect);
+        }
+    }
     effects.retain(|effect| effect.effect_ns != 0);
     effects.sort_by_key(|effect| {
         let size = std::cmp::Reverse(effect.effect_ns.unsigned_abs());
         (effect.is_noise, size)
     });
     effects
+}
+
+/// True if the run became longer or shorter by at least half of an effect. With one recording on
+/// each side nothing else shows that an item's time is no chance.
+fn is_in_run(diff: &Diff, effect: &Effect) -> bool {
+    let shown = lesser(diff.net_ns.delta(), effect.effect_ns);
+    shown.unsigned_abs() >= effect.effect_ns.unsigned_abs() / 2
 }
 
 fn of_threads(subject: Subject, threads: &ThreadChange, least: u64) -> Effect {
@@ -198,7 +218,8 @@ fn add_parallelism(diff: &Diff, effects: &mut Vec<Effect>, least: u64) {
     for (index, ns) in more {
         let effect_ns = lesser(ns, rest);
         let path_ns = diff.threads[index].path_ns;
-        if effect_ns.unsigned_abs() <= least || path_ns.is_noise_below(least) {
+        if effect_ns.unsigned_abs() <= least.max(path_ns.noise_ns) || path_ns.is_noise_below(least)
+        {
             continue;
         }
         effects.push(Effect {

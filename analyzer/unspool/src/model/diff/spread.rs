@@ -5,7 +5,9 @@
 const MIN_RUNS_FOR_SPREAD: usize = 5;
 
 /// A smaller relative difference is noise if few recordings were made.
-pub const NOISE_SHARE: f64 = 0.10;
+const NOISE_SHARE: f64 = 0.10;
+/// The same with one recording on each side. They may be the fastest and the slowest of many.
+const NOISE_SHARE_OF_ONE: f64 = 0.15;
 /// A smaller difference is noise if few recordings were made, nanoseconds.
 pub const NOISE_NS: u64 = 10_000_000;
 
@@ -47,9 +49,19 @@ pub struct Change {
     pub before: Spread,
     /// The value after.
     pub after: Spread,
+    /// A smaller difference is noise if few recordings were made, nanoseconds.
+    pub noise_ns: u64,
 }
 
 impl Change {
+    /// A smaller difference is noise if few recordings were made: a part of the value before.
+    pub fn noise_share(&self) -> f64 {
+        match self.has_spread() {
+            true => NOISE_SHARE,
+            false => NOISE_SHARE_OF_ONE,
+        }
+    }
+
     /// The difference of the medians.
     pub fn delta(&self) -> i64 {
         signed(self.after.median) - signed(self.before.median)
@@ -79,8 +91,9 @@ impl Change {
     /// True if equal programs may differ as much. `least` is a difference that is always noise with
     /// few recordings.
     pub(super) fn is_noise_below(&self, least: u64) -> bool {
-        let threshold = (self.before.median as f64 * NOISE_SHARE) as u64;
-        self.gap() == 0 || self.is_few() && self.delta().unsigned_abs() <= threshold.max(least)
+        let threshold = (self.before.median as f64 * self.noise_share()) as u64;
+        let threshold = threshold.max(least).max(self.noise_ns);
+        self.gap() == 0 || self.is_few() && self.delta().unsigned_abs() <= threshold
     }
 
     /// True if it differs by more than noise, and several recordings of a side show the noise.
@@ -95,7 +108,7 @@ impl Change {
 
     /// True if equal programs may differ as much.
     pub fn is_noise(&self) -> bool {
-        self.is_noise_below(NOISE_NS)
+        self.is_noise_below(0)
     }
 }
 

@@ -122,15 +122,19 @@ fn change(before: &[u64], after: &[u64]) -> Change {
     Change {
         before: Spread::of(before.iter().map(|ms| ms * MS)),
         after: Spread::of(after.iter().map(|ms| ms * MS)),
+        noise_ns: NOISE_NS,
     }
 }
 
 #[test]
 fn one_recording_on_a_side_has_a_threshold() {
-    assert!(change(&[100], &[110]).is_noise());
-    assert!(!change(&[100], &[111]).is_noise());
-    assert!(change(&[1000], &[1100]).is_noise());
-    assert!(!change(&[1000], &[899]).is_noise());
+    assert!(change(&[100], &[115]).is_noise());
+    assert!(!change(&[100], &[116]).is_noise());
+    assert!(change(&[1000], &[1150]).is_noise());
+    assert!(!change(&[1000], &[849]).is_noise());
+    // Two recordings of a side show some of the noise.
+    assert!(change(&[1000, 1000], &[1100]).is_noise());
+    assert!(!change(&[1000, 1000], &[1101]).is_noise());
     assert!(change(&[0], &[10]).is_noise());
     assert!(!change(&[0], &[11]).is_noise());
 }
@@ -203,6 +207,33 @@ fn a_path_that_moves_is_no_difference() {
     assert_eq!(first(&diff), None);
     assert_eq!(diff.slower_items(0.0).count(), 0);
     assert!(diff.can_judge());
+}
+
+#[test]
+fn one_recording_shows_only_what_the_run_shows() {
+    let before = || run(500, &[("one", 1, 300, 300), ("two", 1, 200, 200)], 0);
+    let after = |net| run(net, &[("one", 1, 360, 360), ("two", 1, 200, 200)], 0);
+    let compare = |net, count| {
+        let diff = Diff::of(vec![before(); count], vec![after(net); count]);
+        (first(&diff).is_some(), diff.slower_items(10.0).count())
+    };
+    // The thread takes 60 ms longer, the run does not.
+    assert_eq!(compare(500, 1), (false, 0));
+    assert_eq!(compare(520, 1), (false, 0));
+    assert_eq!(compare(530, 1), (true, 1));
+    assert_eq!(compare(500, 2), (true, 1));
+}
+
+#[test]
+fn marks_and_verdict_have_the_same_noise() {
+    let side = |net: u64| {
+        let mut run = run(net, &[("work", 1, net, net)], 0);
+        run.stolen_ns = 200 * MS;
+        run
+    };
+    let diff = Diff::of(vec![side(500), side(510)], vec![side(650), side(660)]);
+    assert!(diff.is_noise() && first(&diff).is_none());
+    assert!(!diff.threads[0].path_ns.is_marked());
 }
 
 #[test]

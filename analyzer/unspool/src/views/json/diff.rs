@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Frame, FunctionPlace, SCHEMA_VERSION};
 use crate::model::Key;
-use crate::model::diff::{self, NOISE_SHARE, Subject};
+use crate::model::diff::{self, Subject};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -216,10 +216,10 @@ pub(in crate::views) fn document(diff: &diff::Diff) -> impl Serialize {
         },
         can_judge: diff.can_judge(),
         doubts: diff.doubts.iter().map(|doubt| doubt.as_str()).collect(),
-        noise_share: NOISE_SHARE,
-        noise_ns: diff.noise_ns(),
+        noise_share: diff.net_ns.noise_share(),
+        noise_ns: diff.net_ns.noise_ns,
         wall_ns: Change::time(&diff.wall_ns),
-        net_ns: Change::of(&diff.net_ns, diff.is_noise()),
+        net_ns: Change::time(&diff.net_ns),
         recorder_ns: Change::time(&diff.recorder_ns),
         others_ns: Change::time(&diff.others_ns),
         stolen_ns: Change::time(&diff.stolen_ns),

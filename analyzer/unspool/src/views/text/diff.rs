@@ -126,7 +126,7 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
         Subject::Threads(index) => {
             let threads = &diff.threads[index];
             if threads.program.is_some() {
-                return thread_name(threads, room);
+                return thread_name(diff, threads, room);
             }
             let noun = if threads.number.larger_median() == 1 {
                 "thread"
@@ -134,7 +134,7 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
                 "threads"
             };
             let room = room.saturating_sub(noun.len() + 1);
-            format!("{noun} {}", thread_name(threads, room))
+            format!("{noun} {}", thread_name(diff, threads, room))
         }
         Subject::Lock(index) => object_name(&diff.objects[index], room),
         Subject::Function(index) => {
@@ -147,9 +147,25 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
     }
 }
 
+/// The name of threads, with the function that created them if others have the same name.
+fn thread_name(diff: &Diff, threads: &ThreadChange, room: usize) -> String {
+    let name = name_of_function(threads, room);
+    let named = diff.threads.iter();
+    let alike = named.filter(|other| name_of_function(other, room) == name);
+    let (before, after) = &threads.creation;
+    let stack = before.as_ref().or(after.as_ref());
+    let creator = stack.and_then(|stack| stack.physical().next());
+    match creator {
+        Some(creator) if alike.count() > 1 => {
+            format!("{name} of {}", frames::function(&creator.place, room))
+        }
+        _ => name,
+    }
+}
+
 /// The threads' function, and their own name if there is room. Of processes that the program
 /// started, their program.
-fn thread_name(threads: &ThreadChange, room: usize) -> String {
+fn name_of_function(threads: &ThreadChange, room: usize) -> String {
     if let Some(program) = &threads.program {
         return shorten(&format!("process {}", clean(program)), room);
     }
@@ -325,7 +341,7 @@ fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     };
     page.line(&Line::new().with(Ink::Strong, title))?;
     let rows = order.iter().take(MAX_ROWS).map(|threads| {
-        let name = thread_name(threads, page.width / 3);
+        let name = thread_name(diff, threads, page.width / 3);
         let mark = match (threads.number.before.max, threads.number.after.max) {
             (0, _) => "new: ",
             (_, 0) => "gone: ",
@@ -439,4 +455,47 @@ fn noise(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     };
     let text = format!("{mark}{}", diff_wording::noise(diff));
     page.paragraph(&lead, &lead, Ink::Faint, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_unwind::Provenance;
+
+    use super::*;
+    use crate::model::{Backtrace, NamedFrame, Place};
+
+    #[test]
+    fn threads_with_one_function_are_told_apart() {
+        let place = |name: &str| Place {
+            function: Some(name.into()),
+            ..Place::default()
+        };
+        let threads = |function: &str, creator: &str| ThreadChange {
+            function: Some(place(function)),
+            creation: (
+                None,
+                Some(Backtrace {
+                    frames: vec![NamedFrame {
+                        place: place(creator),
+                        inlined: false,
+                        provenance: Provenance::Registers,
+                        called: None,
+                    }],
+                    truncated: None,
+                }),
+            ),
+            ..ThreadChange::default()
+        };
+        let diff = Diff {
+            threads: vec![
+                threads("work", "first"),
+                threads("work", "second"),
+                threads("serve", "main"),
+            ],
+            ..Diff::default()
+        };
+        let all = diff.threads.iter();
+        let names: Vec<String> = all.map(|one| thread_name(&diff, one, 40)).collect();
+        assert_eq!(names, ["work of first", "work of second", "serve"]);
+    }
 }
