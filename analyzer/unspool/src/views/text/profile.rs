@@ -130,8 +130,10 @@ fn summary(model: &Model) -> String {
         return format!("{about}{lost} missing, and none taken.");
     }
     if total == 0 {
+        let ran = exact_ns(model).filter(|ns| *ns > 0).map(wording::duration);
+        let ran = ran.map_or(String::new(), |ran| format!(" in {ran} of processor time"));
         return format!(
-            "{about}no CPU sample was taken, because the threads used too little processor time.",
+            "{about}no CPU sample was taken{ran}, because each thread used too little.",
         );
     }
     let kernel = profile.count(|sample| sample.in_kernel);
@@ -356,8 +358,8 @@ mod tests {
     use crate::model::profile::{CpuSample, Profile};
     use crate::model::{Backtrace, NamedFrame, Place};
 
-    /// The summary of a program that ran for this time, and had two samples of one millisecond.
-    fn summary_of(ran_us: u64) -> String {
+    /// The summary of a program that ran for this time, and had so many samples of one millisecond.
+    fn summary_of(ran_us: u64, samples: usize) -> String {
         let mut stage = Stage::new();
         stage.add(schedule_begins());
         stage.add(scheduled(&[
@@ -391,7 +393,7 @@ mod tests {
             period_ns: 1_000_000,
             span_ns: Some((0, 20_000_000)),
             sampled: Sampled::Running,
-            samples: vec![sample(0), sample(1)],
+            samples: (0..samples).map(|at| sample(at % 2)).collect(),
             stacks: vec![stack(Provenance::FramePointer), stack(Provenance::Scan)],
             ..Profile::default()
         };
@@ -400,15 +402,18 @@ mod tests {
 
     #[test]
     fn a_guessed_frame_does_not_lead_to_the_start() {
-        let text = summary_of(2000);
+        let text = summary_of(2000, 2);
         assert!(text.contains("50.0% of the stacks reach"), "{text}");
     }
 
     #[test]
     fn samples_of_short_threads_are_too_few() {
-        let text = summary_of(2000);
+        let text = summary_of(2000, 2);
         assert!(text.contains(": 2.00 ms of processor time"), "{text}");
-        let text = summary_of(8000);
+        let text = summary_of(8000, 0);
+        let expected = "no CPU sample was taken in 8.00 ms of processor time";
+        assert!(text.contains(expected), "{text}");
+        let text = summary_of(8000, 2);
         assert!(
             text.contains(": 2.00 ms of the 8.00 ms of processor"),
             "{text}"
