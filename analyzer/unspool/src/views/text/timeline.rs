@@ -49,7 +49,7 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
         (None, None) => 0..u64::MAX,
         _ => from_ns..to_ns,
     };
-    let (rows, others) = rows(model, zoom.each, part);
+    let (rows, left_out) = rows(model, zoom.each, part);
     let room = page.width / 3;
     let labels: Vec<String> = rows.iter().map(|row| row.label(model, room)).collect();
     let measured = model.processor_levels();
@@ -71,7 +71,7 @@ pub fn write(model: &Model, zoom: Zoom, out: &mut dyn Write, style: &Style) -> i
         &Line::new(),
         &Line::new(),
         Ink::Plain,
-        &summary(model, &rows, others, &window),
+        &summary(model, &rows, left_out, &window),
     )?;
     let marks = Marks::of(model, &timeline);
     marks.legend(page, model)?;
@@ -169,9 +169,8 @@ impl Level<'_> {
     }
 }
 
-/// `others` threads are left out.
-fn summary(model: &Model, rows: &[Row], others: usize, window: &Window) -> String {
-    let left_out = others;
+/// `left_out` threads have no row.
+fn summary(model: &Model, rows: &[Row], left_out: usize, window: &Window) -> String {
     let shared = rows.iter().filter(|row| row.members.len() > 1).count();
     let others = match model.processes.threads.len() {
         0 => String::new(),
