@@ -53,15 +53,22 @@ impl WokenBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Threads {
     pub(super) identity: usize,
-    /// The thread, if it is only one of them.
+    /// The thread, if it is only one of them; of another process, one of its threads.
     pub(super) one: Option<ThreadIndex>,
 }
 
 impl Threads {
     /// Adds a thread of the same identity.
-    fn add(&mut self, thread: ThreadIndex) {
-        self.one = self.one.filter(|one| *one == thread);
+    fn add(&mut self, model: &Model, thread: ThreadIndex) {
+        self.one = self.one.filter(|one| are_shown_alike(model, *one, thread));
     }
+}
+
+/// True for a thread and itself, and for two of one other process, because only their process is
+/// shown.
+fn are_shown_alike(model: &Model, one: ThreadIndex, other: ThreadIndex) -> bool {
+    let process = |thread| model.process(thread).map(|(process, _)| process);
+    one == other || process(one).is_some_and(|it| process(other) == Some(it))
 }
 
 /// The blocked times of the threads of one identity in one system call, or for reasons that were
@@ -79,7 +86,7 @@ pub(super) struct CallWait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Woken {
     pub(super) by: WokenBy,
-    /// The thread, if it was only one.
+    /// The thread, if it was only one; of another process, one of its threads.
     pub(super) one: Option<ThreadIndex>,
     pub(super) blocked: Blocked,
 }
@@ -118,7 +125,7 @@ fn of_threads(model: &Model, is_wanted: impl Fn(ThreadIndex) -> bool) -> Vec<Cal
                 Blocked::default(),
                 Vec::new(),
             ));
-            threads.add(thread);
+            threads.add(model, thread);
             blocked.add(Blocked {
                 count: time.count,
                 ns: time.blocked_ns,
@@ -155,7 +162,9 @@ pub(super) fn by_identity<'a>(
             one,
             blocked: Blocked::default(),
         });
-        woken.one = woken.one.filter(|before| Some(*before) == one);
+        let is_same =
+            |before: &ThreadIndex| one.is_some_and(|one| are_shown_alike(model, *before, one));
+        woken.one = woken.one.filter(is_same);
         woken.blocked.add(Blocked {
             count: wake.count,
             ns: wake.blocked_ns,
@@ -168,7 +177,7 @@ pub(super) fn by_identity<'a>(
 
 #[cfg(test)]
 mod tests {
-    use unspool_capture::{BlockingCall, Schedule, ScheduleKind as Kind};
+    use unspool_capture::{BlockingCall, Schedule, ScheduleKind as Kind, Target};
 
     use super::*;
     use crate::model::fixture::{PID, Stage, schedule_begins, scheduled};
@@ -231,6 +240,44 @@ mod tests {
       300 µs once          work 8, woken by work 7
 ";
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn threads_of_another_process_are_one_waker() {
+        let other = |pid| {
+            let mut stage = Stage::new();
+            stage.add(Target {
+                arch: "i386:x86-64".into(),
+                executable: "/bin/other".into(),
+                pid,
+                parent_pid: PID,
+                ..Target::default()
+            });
+            stage.seen(pid + 1, "helper", 1);
+            stage.seen(pid + 2, "helper", 1);
+            stage.end(5);
+            stage.model()
+        };
+        let mut stage = Stage::new();
+        stage.end(5);
+        let model = Model::together(stage.model(), vec![other(90), other(95)]);
+        let wakers = |pids: &[u64]| {
+            let others = model.threads.len()..model.any_threads().count();
+            let of_pids = others.map(ThreadIndex);
+            let wakes = of_pids.filter(|thread| pids.contains(&model.pid_of(*thread)));
+            let wakes = wakes.map(|thread| CallWake {
+                waker: Waker::Thread(thread),
+                count: 1,
+                blocked_ns: 5,
+            });
+            let wakes: Vec<CallWake> = wakes.collect();
+            let wakers = by_identity(&model, &wakes).into_iter();
+            let process = |woken: Woken| woken.one.map(|thread| model.pid_of(thread));
+            (wakes.len() > 1, wakers.map(process).collect::<Vec<_>>())
+        };
+        assert_eq!(wakers(&[90]), (true, vec![Some(90)]));
+        assert_eq!(wakers(&[95]), (true, vec![Some(95)]));
+        assert_eq!(wakers(&[90, 95]), (true, vec![None]));
     }
 
     #[test]
