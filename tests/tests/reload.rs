@@ -137,10 +137,26 @@ fn check(case: Case) -> Result<()> {
         traced.len() == truth.len() && traced.iter().copied().collect::<BTreeMap<_, _>>() == truth,
         "{traced:?} instead of {truth:?}"
     );
-    let mutexes = rows("objects")
+    let objects = rows("objects");
+    let mutexes: Vec<&Value> = objects
         .iter()
         .filter(|object| ["low", "high"].iter().any(|name| object["name"] == *name))
-        .count();
+        .collect();
+    // Each mutex belongs to one plugin, whose function alone uses it.
+    for mutex in &mutexes {
+        let uses = mutex["uses"].as_array().context("uses")?.iter();
+        let callers: BTreeSet<Option<&str>> = uses
+            .map(|used| {
+                let path = usize::try_from(used["path"].as_u64()?).ok()?;
+                report["paths"][path]["frames"][1]["function"].as_str()
+            })
+            .collect();
+        ensure!(
+            callers.len() == 1 && !callers.contains(&None),
+            "{callers:?}"
+        );
+    }
+    let mutexes = mutexes.len();
     // Without a build-id, each load may be of another file.
     let are_told_apart = mutexes == 4 || !case.build_ids && mutexes > 4;
     ensure!(are_told_apart, "{mutexes} mutexes: {:#}", report["objects"]);

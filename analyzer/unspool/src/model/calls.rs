@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 
-use unspool_capture::{Capture, Event, Gap, GapKind, Probe, ProbeKind, ReadRole, Record};
+use unspool_capture::{Capture, Event, Gap, GapKind, Probe, ProbeKind, ReadRole, Record, Snapshot};
 
 use super::backtrace::{Backtrace, Frames};
 use super::{Model, Symbolizer, ThreadIndex};
@@ -144,6 +144,8 @@ impl Calls {
         visit: &mut dyn FnMut(&Calls, Moment<'_>),
     ) -> Calls {
         let mut reading = Reading::new(model, frames, visit);
+        let mut records = capture.records.iter();
+        reading.keeps_stacks = records.any(|record| matches!(record, Record::ModuleUnloaded(_)));
         let read = capture.each(&mut |at, record| reading.record(at, record));
         reading.calls.failure = read.err().map(|error| error.to_string());
         reading.finish()
@@ -200,7 +202,19 @@ struct Reading<'a> {
     /// The paths with these program counters. Stacks before and after a load may be equal.
     by_counters: HashMap<Vec<u64>, Vec<PathId>>,
     /// The stacks of events that carry one.
-    carried: HashMap<u64, PathId>,
+    carried: HashMap<u64, Carried>,
+    /// True if modules are unloaded, so that the code at an address may change.
+    keeps_stacks: bool,
+    /// Number of modules unloaded so far.
+    unloads: usize,
+}
+
+/// The stack of an event, which later events refer to.
+struct Carried {
+    path: PathId,
+    /// Number of modules unloaded before the path was found.
+    unloads: usize,
+    snapshot: Option<Snapshot>,
 }
 
 impl<'a> Reading<'a> {
@@ -227,6 +241,8 @@ impl<'a> Reading<'a> {
             known: HashMap::new(),
             by_counters: HashMap::new(),
             carried: HashMap::new(),
+            keeps_stacks: false,
+            unloads: 0,
         }
     }
 
@@ -236,6 +252,7 @@ impl<'a> Reading<'a> {
                 let file = (module.path.clone(), module.build_id.clone(), module.bias);
                 self.files.insert(module.id, file);
             }
+            Record::ModuleUnloaded(_) => self.unloads += 1,
             Record::Probe(probe) => self.probe(probe),
             Record::Event(event) => self.event(at, event),
             Record::ThreadExited(exited) => self.exited(exited.tid),
@@ -384,9 +401,37 @@ impl<'a> Reading<'a> {
 
     fn path(&mut self, at: usize, event: &Event) -> PathId {
         let Some(snapshot) = &event.snapshot else {
-            let same = event.same_stack_as.and_then(|seq| self.carried.get(&seq));
-            return same.copied().unwrap_or(PathId(0));
+            let same = event.same_stack_as;
+            return same.map_or(PathId(0), |seq| self.carried_path(at, seq));
         };
+        let path = self.path_of(at, snapshot);
+        let carried = Carried {
+            path,
+            unloads: self.unloads,
+            snapshot: self.keeps_stacks.then(|| snapshot.clone()),
+        };
+        self.carried.insert(event.seq, carried);
+        path
+    }
+
+    /// The path of an event with the same stack as an earlier one. The addresses in it may belong
+    /// to another module by now.
+    fn carried_path(&mut self, at: usize, seq: u64) -> PathId {
+        let Some(mut carried) = self.carried.remove(&seq) else {
+            return PathId(0);
+        };
+        if carried.unloads < self.unloads
+            && let Some(snapshot) = &carried.snapshot
+        {
+            carried.path = self.path_of(at, snapshot);
+            carried.unloads = self.unloads;
+        }
+        let path = carried.path;
+        self.carried.insert(seq, carried);
+        path
+    }
+
+    fn path_of(&mut self, at: usize, snapshot: &Snapshot) -> PathId {
         let path = self.frames.backtrace(at, snapshot);
         let (paths, by_counters) = (&mut self.calls.paths, &mut self.by_counters);
         let known = self.known.entry(Arc::as_ptr(&path));
@@ -401,9 +446,7 @@ impl<'a> Reading<'a> {
             });
             (id, path)
         });
-        let id = *id;
-        self.carried.insert(event.seq, id);
-        id
+        *id
     }
 
     /// Ends the calls of a thread that has ended.
