@@ -1,7 +1,7 @@
 //! Recordings that end by a signal.
 
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
@@ -13,7 +13,13 @@ fn sigint_to_record_ends_the_program_and_keeps_the_recording() {
     for asked in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c");
-        let mut live = Live::start(record(&file, &["until-signal"]).stderr(Stdio::null()));
+        let record = record(&file, &["until-signal"]);
+        // The tests may run under nohup.
+        let mut command = Command::new("env");
+        command
+            .arg("--default-signal=HUP")
+            .arg(record.get_program());
+        let mut live = Live::start(command.args(record.get_args()).stderr(Stdio::null()));
         assert!(live.line().starts_with("ready"));
         std::thread::sleep(Duration::from_millis(50));
         signal(live.pid(), asked);
