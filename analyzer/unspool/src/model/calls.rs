@@ -405,30 +405,35 @@ impl<'a> Reading<'a> {
             return same.map_or(PathId(0), |seq| self.carried_path(at, seq));
         };
         let path = self.path_of(at, snapshot);
-        let carried = Carried {
-            path,
-            unloads: self.unloads,
-            snapshot: self.keeps_stacks.then(|| snapshot.clone()),
-        };
-        self.carried.insert(event.seq, carried);
+        let kept = self.keeps_stacks.then(|| snapshot.clone());
+        self.carry(event.seq, path, kept);
         path
     }
 
     /// The path of an event with the same stack as an earlier one. The addresses in it may belong
     /// to another module by now.
     fn carried_path(&mut self, at: usize, seq: u64) -> PathId {
-        let Some(mut carried) = self.carried.remove(&seq) else {
+        let Some(carried) = self.carried.get_mut(&seq) else {
             return PathId(0);
         };
-        if carried.unloads < self.unloads
-            && let Some(snapshot) = &carried.snapshot
-        {
-            carried.path = self.path_of(at, snapshot);
-            carried.unloads = self.unloads;
+        if carried.unloads == self.unloads {
+            return carried.path;
         }
-        let path = carried.path;
-        self.carried.insert(seq, carried);
+        let Some(snapshot) = carried.snapshot.take() else {
+            return carried.path;
+        };
+        let path = self.path_of(at, &snapshot);
+        self.carry(seq, path, Some(snapshot));
         path
+    }
+
+    fn carry(&mut self, seq: u64, path: PathId, snapshot: Option<Snapshot>) {
+        let carried = Carried {
+            path,
+            unloads: self.unloads,
+            snapshot,
+        };
+        self.carried.insert(seq, carried);
     }
 
     fn path_of(&mut self, at: usize, snapshot: &Snapshot) -> PathId {
