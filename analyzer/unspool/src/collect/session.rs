@@ -312,22 +312,21 @@ impl Session {
 
     /// Reads `/proc/PID/maps` (proc(5)).
     pub(super) fn maps(&mut self) -> Option<String> {
-        let path = format!("/proc/{}/maps", self.pid?);
-        let bytes = if self.local {
-            fs::read(path).ok()?
-        } else {
-            self.client.read_file(&path, 16 << 20).ok()?
-        };
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        self.process_file("maps", 16 << 20)
     }
 
     /// Reads `/proc/PID/task/TID/NAME` (proc(5)), the kernel's description of a thread.
     pub(super) fn task_file(&mut self, tid: u64, name: &str) -> Option<String> {
-        let path = format!("/proc/{}/task/{tid}/{name}", self.pid?);
+        self.process_file(&format!("task/{tid}/{name}"), 64 << 10)
+    }
+
+    /// Reads a file below `/proc/PID`, on another machine up to a limit.
+    fn process_file(&mut self, name: &str, limit: u64) -> Option<String> {
+        let path = format!("/proc/{}/{name}", self.pid?);
         let bytes = if self.local {
             fs::read(path).ok()?
         } else {
-            self.client.read_file(&path, 64 << 10).ok()?
+            self.client.read_file(&path, limit).ok()?
         };
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
