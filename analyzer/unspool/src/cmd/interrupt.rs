@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::debuginfod;
@@ -35,7 +36,8 @@ fn is_ignored(signal: i32) -> bool {
 /// Lets writes beyond the limit of file sizes fail, as those to a full disk do. By default the
 /// signal ends the process, as it does in programs that are started.
 pub(super) fn survive_file_size_limit() -> io::Result<()> {
-    if is_ignored(SIGXFSZ) {
+    let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
+    if limit == RLIM_INFINITY || is_ignored(SIGXFSZ) {
         return Ok(());
     }
     let unused = Arc::new(AtomicBool::new(false));
