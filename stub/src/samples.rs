@@ -10,7 +10,6 @@
 //! the thread's previous sample.
 
 mod limit;
-mod record;
 mod timer;
 mod wire;
 
@@ -25,12 +24,12 @@ use crate::arch;
 use crate::sys::perf::{self, Ring, SampledStack, Tracepoints};
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
+use crate::thread_events::sample::{Record, parse};
 use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
 
 pub(crate) use timer::{Reading, TimerSamples};
 
 use limit::Limit;
-use record::{Record, parse};
 use wire::Encoder;
 
 /// Maximum size of all rings together, in bytes.

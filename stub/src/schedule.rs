@@ -12,6 +12,7 @@ mod record;
 mod wire;
 
 use std::collections::{HashMap, VecDeque};
+use std::ffi::CStr;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -19,13 +20,14 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::sys::perf::{self, Ring, Tracepoints};
+use crate::sys::perf::{self, Ring, SampledStack, Tracepoints};
 use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
+use crate::thread_events::sample;
 use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
 
-use record::{Event, Parsed, Place, Record, WakingFormat, parse};
+use record::{CreationStack, Event, Parsed, Place, Record, WakingFormat, parse};
 
 /// The rings' sizes, in bytes.
 const RINGS: RingLimits = RingLimits {
@@ -33,6 +35,18 @@ const RINGS: RingLimits = RingLimits {
     most: 4 << 20,
     least: 16 << 10,
 };
+/// The sizes of the rings for creation stacks, in bytes. Each has room for eight stacks at least.
+const CREATION_RINGS: RingLimits = RingLimits {
+    total: 8 << 20,
+    most: 4 << 20,
+    least: 512 << 10,
+};
+/// Maximum size of a creation stack, in bytes. The kernel reserves it for each.
+const CREATION_STACK: u32 = 32 << 10;
+/// The creations of threads: `CLONE_THREAD` is set.
+const CREATES_THREAD: &CStr = c"clone_flags & 65536";
+/// Maximum time between the record of a creation and its stack.
+const MAX_CREATION_NS: u64 = 1_000_000_000;
 /// Maximum time between two batches of records.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum time between two batches while records have system calls. A client can name their files
@@ -42,9 +56,13 @@ const CALL_INTERVAL: Duration = Duration::from_millis(25);
 const LATENESS_NS: u64 = 2_000_000;
 /// Maximum number of records in one notification.
 const MAX_BATCH_RECORDS: usize = 2_000;
+/// Number of bytes of stacks after which a notification ends.
+const MAX_BATCH_STACKS: usize = 128 << 10;
 
 /// Maximum size of a record in bytes: that of a mapped file has its path.
 const MAX_RECORD: usize = 4096 + 256;
+/// Maximum size of a creation's record in bytes.
+const MAX_CREATION_RECORD: usize = CREATION_STACK as usize + 512;
 
 /// The contents of the records of blocking threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +85,8 @@ pub(crate) struct Wanted {
     pub(crate) processes: bool,
     /// Also the files that these processes map as code.
     pub(crate) mappings: bool,
+    /// Also the stacks at which these processes create threads, if the kernel permits it.
+    pub(crate) creations: bool,
 }
 
 /// The owner of a thread.
@@ -88,6 +108,10 @@ pub(crate) struct Schedule {
     waking: Option<WakingFormat>,
     /// The kernel also records where threads block.
     has_places: bool,
+    /// The kernel also records creation stacks.
+    has_creations: bool,
+    /// By creator, the last thread that it created, and when. Only of descendants.
+    created: HashMap<u32, (u32, u64)>,
     /// Initial states of the threads, not sent yet.
     initial: VecDeque<Record>,
     /// The known threads. Needed because the kernel reports wake-ups of all processes.
@@ -125,7 +149,9 @@ impl Schedule {
         let drains = Drains::new(opened.watermarks()?, interval);
         // An event of one thread would miss wake-ups, because these happen to the thread while it
         // sleeps.
-        let waking = waking_tracepoint().and_then(|(id, format)| {
+        let tracepoints = Tracepoints::find();
+        let waking = tracepoints.as_ref().and_then(waking_tracepoint);
+        let waking = waking.and_then(|(id, format)| {
             let open = |cpu, watermark| perf::open_tracepoint(id, cpu, watermark);
             opened.add_for_processors(&open).map(|()| format).ok()
         });
@@ -143,16 +169,31 @@ impl Schedule {
         };
         let has_places =
             wanted.places != Places::None && opened.add_for_threads(heirs, &blocked).is_ok();
+        let mut creations = Vec::new();
+        if wanted.processes && wanted.creations
+            && let Some(tracepoints) = &tracepoints
+            // Without these, only names and lines of creations are missing.
+            && let Some(stacks) = creation_stacks(process, tracepoints)
+            && drains.watch(&stacks.rings).is_ok()
+        {
+            opened.events.extend(stacks.events);
+            creations = stacks.rings;
+        }
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();
         Ok(Schedule {
             process: pid,
             wanted,
-            sources: opened.rings.into_iter().map(Source::new).collect(),
+            has_creations: !creations.is_empty(),
+            sources: (opened.rings.into_iter())
+                .map(|ring| Source::new(ring, Contents::Schedule))
+                .chain((creations.into_iter()).map(|ring| Source::new(ring, Contents::Creations)))
+                .collect(),
             events: opened.events,
             waking,
             has_places,
+            created: HashMap::new(),
             threads: (initial.iter())
                 .map(|record| (record.tid, Owner::Process))
                 .collect(),
@@ -169,6 +210,11 @@ impl Schedule {
     /// True if the records of blocking threads have the place.
     pub(crate) fn has_places(&self) -> bool {
         self.has_places
+    }
+
+    /// True if there are creation stacks of other processes.
+    pub(crate) fn has_creations(&self) -> bool {
+        self.has_creations
     }
 
     /// The size of all rings, in bytes.
@@ -220,12 +266,18 @@ impl Schedule {
     fn batch(&mut self, cutoff_ns: u64) -> [Vec<Record>; 2] {
         let mut own: Vec<Record> = Vec::new();
         let mut others: Vec<Record> = Vec::new();
+        let mut stacks = 0;
         while own.len() + others.len() < MAX_BATCH_RECORDS
+            && stacks < MAX_BATCH_STACKS
             && let Some((process, mut record)) = self.next(cutoff_ns)
         {
             let batch = match self.owner(process, &record) {
                 // Other notifications report what the process itself maps.
-                Some(Owner::Process) if matches!(record.event, Event::Mapping(_)) => continue,
+                Some(Owner::Process)
+                    if matches!(record.event, Event::Mapping(_) | Event::Creation(_)) =>
+                {
+                    continue;
+                }
                 Some(Owner::Process) => {
                     // `exec` notifications report what the process itself executes.
                     if let Event::Exec(name) = record.event {
@@ -239,6 +291,13 @@ impl Schedule {
                         && !self.wanted.mappings
                     {
                         *place = None;
+                    }
+                    if let Event::Creation(creation) = &record.event {
+                        let Some(created) = self.last_created(&record) else {
+                            continue;
+                        };
+                        stacks += creation.stack.len();
+                        record.tid = created;
                     }
                     &mut others
                 }
@@ -293,16 +352,36 @@ impl Schedule {
             Event::Lost { .. } => return Some(Owner::Process),
             Event::Exit => {
                 self.threads.remove(&record.tid);
+                self.created.remove(&record.tid);
             }
-            Event::Name(_) | Event::Exec(_) | Event::State(_) | Event::Mapping(_) => {}
+            Event::Name(_)
+            | Event::Exec(_)
+            | Event::State(_)
+            | Event::Mapping(_)
+            | Event::Creation(_) => {}
             Event::SwitchIn
             | Event::SwitchOut { .. }
             | Event::Fork { .. }
             | Event::Process { .. } => {
                 self.threads.insert(record.tid, owner);
+                if let Event::Fork { creator } = record.event
+                    && self.has_creations
+                    && owner == Owner::Descendant
+                {
+                    let created = (record.tid, record.time_ns);
+                    self.created.insert(creator, created);
+                }
             }
         }
         Some(owner)
+    }
+
+    /// The thread to which a creation stack belongs. The kernel records the creation just before
+    /// the stack, unless it lost one of both records.
+    fn last_created(&mut self, stack: &Record) -> Option<u32> {
+        let (created, time_ns) = self.created.remove(&stack.tid)?;
+        let after_ns = stack.time_ns.checked_sub(time_ns)?;
+        (after_ns <= MAX_CREATION_NS).then_some(created)
     }
 }
 
@@ -316,9 +395,17 @@ impl Drop for Schedule {
     }
 }
 
+/// The kind of records in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contents {
+    Schedule,
+    Creations,
+}
+
 /// A ring and the next record in it.
 struct Source {
     ring: Ring,
+    contents: Contents,
     /// End of the data when the kernel's position was last read.
     head: u64,
     /// End of the data that has been parsed.
@@ -334,15 +421,20 @@ struct Source {
 }
 
 impl Source {
-    fn new(ring: Ring) -> Source {
+    fn new(ring: Ring, contents: Contents) -> Source {
+        let largest = match contents {
+            Contents::Schedule => MAX_RECORD,
+            Contents::Creations => MAX_CREATION_RECORD,
+        };
         Source {
+            contents,
             head: ring.head(),
             position: ring.tail(),
             ring,
             next: None,
             stopping: None,
             last_ns: monotonic_ns(),
-            buffer: vec![0; MAX_RECORD].into(),
+            buffer: vec![0; largest].into(),
         }
     }
 
@@ -361,7 +453,11 @@ impl Source {
             // A longer record has a kind that this module does not use.
             if let Some(bytes) = self.buffer.get_mut(..size) {
                 self.ring.copy(self.position, bytes);
-                match parse(bytes, waking) {
+                let parsed = match self.contents {
+                    Contents::Schedule => parse(bytes, waking),
+                    Contents::Creations => creation(bytes),
+                };
+                match parsed {
                     Some(Parsed::Record(process, record)) => self.next = Some((process, record)),
                     Some(Parsed::Stopping(tid, place)) => self.stopping = Some((tid, place)),
                     None => {}
@@ -388,17 +484,53 @@ impl Source {
 }
 
 /// The id and format of the tracepoint `sched_waking`, if this process may read them.
-fn waking_tracepoint() -> Option<(u64, WakingFormat)> {
+fn waking_tracepoint(tracepoints: &Tracepoints) -> Option<(u64, WakingFormat)> {
     // `PROC_PID_INIT_INO`. In other namespaces the tracepoint's thread ids differ from ours.
     const FIRST_NAMESPACE: &str = "pid:[4026531836]";
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     if namespace.to_str() != Some(FIRST_NAMESPACE) {
         return None;
     }
-    let tracepoints = Tracepoints::find()?;
     let id = tracepoints.id("sched/sched_waking")?;
     let format = tracepoints.read("sched/sched_waking/format")?;
     Some((id, WakingFormat::parse(&format)?))
+}
+
+/// Opens the events that sample each thread of a process and its descendants that creates a thread.
+fn creation_stacks(process: Tid, tracepoints: &Tracepoints) -> Option<ThreadEvents> {
+    let id = tracepoints.id("task/task_newtask")?;
+    let sampled = SampledStack {
+        period_ns: 1,
+        registers: arch::SAMPLED,
+        stack: CREATION_STACK,
+        in_kernel: true,
+    };
+    let open = |tid, cpu, threads_only, watermark| {
+        let tracepoint = (id, CREATES_THREAD);
+        perf::open_tracepoint_samples(tid, cpu, threads_only, watermark, tracepoint, sampled)
+    };
+    ThreadEvents::open(process, CREATION_RINGS, Heirs::Processes, &open).ok()
+}
+
+/// Parses the sample of a thread that has created another one.
+fn creation(bytes: &[u8]) -> Option<Parsed> {
+    let Some(sample::Record::Sample(sample)) = sample::parse(bytes) else {
+        return None;
+    };
+    // Without registers, it is a program of the other size.
+    (!sample.registers.is_empty()).then_some(())?;
+    let creation = CreationStack {
+        registers: sample.packet(),
+        sp: sample.sp(),
+        stack: sample.stack.to_vec(),
+    };
+    let record = Record {
+        time_ns: sample.time_ns,
+        tid: sample.tid,
+        cpu: sample.cpu,
+        event: Event::Creation(Box::new(creation)),
+    };
+    Some(Parsed::Record(sample.pid, record))
 }
 
 /// The current state of a thread, as a record.

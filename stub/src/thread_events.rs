@@ -7,6 +7,7 @@
 mod drains;
 pub(crate) mod record;
 mod refusal;
+pub(crate) mod sample;
 pub(crate) mod wire;
 
 use std::collections::HashSet;

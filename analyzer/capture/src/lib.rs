@@ -36,8 +36,8 @@ pub use capture::Capture;
 pub use reader::{Cut, CutReason, MAX_FURTHER_PROCESSES, ReadError, Reader};
 pub use record::{
     AddressAspect, AddressMeaning, Blocked, BlockingCall, CLibrary, CLibraryFamily, Chunk, CpuTime,
-    CpuTimes, Document, Dropped, End, EndReason, Event, Gap, GapKind, GeneratedCode, Header,
-    Inspection, Memory, Missed, ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion,
+    CpuTimes, CreationStack, Document, Dropped, End, EndReason, Event, Gap, GapKind, GeneratedCode,
+    Header, Inspection, Memory, Missed, ModuleLoaded, ModuleUnloaded, Note, NoteTopic, Occasion,
     OffCpuSample, OffCpuSamples, Probe, ProbeKind, ProcessEnded, ProcessStarted, Read, ReadRole,
     Record, RegisterLayout, Resolution, ResolvedFrame, ResolvedPlace, ResolvedStack,
     SNAPSHOT_PROBE, Sample, Samples, SamplesEdge, Schedule, ScheduleEdge, ScheduleEntry,

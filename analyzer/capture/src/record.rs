@@ -6,6 +6,7 @@
 //! the kernel's.
 
 mod cpu_times;
+mod creation_stack;
 mod event;
 mod generated_code;
 mod header;
@@ -15,6 +16,7 @@ mod samples;
 mod schedule;
 
 pub use cpu_times::{CpuTime, CpuTimes};
+pub use creation_stack::CreationStack;
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
 pub use generated_code::GeneratedCode;
 pub use header::{Document, Header, RegisterLayout, Source, Target};
@@ -121,6 +123,9 @@ pub enum Record {
     /// Executable memory without a file was found.
     #[prost(message, tag = "31")]
     GeneratedCode(GeneratedCode),
+    /// A thread of another process was created.
+    #[prost(message, tag = "32")]
+    CreationStack(CreationStack),
 }
 
 /// The messages in a block's batch: one record each, or none if its kind is unknown.
@@ -128,7 +133,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29, 31"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29, 31, 32"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -144,7 +149,7 @@ macro_rules! into_record {
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
-    ShortStops Resolution Blocked Schedule ProcessStarted Samples GeneratedCode);
+    ShortStops Resolution Blocked Schedule ProcessStarted Samples GeneratedCode CreationStack);
 
 /// An image was mapped.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -60,6 +60,8 @@ pub enum ScheduleEvent {
     Executed(String),
     /// The thread's process has mapped a file as code.
     Mapped(Box<CodeMapping>),
+    /// The thread was created with this stack of its creator.
+    CreatedAt(Box<CreationStack>),
     /// The thread existed when the recording started.
     Found {
         /// The kernel's letter for its state (proc(5)).
@@ -80,6 +82,17 @@ pub struct CodeMapping {
     pub inode: u64,
     /// The path on the target.
     pub path: String,
+}
+
+/// The state of a thread that has just created another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreationStack {
+    /// The general registers, as the start of a `g` packet.
+    pub registers: Vec<u8>,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The stack, from the stack pointer upward.
+    pub stack: Vec<u8>,
 }
 
 /// The registers of a thread that is blocked. Where it is not in a system call, only the program
@@ -167,6 +180,11 @@ impl Compact<'_> {
                 inode: self.number()?,
                 path: self.name()?,
             })),
+            14 => ScheduleEvent::CreatedAt(Box::new(CreationStack {
+                registers: self.counted()?.to_vec(),
+                sp: self.number()?,
+                stack: self.counted()?.to_vec(),
+            })),
             // The length of a newer server's record is unknown.
             _ => return None,
         };
@@ -179,9 +197,13 @@ impl Compact<'_> {
     }
 
     fn name(&mut self) -> Option<String> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let name = self.bytes(length)?;
-        Some(String::from_utf8_lossy(name).into_owned())
+        Some(String::from_utf8_lossy(self.counted()?).into_owned())
+    }
+
+    /// A length and that many bytes.
+    fn counted(&mut self) -> Option<&[u8]> {
+        let length = self.length()?;
+        self.bytes(length)
     }
 
     fn block_place(&mut self) -> Option<BlockPlace> {
@@ -213,6 +235,7 @@ mod tests {
         &[11, 0, 7, 1, 5],
         &[12, 0, 7, 1, 2, b'a', b'b'],
         &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],
+        &[14, 0, 8, 1, 2, 6, 0, 0xac, 2, 3, 4, 5, 6],
     ];
 
     #[test]
@@ -243,6 +266,11 @@ mod tests {
             inode: 9,
             path: "/a".into(),
         };
+        let creation = CreationStack {
+            registers: vec![6, 0],
+            sp: 300,
+            stack: vec![4, 5, 6],
+        };
         let expected = [
             record(300, 5, ScheduleEvent::Runs),
             record(299, 5, ScheduleEvent::Preempted),
@@ -263,6 +291,7 @@ mod tests {
             record(301, 7, ScheduleEvent::ProcessCreated { creator: 5 }),
             record(301, 7, ScheduleEvent::Executed("ab".into())),
             record(301, 7, ScheduleEvent::Mapped(Box::new(mapping))),
+            record(301, 8, ScheduleEvent::CreatedAt(Box::new(creation))),
         ];
         assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
     }

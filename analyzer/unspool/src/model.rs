@@ -390,7 +390,8 @@ impl Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
         model.schedule = Schedule::of(capture, &mut model);
-        model.processes = Processes::of(capture, &model);
+        model.processes = Processes::of(capture, &model, frames);
+        identity::assign_in_processes(&mut model);
         model.profile = Profile::of(&capture.records, &model, frames);
         let processes = model.processes.all.len();
         model.notes.extend(model.profile.notes(processes));

@@ -18,10 +18,10 @@ use nix::unistd::{SysconfVar, sysconf};
 use crate::sys::schedstat::Schedstat;
 use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns, processor_ns, processor_ns_of};
+use crate::thread_events::sample::Sample;
 use crate::thread_events::tasks;
 
 use super::Rate;
-use super::record::Sample;
 use super::wire::Encoder;
 
 /// The interval of the ticks is at least this many times the processor time that the last tick

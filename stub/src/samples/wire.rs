@@ -4,10 +4,8 @@
 
 use std::collections::HashMap;
 
-use crate::arch;
+use crate::thread_events::sample::Sample;
 use crate::thread_events::wire::{change, number};
-
-use super::record::Sample;
 
 /// Kinds of records.
 const SAMPLE: u8 = 0;
@@ -101,10 +99,7 @@ impl Encoder {
         let cut = if sample.is_cut { CUT } else { 0 };
         // A thread always stops in the kernel.
         let flags = cut | if is_off_cpu { OFF_CPU } else { in_kernel };
-        let registers = packet(&sample.registers);
-        let mut values = arch::SAMPLED.iter().zip(&sample.registers);
-        let sp = values.find_map(|((_, number), value)| (*number == arch::SP).then_some(*value));
-        let sp = sp.unwrap_or(0);
+        let (registers, sp) = (sample.packet(), sample.sp());
         body.push(SAMPLE);
         change(sample.time_ns, &mut self.last_ns, body);
         number(sample.tid.into(), body);
@@ -149,27 +144,10 @@ fn changes(sp: u64, stack: &[u8], former: Option<&Stack>, body: &mut Vec<u8>) {
     }
 }
 
-/// The registers as the start of a `g` packet. Registers that the kernel does not sample are zero.
-fn packet(values: &[u64]) -> Vec<u8> {
-    let layout = arch::layout();
-    let mut bytes = Vec::new();
-    for ((_, number), value) in arch::SAMPLED.iter().zip(values) {
-        let Some(register) = layout.register(*number) else {
-            continue;
-        };
-        let size = register.size.min(8);
-        if bytes.len() < register.offset + size {
-            bytes.resize(register.offset + size, 0);
-        }
-        bytes[register.offset..register.offset + size]
-            .copy_from_slice(&value.to_le_bytes()[..size]);
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch;
 
     fn sample(time_ns: u64, sp: u64, stack: &[u8]) -> Sample<'_> {
         let registers = arch::SAMPLED.iter();
@@ -188,7 +166,7 @@ mod tests {
 
     /// The part of a sample's encoding that follows the registers.
     fn after_registers(body: &[u8], start: usize) -> &[u8] {
-        let size = packet(&vec![0; arch::SAMPLED.len()]).len();
+        let size = sample(0, 0, &[]).packet().len();
         let mut length = Vec::new();
         number(size as u64, &mut length);
         &body[start + length.len() + size..]

@@ -5,7 +5,9 @@
 //! STACK_USER for a thread that stops running. All other records end with TID, TIME and CPU.
 
 use crate::arch::{BLOCKED, MAX_STACK_WORDS};
-use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};
+use crate::thread_events::record::{
+    HEADER, LAST_ABI, LOST, OWN_ABI, SAMPLE, SAMPLE_ID, long, misc, word,
+};
 
 /// Record types, `PERF_RECORD_*`.
 const COMM: u32 = 3;
@@ -58,6 +60,8 @@ pub(crate) enum Event {
     Exec(Vec<u8>),
     /// The process has mapped a file as code.
     Mapping(Box<Mapping>),
+    /// The creator of the thread, at that moment.
+    Creation(Box<CreationStack>),
     /// `waker` woke the thread. `None` if an interrupt did.
     Waking { waker: Option<u32> },
     /// The kernel dropped `count` records of this processor between `since_ns` and this record's
@@ -76,6 +80,16 @@ pub(crate) struct Mapping {
     pub(crate) offset: u64,
     pub(crate) inode: u64,
     pub(crate) path: Vec<u8>,
+}
+
+/// The user-mode state of a thread that has created another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CreationStack {
+    /// The registers as the start of a `g` packet.
+    pub(crate) registers: Vec<u8>,
+    pub(crate) sp: u64,
+    /// The stack from the stack pointer upward.
+    pub(crate) stack: Vec<u8>,
 }
 
 /// The user-mode registers of a thread that is blocked.
@@ -109,13 +123,6 @@ pub(super) enum Parsed {
     Stopping(u32, Box<Place>),
 }
 
-/// Values of REGS_USER's first word: 0 if the thread has no registers, 1 for those of a 32-bit
-/// program, 2 for those of a 64-bit program (`enum perf_sample_regs_abi`). In samples of wake-ups,
-/// this word is the size of RAW, which is larger.
-const LAST_ABI: u32 = 2;
-/// Other processes may run programs of the other size, which have other system calls.
-const OWN_ABI: u32 = usize::BITS / 32;
-
 /// Position of the woken thread's id in a sample of `sched_waking`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakingFormat {
@@ -143,6 +150,7 @@ pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed
     let kind = word(bytes, 0)?;
     let misc = misc(bytes)?;
     if kind == SAMPLE {
+        // In samples of wake-ups, this word is the size of RAW, which is larger than any ABI.
         return match word(bytes, 32)? {
             OWN_ABI => stopping(bytes),
             abi if abi <= LAST_ABI => None,

@@ -2,7 +2,7 @@
 //! (docs/reference/protocol.md). The numbers have variable length, because a busy program has a
 //! hundred thousand records per second.
 
-use super::record::{Event, Mapping, Place, Record};
+use super::record::{CreationStack, Event, Mapping, Place, Record};
 use crate::arch::MAX_STACK_WORDS;
 use crate::thread_events::wire::{change, number};
 
@@ -32,6 +32,7 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
             Event::Process { .. } => 11,
             Event::Exec(_) => 12,
             Event::Mapping(_) => 13,
+            Event::Creation(_) => 14,
         };
         body.push(kind);
         change(record.time_ns, &mut last_ns, &mut body);
@@ -82,6 +83,18 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                 }
                 body.extend_from_slice(path);
             }
+            Event::Creation(creation) => {
+                let CreationStack {
+                    registers,
+                    sp,
+                    stack,
+                } = &**creation;
+                number(registers.len() as u64, &mut body);
+                body.extend_from_slice(registers);
+                number(*sp, &mut body);
+                number(stack.len() as u64, &mut body);
+                body.extend_from_slice(stack);
+            }
         }
     }
     body
@@ -125,6 +138,11 @@ mod tests {
             inode: 9,
             path: b"/a".to_vec(),
         };
+        let creation = CreationStack {
+            registers: vec![6, 0],
+            sp: 300,
+            stack: vec![4, 5, 6],
+        };
         let records = [
             record(300, 5, Event::SwitchIn),
             record(
@@ -166,6 +184,7 @@ mod tests {
             record(301, 7, Event::Process { creator: 5 }),
             record(301, 7, Event::Exec(b"ab".to_vec())),
             record(301, 7, Event::Mapping(Box::new(mapping))),
+            record(301, 8, Event::Creation(Box::new(creation))),
         ];
         let body = notification("UnspoolSchedule", &records, 0x1f);
         let expected = [
@@ -182,6 +201,7 @@ mod tests {
             &[11, 0, 7, 1, 5],
             &[12, 0, 7, 1, 2, b'a', b'b'],
             &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],
+            &[14, 0, 8, 1, 2, 6, 0, 0xac, 2, 3, 4, 5, 6],
         ];
         assert_eq!(body, expected.concat());
         let mut long = Vec::new();

@@ -10,6 +10,12 @@ pub(crate) const HEADER: usize = 8;
 /// TID (8), TIME (8), CPU (8) at the end of each record except samples.
 pub(crate) const SAMPLE_ID: usize = 24;
 
+/// Values of REGS_USER's first word: 0 if the thread has no registers, 1 for those of a 32-bit
+/// program, 2 for those of a 64-bit program (`enum perf_sample_regs_abi`).
+pub(crate) const LAST_ABI: u32 = 2;
+/// Other processes may run programs of the other size, which have other registers and system calls.
+pub(crate) const OWN_ABI: u32 = usize::BITS / 32;
+
 /// The size in a record's header. `None` if it is smaller than a header.
 pub(crate) fn size_of_record(header: [u8; HEADER]) -> Option<usize> {
     let size = usize::from(u16::from_le_bytes([header[6], header[7]]));

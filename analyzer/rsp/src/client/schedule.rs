@@ -37,9 +37,15 @@ impl Client {
             return Ok(Schedule::Unknown);
         }
         let has = |feature: &str| processes && self.features.has(feature);
-        let processes = match (has("UnspoolProcesses"), has("UnspoolProcesses:mappings")) {
-            (true, true) => ";processes;mappings",
-            (true, false) => ";processes",
+        let parts = [
+            "UnspoolProcesses",
+            "UnspoolProcesses:mappings",
+            "UnspoolProcesses:creations",
+        ];
+        let processes = match parts.map(has) {
+            [true, true, true] => ";processes;mappings;creations",
+            [true, true, false] => ";processes;mappings",
+            [true, false, _] => ";processes",
             _ => "",
         };
         let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}");

@@ -44,6 +44,19 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
+    /// The module in another process, with the same addresses.
+    pub(super) fn elsewhere(&self) -> ModuleLoaded {
+        let build_id = self.build_id.as_ref();
+        ModuleLoaded {
+            path: self.path.clone(),
+            bias: self.bias,
+            start: self.start,
+            end: self.end,
+            build_id: build_id.map_or_else(Vec::new, |id| id.as_bytes().to_vec()),
+            ..ModuleLoaded::default()
+        }
+    }
+
     /// All paths by which users may name the module.
     pub(super) fn paths(&self) -> Vec<&str> {
         let link = self.link.as_deref().into_iter();
@@ -56,8 +69,8 @@ impl Mapped {
     }
 
     /// The unwind rules of its image.
-    pub(super) fn table(&self) -> Option<&Table> {
-        self.table.as_deref()
+    pub(super) fn table(&self) -> Option<&Arc<Table>> {
+        self.table.as_ref()
     }
 
     /// All functions with this name.

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use unspool_capture::ModuleLoaded;
 use unspool_image::{Image, Wanted};
 use unspool_rsp::{CodeMapping, ScheduleEvent};
 use unspool_unwind::Table;
@@ -41,7 +42,7 @@ struct Process {
 
 /// The code of a process. One that executes nothing shares that of its creator.
 #[derive(Clone)]
-struct Code {
+pub(super) struct Code {
     /// The program has started it, and it has executed nothing: it has the program's modules, too.
     has_program: bool,
     mappings: Vec<Mapping>,
@@ -150,13 +151,13 @@ impl OtherProcesses {
         (file, offset): (usize, u64),
         modules: &'f Modules,
         local: bool,
-    ) -> Option<(&'f Image, &'f Table, u64)> {
+    ) -> Option<(&'f Image, &'f Arc<Table>, u64)> {
         let file = self.files.get(file)?;
         let (image, table) = match local {
             true => {
                 let opened = file.opened.get_or_init(|| file.open(modules.store()));
                 let (image, table) = opened.as_ref()?;
-                (image, &**table)
+                (image, table)
             }
             false => {
                 let mut modules = modules.iter();
@@ -165,6 +166,53 @@ impl OtherProcesses {
             }
         };
         Some((image, table, image.svma_of_offset(offset)?))
+    }
+
+    /// The code of a process.
+    pub(super) fn code(&self, pid: u64) -> Option<Rc<Code>> {
+        Some(Rc::clone(&self.processes.get(&pid)?.code))
+    }
+
+    /// The modules of a process with this code, and their unwind rules.
+    pub(super) fn modules(
+        &self,
+        code: &Code,
+        modules: &Modules,
+        local: bool,
+    ) -> Vec<(ModuleLoaded, Option<Arc<Table>>)> {
+        let mut found = Vec::new();
+        for &Mapping {
+            start,
+            end,
+            offset,
+            file,
+        } in &code.mappings
+        {
+            let opened = self.file((file, offset), modules, local);
+            let build_id = opened.and_then(|(image, ..)| image.build_id());
+            let svma = opened.map_or(offset, |(.., svma)| svma);
+            let module = ModuleLoaded {
+                path: self
+                    .files
+                    .get(file)
+                    .map(|file| file.path.clone())
+                    .unwrap_or_default(),
+                bias: start.wrapping_sub(svma),
+                start,
+                end,
+                build_id: build_id.map_or_else(Vec::new, |id| id.as_bytes().to_vec()),
+                ..ModuleLoaded::default()
+            };
+            found.push((module, opened.map(|(_, table, _)| table.clone())));
+        }
+        if code.has_program {
+            found.extend(
+                modules
+                    .iter()
+                    .map(|mapped| (mapped.elsewhere(), mapped.table().cloned())),
+            );
+        }
+        found
     }
 
     fn map(&mut self, tid: u64, mapping: &CodeMapping) {

@@ -56,7 +56,7 @@ pub(super) struct SampleRecording {
 }
 
 /// Program counters with their provenance, and whether the stack is complete.
-type StackKey = (Vec<(u64, Provenance)>, bool);
+pub(super) type StackKey = (Vec<(u64, Provenance)>, bool);
 
 impl SampleRecording {
     /// Makes the server send samples if they are wanted. Notes the reason if it cannot.
@@ -231,14 +231,14 @@ impl SampleRecording {
     }
 }
 
-fn key(stack: &Stack) -> StackKey {
+pub(super) fn key(stack: &Stack) -> StackKey {
     let frames = stack.frames.iter();
     let frames = frames.map(|frame| (frame.pc, frame.provenance));
     (frames.collect(), stack.end.is_complete())
 }
 
 /// A sample's stack. Notes the bytes that unwinding reads.
-struct SampledStack {
+pub(super) struct SampledStack {
     address: u64,
     bytes: Vec<u8>,
     read: Vec<Range<usize>>,
@@ -247,7 +247,7 @@ struct SampledStack {
 }
 
 impl SampledStack {
-    fn new(address: u64, bytes: Vec<u8>) -> SampledStack {
+    pub(super) fn new(address: u64, bytes: Vec<u8>) -> SampledStack {
         SampledStack {
             address,
             bytes,
@@ -256,7 +256,7 @@ impl SampledStack {
         }
     }
 
-    fn into_chunks(mut self) -> Vec<Chunk> {
+    pub(super) fn into_chunks(mut self) -> Vec<Chunk> {
         self.read.sort_unstable_by_key(|range| range.start);
         let mut merged: Vec<Range<usize>> = Vec::new();
         for range in self.read {

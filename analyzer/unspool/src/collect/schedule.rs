@@ -9,6 +9,7 @@ use unspool_capture::{
 use unspool_rsp::{Notice, ScheduleEvent, ScheduleRecord};
 
 use super::blocking_calls::{Batch, BlockingCalls};
+use super::creation_stacks::{Created, CreationStacks};
 use super::error::Error;
 use super::modules::Modules;
 use super::other_processes::OtherProcesses;
@@ -30,6 +31,7 @@ pub(super) struct ScheduleRecording {
     last_process_ns: u64,
     calls: BlockingCalls,
     others: OtherProcesses,
+    creations: CreationStacks,
     /// Blocked threads: since when, and whether the reason for the wait has been read.
     blocked: HashMap<u64, (u64, bool)>,
 }
@@ -142,8 +144,15 @@ impl ScheduleRecording {
             Notice::Processes { records, since, .. } => {
                 let (others, calls) = (&mut self.others, self.calls.batch(session, modules));
                 let last_ns = &mut self.last_process_ns;
-                let entries = of_processes(records, clock, since, (others, calls), last_ns);
+                let (entries, created) =
+                    of_processes(records, clock, since, (others, calls), last_ns);
                 sink.record(Record::Processes(entries));
+                for thread in created {
+                    let program = (session, modules);
+                    if let Some(stack) = self.creations.record(program, &self.others, thread) {
+                        sink.record(stack);
+                    }
+                }
             }
             _ => {}
         }
@@ -295,18 +304,19 @@ fn kind_of(event: &ScheduleEvent) -> Option<(ScheduleKind, u64)> {
     })
 }
 
-/// Converts the records of other processes.
+/// Converts the records of other processes. Returns also the creations whose stacks are known.
 fn of_processes(
     records: Vec<ScheduleRecord>,
     clock: &ServerClock,
     since: Duration,
     (others, mut calls): (&mut OtherProcesses, Batch<'_>),
     last_ns: &mut u64,
-) -> Schedule {
+) -> (Schedule, Vec<Created>) {
     let mut schedule = Schedule {
         time_ns: *last_ns,
         ..Schedule::default()
     };
+    let mut created = Vec::new();
     for record in records {
         let before = others.process_of(record.tid);
         others.on_event(record.tid, &record.event);
@@ -338,6 +348,18 @@ fn of_processes(
                 });
                 (ScheduleKind::Blocks, call)
             }
+            ScheduleEvent::CreatedAt(stack) => {
+                let code = others.process_of(record.tid);
+                if let Some(code) = code.and_then(|pid| others.code(pid)) {
+                    created.push(Created {
+                        code,
+                        tid: record.tid,
+                        time_ns,
+                        stack: *stack,
+                    });
+                }
+                continue;
+            }
             event => match kind_of(&event) {
                 Some(plain) => plain,
                 None => continue,
@@ -353,7 +375,7 @@ fn of_processes(
         *last_ns = schedule.push(*last_ns, entry);
     }
     calls.look();
-    schedule
+    (schedule, created)
 }
 
 #[cfg(test)]
@@ -370,7 +392,7 @@ mod tests {
         ];
         let (mut others, mut calls) = (OtherProcesses::default(), BlockingCalls::default());
         let code = (&mut others, calls.without_program());
-        let schedule = of_processes(records, &clock, Duration::ZERO, code, &mut 0);
+        let (schedule, _) = of_processes(records, &clock, Duration::ZERO, code, &mut 0);
         let seen: Vec<_> = schedule.entries().map(|e| (e.kind, e.detail)).collect();
         let expected = [
             (ScheduleKind::ProcessCreated, 3),

@@ -342,6 +342,8 @@ impl<'a> History<'a> {
             }
             // For unwinding only.
             Record::GeneratedCode(_) => {}
+            // Of other processes.
+            Record::CreationStack(_) => {}
             Record::End(end) => {
                 self.clock(end.time_ns);
                 let detail = if end.detail.is_empty() {

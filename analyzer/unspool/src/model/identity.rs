@@ -57,6 +57,30 @@ pub(super) fn assign(model: &mut Model) {
     note_weak_keys(model);
 }
 
+/// Assigns a key to the threads of other processes whose creation was recorded.
+pub(super) fn assign_in_processes(model: &mut Model) {
+    let (own, all) = (model.threads.len(), &mut model.processes);
+    for process in &all.all {
+        let main = Thread {
+            creation: Creation::Main,
+            ..Thread::new(None)
+        };
+        let main = key(&main, None, all.program_name(process));
+        for index in process.first_thread..process.first_thread + process.threads {
+            let thread = &all.threads[index];
+            let Some(ThreadIndex(creator)) = thread.creator() else {
+                continue;
+            };
+            // Creators come before the threads that they created.
+            let creator = creator.checked_sub(own).filter(|creator| *creator < index);
+            let creator = creator.map(|creator| &all.threads[creator]);
+            let creator = creator.filter(|creator| creator.creator().is_some());
+            let creator = creator.map_or(main, |creator| creator.key);
+            all.threads[index].key = key(thread, Some(creator), "");
+        }
+    }
+}
+
 fn note_weak_keys(model: &mut Model) {
     let weak = |thread: &&Thread| {
         let frames = thread

@@ -77,7 +77,12 @@ pub struct Symbolizer {
     loads: Vec<Load>,
     /// A map without modules.
     empty: Option<ModuleMap>,
+    /// Those of the program, and then the code of other processes.
     epochs: Vec<Epoch>,
+    /// Number of the program's epochs.
+    own_epochs: usize,
+    /// By the indices of records that belong to other processes, the epochs with their code.
+    elsewhere: HashMap<usize, usize>,
     names: HashMap<(usize, u64), Arc<[Source]>>,
     stacks: HashMap<StackId, Arc<Backtrace>>,
     /// Targets of pointers in files, by file and position.
@@ -130,6 +135,8 @@ impl Symbolizer {
             loads: Vec::new(),
             empty: None,
             epochs: Vec::new(),
+            own_epochs: 0,
+            elsewhere: HashMap::new(),
             names: HashMap::new(),
             stacks: HashMap::new(),
             pointers: HashMap::new(),
@@ -203,7 +210,38 @@ impl Symbolizer {
             }
         }
         self.epochs = epoch::divide(&capture.records, capture.calls.count() > 0);
+        self.own_epochs = self.epochs.len();
+        self.open_elsewhere(capture);
         self.take_kept(capture);
+    }
+
+    /// Notes the code of other processes, and the records that belong to these.
+    fn open_elsewhere(&mut self, capture: &Capture) {
+        let mut epochs: HashMap<u32, usize> = HashMap::new();
+        for (at, record) in capture.records.iter().enumerate() {
+            let Record::CreationStack(created) = record else {
+                continue;
+            };
+            let epoch = *epochs.entry(created.code).or_insert_with(|| {
+                let first = self.loads.len();
+                self.loads.extend(created.modules.iter().map(|module| Load {
+                    record: module.clone(),
+                    file: self.files.add(
+                        &module.path,
+                        base_name(&module.path),
+                        BuildId::new(&module.build_id),
+                    ),
+                    path: module.path.as_str().into(),
+                    link: None,
+                }));
+                let modules: Vec<(usize, &ModuleLoaded)> = (created.modules.iter().enumerate())
+                    .map(|(index, module)| (first + index, module))
+                    .collect();
+                self.epochs.push(epoch::epoch(at, &modules));
+                self.epochs.len() - 1
+            });
+            self.elsewhere.insert(at, epoch);
+        }
     }
 
     /// The capture's modules.
@@ -226,8 +264,10 @@ impl Symbolizer {
     }
 
     fn epoch(&self, record: usize) -> usize {
-        let after = self.epochs.partition_point(|epoch| epoch.first <= record);
-        after.saturating_sub(1)
+        let own = &self.epochs[..self.own_epochs];
+        let after = own.partition_point(|epoch| epoch.first <= record);
+        let elsewhere = self.elsewhere.get(&record);
+        elsewhere.copied().unwrap_or(after.saturating_sub(1))
     }
 
     /// The module that an address belongs to, whether or not its file exists.

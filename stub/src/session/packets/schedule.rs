@@ -9,7 +9,7 @@ use crate::session::debuggee::Debuggee;
 
 /// `1` begins the recording. `;places` after it adds the places at which threads block, `;words`
 /// also words of their stacks, `;processes` the processes that the program starts, and `;mappings`
-/// the code of these. The reply names the kind of records, the size of the rings, what else there
+/// the code of these, and `;creations` the stacks at which they create threads. The reply names the kind of records, the size of the rings, what else there
 /// is, and the stub's thread. `0` sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest.split_at_checked(1) {
@@ -44,11 +44,16 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
                         true => ";mappings",
                         false => "",
                     };
+                    let creations = match schedule.has_creations() {
+                        true => ";creations",
+                        false => "",
+                    };
                     // All changes of threads by ptrace come from this one.
                     let own = nix::unistd::gettid().as_raw();
                     let size = schedule.ring_bytes();
-                    let reply =
-                        format!("{kind};{size:x}{places}{processes}{mappings};stub={own:x}");
+                    let reply = format!(
+                        "{kind};{size:x}{places}{processes}{mappings}{creations};stub={own:x}"
+                    );
                     session.schedule = Some(schedule);
                     Answer::Reply(reply.into_bytes())
                 }
@@ -72,6 +77,7 @@ fn wanted(parts: &[u8]) -> Option<Wanted> {
             b"words" => wanted.places = Places::Words,
             b"processes" => wanted.processes = true,
             b"mappings" => wanted.mappings = true,
+            b"creations" => wanted.creations = true,
             _ => return None,
         }
     }

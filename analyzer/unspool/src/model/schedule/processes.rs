@@ -5,12 +5,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use unspool_capture::{Capture, Record, ScheduleEntry, ScheduleKind, ScheduleLoss};
 
+mod creation_stacks;
+
+use creation_stacks::CreationStacks;
+
 use super::thread_ids::ThreadIds;
 use super::{CallIndex, Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
-use crate::model::backtrace::base_name;
+use crate::model::backtrace::{Frames, base_name};
 use crate::model::thread::{Creation, Ending, Thread};
 use crate::model::{Model, Target, ThreadIndex};
 
@@ -99,7 +104,11 @@ impl Process {
 
 impl Processes {
     /// The processes in the schedule, and those of which only the start was recorded.
-    pub(in crate::model) fn of(capture: &Capture, model: &Model) -> Processes {
+    pub(in crate::model) fn of(
+        capture: &Capture,
+        model: &Model,
+        frames: &mut dyn Frames,
+    ) -> Processes {
         let started = model.processes.all.clone();
         let Some((begun_ns, last_ns)) = model.schedule.span_ns else {
             return Processes::named(started, model);
@@ -121,7 +130,8 @@ impl Processes {
             }
         }
         losses.sort_unstable_by_key(|loss| loss.from_ns);
-        found.finish(started, &losses, last_ns, model)
+        let stacks = CreationStacks::of(capture, frames);
+        found.finish(started, &losses, last_ns, model, &stacks)
     }
 
     /// Finds the programs and the creators of processes.
@@ -322,6 +332,8 @@ struct Found {
 
 struct FoundThread {
     tid: u64,
+    /// The thread of the same process that created it.
+    creator: Option<usize>,
     name: String,
     /// Its place among the lives of this thread id.
     life: usize,
@@ -355,9 +367,12 @@ impl Found {
                 self.begin(created, self.processes.len() - 1, name, begun_ns);
             }
             ScheduleKind::Created => {
-                if let Some(&(process, _)) = self.current.get(&entry.detail) {
+                if let Some(&(process, creator)) = self.current.get(&entry.detail) {
                     let name = self.thread_named(entry.detail).unwrap_or_default();
                     self.begin(entry, process, name, begun_ns);
+                    if let Some(created) = self.threads[process].last_mut() {
+                        created.creator = Some(creator);
+                    }
                 }
             }
             ScheduleKind::Named | ScheduleKind::Executed => {
@@ -412,6 +427,7 @@ impl Found {
         self.current.insert(entry.tid, (process, threads.len()));
         threads.push(FoundThread {
             tid: entry.tid,
+            creator: None,
             name,
             life,
         });
@@ -423,6 +439,7 @@ impl Found {
         losses: &[ScheduleLoss],
         last_ns: u64,
         model: &Model,
+        stacks: &CreationStacks,
     ) -> Processes {
         let mut lives = self.reader.finish(last_ns);
         let mut processes = Processes::default();
@@ -432,7 +449,10 @@ impl Found {
         for (mut process, threads) in all {
             process.first_thread = processes.threads.len();
             let mut ended_ns = (!threads.is_empty()).then_some(0);
+            // Per thread that was found, its index.
+            let mut indices = Vec::new();
             for found in threads {
+                indices.push(ThreadIndex(model.threads.len() + processes.threads.len()));
                 let life = lives
                     .get_mut(&found.tid)
                     .and_then(|all| all.get_mut(found.life));
@@ -441,8 +461,19 @@ impl Found {
                 ended_ns = ended_ns.zip(end).map(|(last, end)| last.max(end));
                 let intervals = with_losses(std::mem::take(&mut life.intervals), losses);
                 processes.intervals.push(merged(intervals));
+                let creator = found.creator.and_then(|creator| indices.get(creator));
+                let stack = stacks.of_thread(found.tid, life.from_ns, life.to_ns);
+                let creation = match (creator, stack) {
+                    (Some(creator), Some(stack)) => Creation::Seen {
+                        creator: *creator,
+                        stack: Arc::clone(stack),
+                        inferred: false,
+                    },
+                    _ => Creation::Unseen,
+                };
                 processes.threads.push(Thread {
                     name: found.name,
+                    creation,
                     started_ns: Some(life.from_ns),
                     ended_ns: end,
                     end_exact: end.is_some(),

@@ -89,7 +89,8 @@ pub(super) fn divide(records: &[Record], others: bool) -> Vec<Epoch> {
     epochs
 }
 
-fn epoch(first: usize, active: &[(usize, &ModuleLoaded)]) -> Epoch {
+/// An epoch with these modules.
+pub(super) fn epoch(first: usize, active: &[(usize, &ModuleLoaded)]) -> Epoch {
     let (placed, unplaced): (Vec<_>, Vec<_>) = active
         .iter()
         .partition(|(_, module)| module.start < module.end);

@@ -14,7 +14,7 @@ pub(super) const LAST: usize = usize::MAX;
 impl Symbolizer {
     pub(super) fn library_by_files(&mut self) -> Result<Library, String> {
         let mut seen = Vec::new();
-        for load in 0..self.loads.len() {
+        for load in 0..self.modules.len() {
             let c_library = is_c_library(&self.loads[load].path);
             if c_library || self.loads[load].record.executable {
                 seen.push((load, c_library));

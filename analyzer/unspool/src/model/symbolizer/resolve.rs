@@ -96,8 +96,12 @@ impl Symbolizer {
     }
 
     fn question(&self, record: usize, of: u64) -> answers::Question {
-        let before = self.mappings.partition_point(|at| *at <= record);
-        (of, u32::try_from(before).unwrap_or(u32::MAX))
+        let before = match self.elsewhere.get(&record) {
+            // Downward, because the numbers of the program's mappings grow upward.
+            Some(epoch) => usize::MAX - (epoch - self.own_epochs),
+            None => self.mappings.partition_point(|at| *at <= record),
+        };
+        (of, before as u32)
     }
 
     fn answer<Q, A>(

@@ -6,6 +6,9 @@
 //! - a stack is an index into `stacks`, and each stack there lists indices into `frames`;
 //! - `threads[].times.waits`, `profile.samples` and `processes` are left out, because the columns
 //!   contain each thread's waits, the samples and the processes;
+//! - `created` has the threads of these processes whose creation is known: each has its position
+//!   among all of their threads, and then its key, creator, creation stack, and the reason if that
+//!   ends early;
 //! - `names` has the texts of these processes, for the numbers in a column;
 //! - `uses` maps the numbers in a column to objects and their uses;
 //! - `calls` has the texts of system calls, for the numbers in a column;
@@ -56,7 +59,8 @@ fn index(
     let Value::Object(mut index) = stacks.shorten(document) else {
         return Err(io::Error::other("the report is not an object"));
     };
-    index.remove("processes");
+    let processes = index.remove("processes").unwrap_or_default();
+    index.insert("created".to_owned(), created(&processes));
     index.insert("names".to_owned(), names.into());
     index.insert("layout".to_owned(), LAYOUT.into());
     index.insert("frames".to_owned(), Value::Array(stacks.frames));
@@ -72,6 +76,21 @@ fn index(
         .map(|(name, bytes)| json!([name, bytes.len()]));
     index.insert("columns".to_owned(), lengths.collect());
     Ok(Value::Object(index))
+}
+
+/// The threads of processes whose creation is known.
+fn created(processes: &Value) -> Value {
+    let processes = processes.as_array().into_iter().flatten();
+    let threads = processes.flat_map(|process| process["threads"].as_array().into_iter().flatten());
+    let created = threads
+        .enumerate()
+        .filter(|(_, thread)| !thread["key"].is_null());
+    let row = |(at, thread): (usize, &Value)| {
+        let [key, creator, stack, truncated] =
+            ["key", "creator", "creation", "creation_truncated"].map(|name| &thread[name]);
+        json!([at, key, creator, stack, truncated])
+    };
+    created.map(row).collect()
 }
 
 /// For each use, its object and its index among the uses of this object.

@@ -236,6 +236,10 @@ struct ProcessTimes {
 struct ProcessThread<'a> {
     tid: Option<u64>,
     name: &'a str,
+    key: Option<String>,
+    creator: Option<usize>,
+    creation: Vec<Frame<'a>>,
+    creation_truncated: Option<&'a str>,
     started_ns: Option<u64>,
     ended_ns: Option<u64>,
     schedule: Option<ThreadSchedule<'a>>,
@@ -266,14 +270,35 @@ impl<'a> Process<'a> {
                 unknown_ns: times.unknown_ns,
             }),
             threads: (threads.into_iter().flatten().enumerate())
-                .map(|(index, thread)| ProcessThread {
-                    tid: thread.tid,
-                    name: &thread.name,
-                    started_ns: thread.started_ns,
-                    ended_ns: thread.ended_ns,
-                    schedule: ThreadSchedule::of(model, wakers, ThreadIndex(first.0 + index)),
+                .map(|(index, thread)| {
+                    let index = ThreadIndex(first.0 + index);
+                    ProcessThread::of(model, wakers, (index, thread), first)
                 })
                 .collect(),
+        }
+    }
+}
+
+impl<'a> ProcessThread<'a> {
+    /// `first` is the first thread of the process.
+    fn of(
+        model: &'a Model,
+        wakers: &Wakers<'_>,
+        (index, thread): (ThreadIndex, &'a Thread),
+        first: ThreadIndex,
+    ) -> ProcessThread<'a> {
+        let stack = thread.creation_stack();
+        let creator = thread.creator();
+        ProcessThread {
+            tid: thread.tid,
+            name: &thread.name,
+            key: stack.map(|_| thread.key.to_string()),
+            creator: creator.and_then(|creator| creator.0.checked_sub(first.0)),
+            creation: super::frames(stack),
+            creation_truncated: stack.and_then(|stack| stack.truncated.as_deref()),
+            started_ns: thread.started_ns,
+            ended_ns: thread.ended_ns,
+            schedule: ThreadSchedule::of(model, wakers, index),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::line::clean;
-use crate::model::{Model, Process, Thread};
+use crate::model::{Key, Model, Process, Thread, ThreadIndex};
 use crate::views::groups::Forest;
 use crate::views::wording;
 
@@ -19,6 +19,16 @@ pub(super) struct Node<'a> {
     members: Vec<&'a Process>,
     /// The nodes of processes that these started.
     pub(super) children: Vec<usize>,
+    /// The threads that their first threads created, in [`ProcessTree::threads`].
+    pub(super) threads: Vec<usize>,
+}
+
+/// Threads of these processes with the same identity.
+#[derive(Debug, Default)]
+pub(super) struct Created {
+    pub(super) members: Vec<ThreadIndex>,
+    /// The threads that these created, in [`ProcessTree::threads`].
+    pub(super) children: Vec<usize>,
 }
 
 /// The recorded processes, from those that started others to those that were started.
@@ -29,6 +39,8 @@ pub(super) struct ProcessTree<'a> {
     pub(super) of_group: Vec<Vec<usize>>,
     /// Nodes of processes that an unknown thread started.
     pub(super) roots: Vec<usize>,
+    /// The threads of all nodes whose creation was recorded.
+    pub(super) threads: Vec<Created>,
 }
 
 /// What started a process.
@@ -74,6 +86,7 @@ impl<'a> ProcessTree<'a> {
                     program,
                     members: Vec::new(),
                     children: Vec::new(),
+                    threads: Vec::new(),
                 });
                 match parent {
                     Parent::Group(group) => tree.of_group[group].push(node),
@@ -84,7 +97,32 @@ impl<'a> ProcessTree<'a> {
             tree.nodes[node].members.push(process);
             node_of[index] = Some(node);
         }
+        tree.add_threads(model, &node_of);
         tree
+    }
+
+    fn add_threads(&mut self, model: &Model, node_of: &[Option<usize>]) {
+        let all = &model.processes;
+        let mut known: HashMap<(usize, Key), usize> = HashMap::new();
+        for (other, thread) in all.threads.iter().enumerate() {
+            let node = node_of[all.process_of[other].0];
+            let (Some(node), Some(creator)) = (node, thread.creator()) else {
+                continue;
+            };
+            let next = self.threads.len();
+            let group = *known.entry((node, thread.key)).or_insert(next);
+            if group == next {
+                self.threads.push(Created::default());
+                let creator = model.any_thread(creator);
+                let creator = creator.and_then(|creator| known.get(&(node, creator.key)));
+                match creator {
+                    Some(creator) => self.threads[*creator].children.push(group),
+                    None => self.nodes[node].threads.push(group),
+                }
+            }
+            let index = ThreadIndex(model.threads.len() + other);
+            self.threads[group].members.push(index);
+        }
     }
 }
 

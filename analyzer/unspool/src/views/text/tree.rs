@@ -129,6 +129,8 @@ enum Node {
     Threads(usize),
     /// Processes, as a node of [`ProcessTree`].
     Process(usize),
+    /// Threads of processes, in [`ProcessTree::threads`].
+    Created(usize),
 }
 
 struct Tree<'a> {
@@ -149,6 +151,13 @@ impl Tree<'_> {
             match node {
                 Node::Threads(group) => self.group(page, group, &lead, &below)?,
                 Node::Process(node) => self.process(page, node, &lead, &below)?,
+                Node::Created(at) => {
+                    let members = &self.processes.threads[at].members;
+                    let members = (members.iter())
+                        .filter_map(|index| self.model.any_thread(*index))
+                        .collect();
+                    self.threads(page, node, members, &lead, &below)?;
+                }
             }
             for (at, child) in children.iter().enumerate().rev() {
                 let last = at + 1 == children.len();
@@ -168,16 +177,19 @@ impl Tree<'_> {
     }
 
     fn children(&self, node: Node) -> Vec<Node> {
-        let (threads, processes) = match node {
-            Node::Threads(group) => (
-                self.forest.groups[group].children.as_slice(),
-                self.processes.of_group[group].as_slice(),
-            ),
-            Node::Process(node) => (&[][..], self.processes.nodes[node].children.as_slice()),
-        };
-        let threads = threads.iter().map(|group| Node::Threads(*group));
-        let processes = processes.iter().map(|node| Node::Process(*node));
-        threads.chain(processes).collect()
+        fn nodes(indices: &[usize], node: fn(usize) -> Node) -> impl Iterator<Item = Node> {
+            indices.iter().map(move |index| node(*index))
+        }
+        let of = &self.processes;
+        match node {
+            Node::Threads(group) => nodes(&self.forest.groups[group].children, Node::Threads)
+                .chain(nodes(&of.of_group[group], Node::Process))
+                .collect(),
+            Node::Process(node) => nodes(&of.nodes[node].threads, Node::Created)
+                .chain(nodes(&of.nodes[node].children, Node::Process))
+                .collect(),
+            Node::Created(at) => nodes(&of.threads[at].children, Node::Created).collect(),
+        }
     }
 
     fn process(&self, page: &mut Page<'_>, at: usize, lead: &str, below: &str) -> io::Result<()> {
@@ -187,36 +199,45 @@ impl Tree<'_> {
         let room = page.width.saturating_sub(line.width());
         line.push(Ink::Strong, node.headline(room));
         page.line(&line)?;
-        let stem = if node.children.is_empty() {
-            "  "
-        } else {
-            "│ "
-        };
-        let prefix = Line::new().with(Ink::Faint, limit(below, page.width) + stem);
+        let prefix = self.beside(Node::Process(at), below, page.width);
         list(page, &prefix, node.facts(self.model))
     }
 
+    /// The beginning of the lines under an entry's first line.
+    fn beside(&self, node: Node, below: &str, page: usize) -> Line {
+        let stem = match self.children(node).is_empty() {
+            true => "  ",
+            false => "│ ",
+        };
+        Line::new().with(Ink::Faint, limit(below, page) + stem)
+    }
+
     fn group(&self, page: &mut Page<'_>, at: usize, lead: &str, below: &str) -> io::Result<()> {
-        let group = &self.forest.groups[at];
-        let members: Vec<&Thread> = group
-            .members
-            .iter()
+        let members = &self.forest.groups[at].members;
+        let members = (members.iter())
             .filter_map(|index| self.model.thread(*index))
             .collect();
+        self.threads(page, Node::Threads(at), members, lead, below)
+    }
+
+    fn threads(
+        &self,
+        page: &mut Page<'_>,
+        node: Node,
+        members: Vec<&Thread>,
+        lead: &str,
+        below: &str,
+    ) -> io::Result<()> {
         let Some(first) = members.first() else {
             return Ok(());
         };
         stem_above(page, lead)?;
-        page.line(&self.headline(page.width, &members, &limit(lead, page.width)))?;
-
-        let stem = if self.children(Node::Threads(at)).is_empty() {
-            "  "
-        } else {
-            "│ "
-        };
-        let prefix = Line::new().with(Ink::Faint, limit(below, page.width) + stem);
+        page.line(&self.headline(page.width, node, &members, &limit(lead, page.width)))?;
+        let prefix = self.beside(node, below, page.width);
         self.facts(page, &prefix, &members)?;
-        if let Some(text) = self.apart(at) {
+        if let Node::Threads(group) = node
+            && let Some(text) = self.apart(group)
+        {
             page.paragraph(&prefix, &prefix, Ink::Faint, &text)?;
         }
         if let Some(stack) = first.creation_stack() {
@@ -274,7 +295,7 @@ impl Tree<'_> {
     }
 
     /// `3 × worker  "billing"  orders.c:33`
-    fn headline(&self, page: usize, members: &[&Thread], lead: &str) -> Line {
+    fn headline(&self, page: usize, node: Node, members: &[&Thread], lead: &str) -> Line {
         let first = members[0];
         let mut line = Line::new().with(Ink::Faint, lead);
         if members.len() > 1 {
@@ -292,11 +313,13 @@ impl Tree<'_> {
             }
             return line;
         }
-        match &first.function {
-            Some(place) => line.push(Ink::Strong, frames::function(place, room)),
-            None => line.push(Ink::Strong, "thread of unknown function"),
+        match (&first.function, node) {
+            (Some(place), _) => line.push(Ink::Strong, frames::function(place, room)),
+            // Their functions are not recorded.
+            (None, Node::Created(_)) => line.push(Ink::Strong, "thread"),
+            (None, _) => line.push(Ink::Strong, "thread of unknown function"),
         }
-        let names = wording::names(members, self.main_name);
+        let names = wording::names(members, self.known_name(node, first));
         if !names.is_empty() && line.width() + 2 + width(&names) <= page {
             line.push(Ink::Plain, "  ");
             line.push(Ink::Name, names);
@@ -312,6 +335,19 @@ impl Tree<'_> {
             }
         }
         line
+    }
+
+    /// The name of the first thread in the same process, which the reader knows.
+    fn known_name(&self, node: Node, thread: &Thread) -> &str {
+        let Node::Created(_) = node else {
+            return self.main_name;
+        };
+        let process = thread
+            .creator()
+            .and_then(|creator| self.model.process(creator));
+        let first =
+            process.and_then(|(_, process)| self.model.processes.threads.get(process.first_thread));
+        first.map_or("", |first| &first.name)
     }
 
     fn facts(&self, page: &mut Page<'_>, prefix: &Line, members: &[&Thread]) -> io::Result<()> {

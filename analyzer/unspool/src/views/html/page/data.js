@@ -83,7 +83,12 @@ function readProcesses(rec, reader) {
     started_ns: started,
     ended_ns: length === 0 ? null : started + length - 1,
   });
-  let [pid, from] = [0, 0];
+  const created = new Map(rec.created.map(([at, ...rest]) => [at, rest]));
+  const creation = (at) => {
+    const [key, creator, stack, truncated] = created.get(at) ?? [null, null, [], null];
+    return {key, creator, creation: stack, creation_truncated: truncated};
+  };
+  let [pid, from, before] = [0, 0, 0];
   rec.creatorOf = new Int32Array(total);
   return Array.from({length: total}, (_, index) => {
     pid += all.pid.nextSigned();
@@ -103,6 +108,7 @@ function readProcesses(rec, reader) {
       threads: Array.from({length: ran.threads.next()}, () => ({
         tid: pid + each.tid.nextSigned(),
         name: rec.names[each.name.next()],
+        ...creation(before++),
         ...life(from + each.from.nextSigned(), each.length.next()),
       })),
     };
@@ -117,10 +123,11 @@ function addThreads(rec) {
   rec.all = rec.threads.slice();
   rec.firstThread = Int32Array.from(rec.processes, ({threads}, process) => {
     const first = rec.all.length;
-    const creator = rec.creatorOf[process];
-    threads.forEach((thread, at) =>
-      rec.all.push({...thread, process, creator: at === 0 && creator >= 0 ? creator : null}),
-    );
+    const starter = rec.creatorOf[process] >= 0 ? rec.creatorOf[process] : null;
+    threads.forEach((thread, at) => {
+      const creator = thread.creator === null ? null : first + thread.creator;
+      rec.all.push({...thread, process, creator: at === 0 ? starter : creator});
+    });
     return threads.length > 0 ? first : -1;
   });
 }

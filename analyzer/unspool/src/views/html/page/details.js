@@ -278,8 +278,8 @@ function threadDetails(rec, at) {
     h('h4', {}, range ? 'Time in the selected range' : 'Time'),
     stateBar(times, 'Time of the thread:'),
     timesTable(times, rec.kinds),
-    isOwn && h('h4', {}, 'Created at'),
-    isOwn &&
+    (isOwn || creation.length > 0) && h('h4', {}, 'Created at'),
+    (isOwn || creation.length > 0) &&
       (creation.length > 0
         ? stackList(rec, creation, thread.creation_truncated)
         : h('p', {class: 'quiet'}, `${ORIGINS[thread.origin]}.`)),

@@ -4,6 +4,7 @@ import {counted, duration, percent, shortFunction} from './format.js';
 import {h, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
 import {placeLink} from './links.js';
+import {processName} from './groups.js';
 
 const ROW = 20;
 const MIN_SHARE = 0.0004;
@@ -55,15 +56,22 @@ function useWaits(rec, range) {
   return sums;
 }
 
+/** `thread`, or `thread of process tar`. */
+function threadOf(rec, {process}) {
+  return process === undefined ? 'thread' : `thread of ${processName(rec, process)}`;
+}
+
 function creationStacks(rec, at) {
-  const inside = (thread) =>
-    !at.range || (thread.created_ns >= at.range[0] && thread.created_ns <= at.range[1]);
-  return rec.threads
+  const inside = ({created_ns: called, started_ns: started}) => {
+    const created = called ?? started;
+    return !at.range || (created >= at.range[0] && created <= at.range[1]);
+  };
+  return rec.all
     .filter((thread) => typeof thread.creation === 'number' && inside(thread))
     .map((thread) => [
       [
         {
-          function: thread.function ?? 'thread',
+          function: thread.function ?? threadOf(rec, thread),
           file: thread.function_place?.file ?? null,
           line: thread.function_place?.line ?? null,
           module: thread.function_place?.module ?? '',

@@ -154,6 +154,12 @@ function memberLife(rec, thread) {
   return `from ${from}, ${isAlive(rec, thread) ? 'alive at the end' : 'end not seen'}`;
 }
 
+/** Where a thread of another process was created. The row of the group says it of own threads. */
+function memberCreation(rec, group, thread) {
+  const creation = group.isProgram ? rec.stackOf(rec.all[thread].creation) : [];
+  return creation.length > 0 ? [', created by ', frameLine(rec, callerOf(creation))] : null;
+}
+
 function memberTable(rec, at, group) {
   return shortList(
     group.threads,
@@ -168,6 +174,7 @@ function memberTable(rec, at, group) {
           'span',
           {class: 'quiet'},
           memberLife(rec, thread),
+          memberCreation(rec, group, thread),
         ),
         stateBar(times, threadName(rec, thread)),
       );

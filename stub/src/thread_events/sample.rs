@@ -5,7 +5,7 @@
 //! and CPU.
 
 use crate::arch;
-use crate::thread_events::record::{HEADER, LOST, SAMPLE, SAMPLE_ID, long, misc, word};
+use crate::thread_events::record::{HEADER, LOST, OWN_ABI, SAMPLE, SAMPLE_ID, long, misc, word};
 
 /// The processor's mode in a record's `misc` field, `PERF_RECORD_MISC_*`.
 const MODE: u16 = 7;
@@ -13,7 +13,7 @@ const KERNEL_MODE: u16 = 1;
 
 /// A record of the kernel.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Record<'a> {
+pub(crate) enum Record<'a> {
     Sample(Sample<'a>),
     /// The kernel had no room for `count` records of this processor.
     Lost {
@@ -24,26 +24,53 @@ pub(super) enum Record<'a> {
 
 /// A thread at one moment.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Sample<'a> {
-    pub(super) pid: u32,
-    pub(super) tid: u32,
+pub(crate) struct Sample<'a> {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
     /// Time by the monotonic clock.
-    pub(super) time_ns: u64,
-    pub(super) cpu: u32,
+    pub(crate) time_ns: u64,
+    pub(crate) cpu: u32,
     /// The thread ran in the kernel. Registers and stack are those of user mode.
-    pub(super) in_kernel: bool,
-    /// Values of the registers `arch::SAMPLED`, in this order. Empty for kernel
-    /// threads.
-    pub(super) registers: Vec<u64>,
+    pub(crate) in_kernel: bool,
+    /// Values of the registers `arch::SAMPLED`, in this order. Empty for kernel threads, and for
+    /// programs of the other size.
+    pub(crate) registers: Vec<u64>,
     /// The stack from the stack pointer upward.
-    pub(super) stack: &'a [u8],
+    pub(crate) stack: &'a [u8],
     /// The copied bytes fill the reserved space, so the stack may be longer.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
+}
+
+impl Sample<'_> {
+    /// The stack pointer; 0 if it is not known.
+    pub(crate) fn sp(&self) -> u64 {
+        let mut values = arch::SAMPLED.iter().zip(&self.registers);
+        let sp = values.find_map(|((_, number), value)| (*number == arch::SP).then_some(*value));
+        sp.unwrap_or(0)
+    }
+
+    /// The registers as the start of a `g` packet. Those that the kernel does not sample are zero.
+    pub(crate) fn packet(&self) -> Vec<u8> {
+        let layout = arch::layout();
+        let mut bytes = Vec::new();
+        for ((_, number), value) in arch::SAMPLED.iter().zip(&self.registers) {
+            let Some(register) = layout.register(*number) else {
+                continue;
+            };
+            let size = register.size.min(8);
+            if bytes.len() < register.offset + size {
+                bytes.resize(register.offset + size, 0);
+            }
+            bytes[register.offset..register.offset + size]
+                .copy_from_slice(&value.to_le_bytes()[..size]);
+        }
+        bytes
+    }
 }
 
 /// Parses one complete record. A malformed sample counts as lost. Returns `None` for other kinds
 /// and for other malformed records.
-pub(super) fn parse(bytes: &[u8]) -> Option<Record<'_>> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<Record<'_>> {
     let kind = word(bytes, 0)?;
     let misc = misc(bytes)?;
     match kind {
@@ -66,7 +93,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record<'_>> {
 }
 
 fn sample(bytes: &[u8], in_kernel: bool) -> Option<Sample<'_>> {
-    let abi = long(bytes, 32)?;
+    let abi = word(bytes, 32)?;
     let mut at = 40;
     let mut registers = Vec::new();
     if abi != 0 {
@@ -74,6 +101,9 @@ fn sample(bytes: &[u8], in_kernel: bool) -> Option<Sample<'_>> {
             registers.push(long(bytes, at)?);
             at += 8;
         }
+    }
+    if abi != OWN_ABI {
+        registers.clear();
     }
     let reserved = usize::try_from(long(bytes, at)?).ok()?;
     at += 8;
@@ -107,12 +137,12 @@ mod tests {
         let mut bytes = SAMPLE.to_le_bytes().to_vec();
         bytes.extend(KERNEL_MODE.to_le_bytes());
         bytes.extend([0, 0]);
-        for word in [100u32, 101, 7, 0, 3, 0] {
+        for word in [100u32, 101, 7, 0, 3, 0, OWN_ABI, 0] {
             bytes.extend(word.to_le_bytes());
         }
         let registers = arch::SAMPLED.len() as u64;
         let stack = [0x1111, 0x2222, 0];
-        let values = [2].into_iter().chain(0..registers).chain([24]);
+        let values = (0..registers).chain([24]);
         for value in values.chain(stack).chain([16]) {
             bytes.extend(value.to_le_bytes());
         }
