@@ -37,12 +37,13 @@ const RINGS: RingLimits = RingLimits {
 };
 /// The sizes of the rings for creation stacks, in bytes. Each has room for eight stacks at least.
 const CREATION_RINGS: RingLimits = RingLimits {
-    total: 8 << 20,
-    most: 4 << 20,
-    least: 512 << 10,
+    total: 16 << 20,
+    most: 8 << 20,
+    least: 256 << 10,
 };
-/// Maximum size of a creation stack, in bytes. The kernel reserves it for each.
-const CREATION_STACK: u32 = 32 << 10;
+/// Maximum size of a creation stack, in bytes. The kernel reserves it for each, so that larger ones
+/// fill the rings of a program that creates thousands of threads.
+const CREATION_STACK: u32 = 24 << 10;
 /// The creations of threads: `CLONE_THREAD` is set.
 const CREATES_THREAD: &CStr = c"clone_flags & 65536";
 /// Maximum time between the record of a creation and its stack.

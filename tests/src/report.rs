@@ -23,8 +23,24 @@ pub struct Report {
     pub schema_version: u32,
     /// All threads, including the main thread.
     pub threads: Vec<Thread>,
+    /// The processes that the program started.
+    pub processes: Vec<Process>,
     /// The report's notes.
     pub notes: Vec<Value>,
+}
+
+/// A process that the program started.
+#[derive(Debug, Deserialize)]
+pub struct Process {
+    /// Its threads.
+    pub threads: Vec<ProcessThread>,
+}
+
+/// A thread of such a process.
+#[derive(Debug, Deserialize)]
+pub struct ProcessThread {
+    /// The creation backtrace; empty for first threads.
+    pub creation: Vec<ReportFrame>,
 }
 
 /// One thread.
@@ -72,26 +88,36 @@ impl Report {
     pub fn creations(&self) -> Vec<Backtrace> {
         self.created().map(Thread::backtrace).collect()
     }
+
+    /// The creation backtraces of the threads of started processes.
+    pub fn creations_in_processes(&self) -> Vec<Backtrace> {
+        let threads = self.processes.iter().flat_map(|process| &process.threads);
+        let stacks = threads.map(|thread| &thread.creation);
+        let stacks = stacks.filter(|stack| !stack.is_empty());
+        stacks.map(|stack| comparable(stack)).collect()
+    }
 }
 
 impl Thread {
     /// The creation backtrace in comparable form.
     pub fn backtrace(&self) -> Backtrace {
-        self.creation
-            .iter()
-            .map(|frame| Frame {
-                module: frame
-                    .module
-                    .as_deref()
-                    .map_or("?", |path| path.rsplit('/').next().unwrap_or(path))
-                    .to_owned(),
-                svma: frame.svma.unwrap_or(0),
-                inlined: frame.inlined,
-                function: frame.function.clone(),
-                source: frame.file.clone().zip(frame.line),
-            })
-            .collect()
+        comparable(&self.creation)
     }
+}
+
+fn comparable(stack: &[ReportFrame]) -> Backtrace {
+    let frames = stack.iter().map(|frame| Frame {
+        module: frame
+            .module
+            .as_deref()
+            .map_or("?", |path| path.rsplit('/').next().unwrap_or(path))
+            .to_owned(),
+        svma: frame.svma.unwrap_or(0),
+        inlined: frame.inlined,
+        function: frame.function.clone(),
+        source: frame.file.clone().zip(frame.line),
+    });
+    frames.collect()
 }
 
 /// `unspool` with a clean environment.

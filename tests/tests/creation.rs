@@ -25,6 +25,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for program in PROGRAMS {
+        // The kernel copies less of a stack than the frame of `bigframe`.
+        if program.name != "bigframe" {
+            trials.push(crate::trial(
+                format!("creation::{}::in-another-process", program.name),
+                move || in_another_process(program),
+            ));
+        }
         for build in builds(program) {
             let case = format!("{}::{}", program.name, build.name());
             trials.push(crate::trial(format!("truth::{case}"), move || {
@@ -45,15 +52,41 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-fn builds(program: &Program) -> Vec<Build> {
-    let native = Build {
+fn native(program: &Program) -> Build {
+    Build {
         program: program.name,
         compiler: Compiler::Gcc,
         target: Target::X86_64,
         level: 2,
         link: Link::Pie,
         tables: Tables::Default,
-    };
+    }
+}
+
+/// A shell starts the program, stripped and not.
+fn in_another_process(program: &'static Program) -> Result<()> {
+    let build = native(program);
+    let built = build.built(program)?;
+    let truth = truth_of(program, build)?;
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let files = [
+        (&built.program, Depth::Source),
+        (&built.stripped, Depth::Addresses),
+    ];
+    for (file, depth) in files {
+        // The last command of a shell replaces it.
+        let command = format!("'{}'; true", file.display());
+        let run = report::record(&capture, &[], &["sh", "-c", &command])?.success()?;
+        let report = report::report(&capture, &[])?;
+        backtrace::compare(&truth.creations, &report.creations_in_processes(), depth)
+            .map_err(|error| anyhow!("{error:#}\nnotes: {:?}\n{run}", report.notes))?;
+    }
+    Ok(())
+}
+
+fn builds(program: &Program) -> Vec<Build> {
+    let native = native(program);
     let mut builds = Vec::new();
     for level in [0, 2, 3] {
         for link in [Link::Pie, Link::Fixed, Link::Static] {

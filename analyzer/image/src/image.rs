@@ -63,6 +63,18 @@ pub struct Segment {
     pub flags: u32,
 }
 
+fn svma_of_code(segments: &[Segment], offset: u64, length: u64) -> Option<u64> {
+    let end = offset.saturating_add(length);
+    let code = segments.iter().find(|segment| {
+        let file_end = segment.file_offset.saturating_add(segment.file_size);
+        segment.is_executable() && segment.file_offset < end && offset < file_end
+    })?;
+    Some(
+        code.svma
+            .wrapping_add(offset.wrapping_sub(code.file_offset)),
+    )
+}
+
 impl Segment {
     /// Its address range in memory.
     pub fn range(&self) -> Range<u64> {
@@ -253,6 +265,12 @@ impl Image {
             let within = offset.checked_sub(segment.file_offset)?;
             (within < segment.file_size).then(|| segment.svma.wrapping_add(within))
         })
+    }
+
+    /// The svma at which a mapping of code begins, from its first byte in the file and its length.
+    /// Mappings begin with a page, so that byte may belong to the segment before.
+    pub fn svma_of_code(&self, offset: u64, length: u64) -> Option<u64> {
+        svma_of_code(self.segments(), offset, length)
     }
 
     /// The svma of the dynamic section.
@@ -511,5 +529,29 @@ impl fmt::Debug for Image {
             .field("build_id", &self.file.build_id)
             .field("debug", &self.debug)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Segments as lld lays them out: code follows constants within a page of the file.
+    #[test]
+    fn code_that_shares_a_page_with_constants() {
+        let segment = |svma, file_offset, file_size, flags| Segment {
+            svma,
+            file_offset,
+            file_size,
+            mem_size: file_size,
+            flags,
+        };
+        let segments = [
+            segment(0, 0, 0x599c0, 4),
+            segment(0x5a9c0, 0x599c0, 0x1000, PF_X | 4),
+        ];
+        assert_eq!(svma_of_code(&segments, 0x59000, 0x2000), Some(0x5a000));
+        assert_eq!(svma_of_code(&segments, 0x5a000, 0x1000), Some(0x5b000));
+        assert_eq!(svma_of_code(&segments, 0, 0x59000), None);
     }
 }

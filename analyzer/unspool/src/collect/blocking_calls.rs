@@ -304,13 +304,12 @@ impl Program<'_> {
         match spot {
             Spot::Module(id, svma) => {
                 let mapped = self.modules.get(id)?;
-                Some((mapped.image.as_ref()?, &**mapped.table()?, svma))
+                Some((mapped.image.as_ref()?, mapped.table()?, svma))
             }
             Spot::File(file, offset) => {
                 let (modules, local) = (self.modules, self.local.is_some());
                 let found = other?.0.file((file, offset), modules, local);
-                let (image, table, svma) = found?;
-                (image.arch() == self.arch).then_some((image, &**table, svma))
+                found.filter(|(image, ..)| image.arch() == self.arch)
             }
         }
     }

@@ -151,21 +151,28 @@ impl OtherProcesses {
         (file, offset): (usize, u64),
         modules: &'f Modules,
         local: bool,
-    ) -> Option<(&'f Image, &'f Arc<Table>, u64)> {
-        let file = self.files.get(file)?;
-        let (image, table) = match local {
+    ) -> Option<(&'f Image, &'f Table, u64)> {
+        let (image, table) = self.opened(self.files.get(file)?, modules, local)?;
+        Some((image, table, image.svma_of_offset(offset)?))
+    }
+
+    fn opened<'f>(
+        &self,
+        file: &'f CodeFile,
+        modules: &'f Modules,
+        local: bool,
+    ) -> Option<(&'f Image, &'f Arc<Table>)> {
+        match local {
             true => {
                 let opened = file.opened.get_or_init(|| file.open(modules.store()));
-                let (image, table) = opened.as_ref()?;
-                (image, table)
+                opened.as_ref().map(|(image, table)| (image, table))
             }
             false => {
                 let mut modules = modules.iter();
                 let module = modules.find(|module| module.path == file.path)?;
-                (module.image.as_ref()?, module.table()?)
+                (module.image.as_ref()).zip(module.table())
             }
-        };
-        Some((image, table, image.svma_of_offset(offset)?))
+        }
     }
 
     /// The code of a process.
@@ -188,29 +195,24 @@ impl OtherProcesses {
             file,
         } in &code.mappings
         {
-            let opened = self.file((file, offset), modules, local);
-            let build_id = opened.and_then(|(image, ..)| image.build_id());
-            let svma = opened.map_or(offset, |(.., svma)| svma);
+            let file = &self.files[file];
+            let (image, table) = self.opened(file, modules, local).unzip();
+            let build_id = image.and_then(Image::build_id);
+            let path = image.filter(|_| local).and_then(|image| file.link(image));
+            let svma = image.and_then(|image| image.svma_of_code(offset, end - start));
             let module = ModuleLoaded {
-                path: self
-                    .files
-                    .get(file)
-                    .map(|file| file.path.clone())
-                    .unwrap_or_default(),
-                bias: start.wrapping_sub(svma),
+                path: path.unwrap_or_else(|| file.path.clone()),
+                bias: start.wrapping_sub(svma.unwrap_or(offset)),
                 start,
                 end,
                 build_id: build_id.map_or_else(Vec::new, |id| id.as_bytes().to_vec()),
                 ..ModuleLoaded::default()
             };
-            found.push((module, opened.map(|(_, table, _)| table.clone())));
+            found.push((module, table.cloned()));
         }
         if code.has_program {
-            found.extend(
-                modules
-                    .iter()
-                    .map(|mapped| (mapped.elsewhere(), mapped.table().cloned())),
-            );
+            let shared = modules.iter();
+            found.extend(shared.map(|mapped| (mapped.elsewhere(), mapped.table().cloned())));
         }
         found
     }
@@ -282,6 +284,16 @@ impl Code {
 }
 
 impl CodeFile {
+    /// The link by which the dynamic loader opens a library, as far as this machine has it. The
+    /// program's modules have such names, too.
+    fn link(&self, image: &Image) -> Option<String> {
+        let name = image.dynamic().soname.as_deref()?;
+        let (directory, own) = self.path.rsplit_once('/')?;
+        let path = format!("{directory}/{name}");
+        let is_same = || fs::metadata(&path).is_ok_and(|file| file.ino() == self.inode);
+        (own != name && is_same()).then_some(path)
+    }
+
     /// `None` if another file has this path now, or here. Devices are not compared, because
     /// overlayfs and btrfs give files other ones than their mappings.
     fn open(&self, store: &Store) -> Option<(Image, Arc<Table>)> {

@@ -132,6 +132,20 @@ impl Node<'_> {
         wording::program_of(self.program, self.members.len(), room)
     }
 
+    /// Number of threads whose creation was not recorded, although those of others were.
+    fn unseen_creations(&self, model: &Model) -> usize {
+        let all = &model.processes;
+        let is_seen = |thread: &Thread| thread.creation_stack().is_some();
+        if !all.threads.iter().any(is_seen) {
+            return 0;
+        }
+        let further = self.members.iter().flat_map(|process| {
+            let threads = process.first_thread..process.first_thread + process.threads;
+            all.threads.get(threads).into_iter().flatten().skip(1)
+        });
+        further.filter(|thread| !is_seen(thread)).count()
+    }
+
     /// Ids, times, threads and states.
     pub(super) fn facts(&self, model: &Model) -> Vec<String> {
         let all = &model.processes;
@@ -148,6 +162,13 @@ impl Node<'_> {
         let count: usize = self.members.iter().map(|process| process.threads).sum();
         if count > self.members.len() {
             facts.push(format!("{count} threads"));
+        }
+        let unseen = self.unseen_creations(model);
+        if unseen > 0 {
+            facts.push(match unseen {
+                1 => "1 creation was not seen".to_owned(),
+                many => format!("{many} creations were not seen"),
+            });
         }
         let [mut ran, mut waited, mut blocked] = [0; 3];
         for process in &self.members {

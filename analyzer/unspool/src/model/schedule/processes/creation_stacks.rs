@@ -8,8 +8,7 @@ use unspool_capture::{Capture, Record};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame};
 use crate::platform::c_library::has_threads;
 
-/// A program with a C library inside has at most this many frames from its creation function to
-/// the system call.
+/// Maximum number of frames from the system call to the creation function.
 const MAX_INNER_FRAMES: usize = 6;
 
 /// By thread id, in the order of their times.
@@ -56,12 +55,74 @@ fn from_caller(stack: &Backtrace) -> Backtrace {
         function.is_some_and(|name| name.contains("pthread_create"))
     };
     let inner = &stack.frames[..stack.frames.len().min(MAX_INNER_FRAMES)];
-    let skip = match stack.frames.iter().take_while(of_library).count() {
-        0 => inner.iter().rposition(creates).map_or(0, |at| at + 1),
-        count => count,
+    let skip = match inner.iter().rposition(creates) {
+        Some(at) => at + 1,
+        None => stack.frames.iter().take_while(of_library).count(),
     };
     Backtrace {
         frames: stack.frames[skip..].to_vec(),
         truncated: stack.truncated.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unspool_unwind::Provenance;
+
+    use super::*;
+    use crate::model::backtrace::Place;
+
+    fn stack(frames: &[(&str, &str)]) -> Backtrace {
+        let frame = |(module, function): &(&str, &str)| NamedFrame {
+            place: Place {
+                function: Some((*function).into()),
+                module: Some((*module).into()),
+                ..Place::default()
+            },
+            inlined: false,
+            provenance: Provenance::Cfi,
+            called: None,
+        };
+        Backtrace {
+            frames: frames.iter().map(frame).collect(),
+            truncated: None,
+        }
+    }
+
+    #[test]
+    fn begins_with_the_caller_of_the_creation_function() {
+        let first = |frames: &[(&str, &str)]| {
+            let frames = from_caller(&stack(frames)).frames;
+            frames.first()?.place.function.clone()
+        };
+        let libc = "/lib/libc.so.6";
+        let shared = [(libc, "clone3"), (libc, "pthread_create"), ("/p", "pool")];
+        assert_eq!(first(&shared).as_deref(), Some("pool"));
+        let unnamed = [(libc, "+0x10"), (libc, "+0x20"), ("/p", "pool")];
+        assert_eq!(first(&unnamed).as_deref(), Some("pool"));
+        let c11 = [shared[0], shared[1], (libc, "thrd_create"), ("/p", "pool")];
+        assert_eq!(first(&c11).as_deref(), Some("thrd_create"));
+        let inside = [
+            ("/p", "clone"),
+            ("/p", "__pthread_create_2_1"),
+            ("/p", "pool"),
+        ];
+        assert_eq!(first(&inside).as_deref(), Some("pool"));
+        let own = [("/p", "runtime.clone"), ("/p", "runtime.newosproc")];
+        assert_eq!(first(&own).as_deref(), Some("runtime.clone"));
+        assert_eq!(first(&shared[..2]), None);
+    }
+
+    #[test]
+    fn a_thread_id_that_is_used_again() {
+        let [first, second] = ["a", "b"].map(|name| Arc::new(stack(&[("/p", name)])));
+        let all = vec![(10, first.clone()), (50, second.clone())];
+        let stacks = CreationStacks(HashMap::from([(7, all)]));
+        assert_eq!(stacks.of_thread(7, 9, 30), Some(&first));
+        // The stack of the second life was lost.
+        assert_eq!(stacks.of_thread(7, 31, 45), None);
+        assert_eq!(stacks.of_thread(7, 50, 90), Some(&second));
+        assert_eq!(stacks.of_thread(7, 60, 90), None);
+        assert_eq!(stacks.of_thread(8, 0, 90), None);
     }
 }

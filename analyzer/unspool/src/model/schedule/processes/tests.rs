@@ -103,7 +103,13 @@ fn children_keep_the_program_of_their_creator() {
             .and_then(|index| names.get(index));
         found.entry(entry, name, None, 0);
     }
-    let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
+    let all = found.finish(
+        Vec::new(),
+        &[],
+        100,
+        &Stage::new().model(),
+        &CreationStacks::default(),
+    );
     let programs = all
         .all
         .iter()
@@ -143,7 +149,13 @@ fn another_thread_executes_a_program() {
     ] {
         found.entry(entry(ns, kind, tid, 0, detail), Some(&name), None, 0);
     }
-    let all = found.finish(Vec::new(), &[], 100, &Stage::new().model());
+    let all = found.finish(
+        Vec::new(),
+        &[],
+        100,
+        &Stage::new().model(),
+        &CreationStacks::default(),
+    );
     let lives = all
         .threads
         .iter()
