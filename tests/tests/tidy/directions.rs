@@ -145,7 +145,7 @@ const STUB_MODULES: &[(&str, &[&str])] = &[
     ("bytecode", &["sys"]),
     ("arch", &["sys", "bytecode"]),
     ("output", &["sys"]),
-    ("thread_events", &["sys"]),
+    ("thread_events", &["sys", "arch"]),
     ("samples", &["sys", "arch", "thread_events"]),
     ("schedule", &["sys", "arch", "thread_events"]),
     ("breakpoint", &["sys", "arch", "bytecode"]),
