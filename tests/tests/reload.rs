@@ -143,6 +143,7 @@ fn check(case: Case) -> Result<()> {
         .filter(|object| ["low", "high"].iter().any(|name| object["name"] == *name))
         .collect();
     // Each mutex belongs to one plugin, whose function alone uses it.
+    let mut users = BTreeSet::new();
     for mutex in &mutexes {
         let uses = mutex["uses"].as_array().context("uses")?.iter();
         let callers: BTreeSet<Option<&str>> = uses
@@ -155,11 +156,22 @@ fn check(case: Case) -> Result<()> {
             callers.len() == 1 && !callers.contains(&None),
             "{callers:?}"
         );
+        users.extend(callers.into_iter().flatten());
     }
-    let mutexes = mutexes.len();
-    // Without a build-id, each load may be of another file.
-    let are_told_apart = mutexes == 4 || !case.build_ids && mutexes > 4;
-    ensure!(are_told_apart, "{mutexes} mutexes: {:#}", report["objects"]);
+    ensure!(
+        users.into_iter().eq(PLUGINS.map(|(_, name, _)| name)),
+        "a plugin's function has the other's name"
+    );
+    let text = |key: &str| -> BTreeSet<String> {
+        let values = mutexes.iter().map(|mutex| mutex[key].to_string());
+        values.collect()
+    };
+    let (names, keys) = (text("name"), text("key"));
+    ensure!(
+        mutexes.len() == 4 && names.len() == 2 && keys.len() == 4,
+        "{names:?} {keys:?}: {:#}",
+        report["objects"]
+    );
     // In many rounds, the short threads are a finding.
     let findings = rows("findings");
     let are_true = findings.iter().all(|finding| finding["kind"] == "churn");

@@ -547,4 +547,10 @@ impl Model {
     pub fn thread(&self, index: ThreadIndex) -> Option<&Thread> {
         self.threads.get(index.0)
     }
+
+    /// The module of a path, and of an edition ([`Place::edition`]).
+    pub fn module(&self, path: &str, edition: Option<&std::sync::Arc<str>>) -> Option<&Module> {
+        let mut modules = self.modules.iter();
+        modules.find(|module| module.path == path && module.edition.as_ref() == edition)
+    }
 }

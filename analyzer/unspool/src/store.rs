@@ -35,6 +35,8 @@ pub struct Store {
     /// Where results about files are kept for the next run.
     cache: Option<Cache>,
     opened: Arc<Mutex<HashMap<Key, Opened>>>,
+    /// Files without build-ids that other files have replaced, by path, in order.
+    earlier: Arc<Mutex<HashMap<String, Vec<Opened>>>>,
     passages: KnownAnswers,
 }
 
@@ -65,6 +67,7 @@ impl From<Finder> for Store {
             finder,
             cache: None,
             opened: Arc::default(),
+            earlier: Arc::default(),
             passages: KnownAnswers::default(),
         }
     }
@@ -97,6 +100,7 @@ impl Store {
             store.finder.sysroot = Some(format!("/proc/{pid}/root").into());
             store.finder.sysroot_is_live = true;
             store.opened = Arc::default();
+            store.earlier = Arc::default();
         }
         store
     }
@@ -222,18 +226,39 @@ impl Store {
         }
     }
 
-    /// Forgets a local file without a build-id if it was replaced or changed. True if it was.
-    pub fn forget_replaced(&self, path: &str) -> bool {
+    /// Number of the local file without a build-id that has this path now, among all that had it,
+    /// from 0. Files that were opened earlier stay open for [`replaced`](Store::replaced).
+    pub fn file_number(&self, path: &str) -> u32 {
         let key = key(path, None, true);
         let mut opened = self.opened();
-        let is_other = |known: &Opened| {
-            known.version.is_some() && known.version != version(known.image.name())
-        };
-        let replaced = opened.get(&key).is_some_and(is_other);
-        if replaced {
+        let mut earlier = self.earlier();
+        let known = earlier.entry(key.0.clone()).or_default();
+        let current = version(path);
+        if let Some(file) = opened.get(&key)
+            && file.version.is_some()
+            && file.version != current
+        {
+            if !known.iter().any(|known| known.version == file.version) {
+                known.push(file.clone());
+            }
             opened.remove(&key);
         }
-        replaced
+        let at = known.iter().position(|known| known.version == current);
+        if let Some(file) = at.and_then(|at| known.get(at)) {
+            opened.insert(key, file.clone());
+        }
+        u32::try_from(at.unwrap_or(known.len())).unwrap_or(u32::MAX)
+    }
+
+    /// The file that had a path and this [number](Store::file_number), if another one replaced it.
+    pub fn replaced(&self, path: &str, number: u32) -> Option<Opened> {
+        let path = key(path, None, true).0;
+        let earlier = self.earlier();
+        earlier.get(&path)?.get(number as usize).cloned()
+    }
+
+    fn earlier(&self) -> MutexGuard<'_, HashMap<String, Vec<Opened>>> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<Key, Opened>> {
@@ -427,15 +452,18 @@ mod tests {
         let find = |from: &Path| {
             let _ = std::fs::remove_file(path);
             std::fs::copy(from, path).expect("a copy");
-            let replaced = store.forget_replaced(path);
+            let number = store.file_number(path);
             let found = store.find(&wanted, None).expect("found");
-            (replaced, found.image.bytes().len() as u64)
+            (number, found.image.bytes().len() as u64)
         };
         let size = |path: &Path| std::fs::metadata(path).expect("a file").len();
-        assert_eq!(find(&own), (false, size(&own)));
+        assert_eq!(find(&own), (0, size(&own)));
         let other = Path::new("/bin/true");
-        assert_eq!(find(other), (true, size(other)));
-        assert!(!store.forget_replaced(path));
+        assert_eq!(find(other), (1, size(other)));
+        assert_eq!(store.file_number(path), 1);
+        let first = store.replaced(path, 0).expect("kept");
+        assert_eq!(first.image.bytes().len() as u64, size(&own));
+        assert!(store.replaced(path, 1).is_none());
         std::fs::remove_dir_all(folder).expect("removed");
     }
 

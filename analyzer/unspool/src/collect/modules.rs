@@ -116,6 +116,8 @@ pub(super) struct Adding {
     pub(super) started_by_link: bool,
     /// The file on this machine, if the user named it.
     pub(super) file: Option<PathBuf>,
+    /// Its number among the files of its path, if it has no build-id.
+    pub(super) file_number: Option<u32>,
 }
 
 /// Number of code bytes that are compared.
@@ -230,10 +232,8 @@ impl Modules {
             }
             named = found.ok();
         }
-        let is_replaced = session.local
-            && mapped_id.is_none()
-            && named.is_none()
-            && self.store.forget_replaced(&adding.path);
+        let is_compared = session.local && mapped_id.is_none() && named.is_none();
+        adding.file_number = is_compared.then(|| self.store.file_number(&adding.path));
         let found = match named.clone() {
             Some(named) => Ok(named),
             None => self
@@ -246,16 +246,6 @@ impl Modules {
         };
         for note in file.iter().flat_map(|file| &file.notes) {
             sink.note(Severity::Warning, note.clone());
-        }
-        if is_replaced {
-            sink.note(
-                Severity::Warning,
-                format!(
-                    "{} was replaced during the recording, and it has no build-id: its earlier \
-                     functions may have names of the later file",
-                    adding.path
-                ),
-            );
         }
         let image = file.as_ref().map(|file| file.image.clone());
         // A local server may give a path relative to the recorder's directory. Make it absolute,
@@ -280,6 +270,7 @@ impl Modules {
                 .collect(),
         };
         let build_id = mapped_id.or_else(|| image.as_ref()?.build_id().cloned());
+        adding.file_number = adding.file_number.filter(|_| build_id.is_none());
         if let Some(named) = named {
             let wanted = Wanted {
                 path: &adding.path,
@@ -378,6 +369,7 @@ impl Modules {
             executable,
             started_as,
             started_by_link,
+            file_number,
             ..
         } = adding;
         let mask = if session.abi.pointer == 4 {
@@ -413,6 +405,7 @@ impl Modules {
             executable,
             started_as,
             started_by_link,
+            file_number,
         });
         let table = image.as_ref().map(|image| self.store.table(image));
         let mapped = Mapped {

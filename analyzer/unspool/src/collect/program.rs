@@ -104,6 +104,7 @@ impl Program {
             started_as: self.executable.started_as.clone(),
             started_by_link: self.executable.started_by_link,
             file: self.named_file.clone(),
+            file_number: None,
         };
         let executable = self.modules.add(session, sink, adding);
         self.executable_module = executable;

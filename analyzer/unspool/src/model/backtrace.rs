@@ -20,6 +20,9 @@ pub struct Place {
     pub offset: u64,
     /// The module's path on the target.
     pub module: Option<Arc<str>>,
+    /// Tells the module's file from the first one with its path in the recording: its build-id, or
+    /// its number without one. `None` for the first file.
+    pub edition: Option<Arc<str>>,
     /// The link by which that module was started, if any, because the user knows the program by
     /// that name.
     pub link: Option<Arc<str>>,

@@ -149,13 +149,13 @@ struct Stack {
     edges: HashMap<(Option<usize>, usize), u32>,
 }
 
-/// A function's module and address there, or its name and address.
-type FunctionKey = (Option<Arc<str>>, u64);
+/// A function's module, its edition and the address there, or its name and address.
+type FunctionKey = (Option<Arc<str>>, Option<Arc<str>>, u64);
 
 fn key(place: &Place) -> FunctionKey {
     match place.function_svma().or(place.svma) {
-        Some(start) => (place.module.clone(), start),
-        None => (place.function.clone(), place.avma),
+        Some(start) => (place.module.clone(), place.edition.clone(), start),
+        None => (place.function.clone(), None, place.avma),
     }
 }
 

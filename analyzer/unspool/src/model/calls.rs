@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 
-use unspool_capture::{Capture, Event, Gap, GapKind, Probe, ProbeKind, ReadRole, Record, Snapshot};
+use unspool_capture::{
+    Capture, Event, Gap, GapKind, ModuleLoaded, Probe, ProbeKind, ReadRole, Record, Snapshot,
+};
 
 use super::backtrace::{Backtrace, Frames};
 use super::{Model, Symbolizer, ThreadIndex};
@@ -167,6 +169,7 @@ impl Calls {
 struct FileFunction {
     path: String,
     build_id: Vec<u8>,
+    file_number: Option<u32>,
     svma: u64,
     name: String,
     kind: i32,
@@ -191,7 +194,7 @@ struct Reading<'a> {
     paused: BTreeSet<u32>,
     roles: HashMap<u32, Role>,
     /// Path, build-id and bias of each module.
-    files: HashMap<u32, (String, Vec<u8>, u64)>,
+    files: HashMap<u32, ModuleLoaded>,
     /// The functions of files, which may be loaded again.
     of_files: HashMap<FileFunction, FunctionId>,
     /// For each function, whether it may be entered by a jump of the other.
@@ -249,8 +252,7 @@ impl<'a> Reading<'a> {
     fn record(&mut self, at: usize, record: &Record) {
         match record {
             Record::ModuleLoaded(module) => {
-                let file = (module.path.clone(), module.build_id.clone(), module.bias);
-                self.files.insert(module.id, file);
+                self.files.insert(module.id, module.clone());
             }
             Record::ModuleUnloaded(_) => self.unloads += 1,
             Record::Probe(probe) => self.probe(probe),
@@ -298,11 +300,12 @@ impl<'a> Reading<'a> {
 
     /// Identifies a probe's function by its file, if the file is known.
     fn function_of_file(&self, probe: &Probe) -> Option<FileFunction> {
-        let (path, build_id, bias) = self.files.get(&probe.module?)?;
+        let module = self.files.get(&probe.module?)?;
         Some(FileFunction {
-            path: path.clone(),
-            build_id: build_id.clone(),
-            svma: probe.avma.wrapping_sub(*bias),
+            path: module.path.clone(),
+            build_id: module.build_id.clone(),
+            file_number: module.file_number,
+            svma: probe.avma.wrapping_sub(module.bias),
             name: probe.function.clone(),
             kind: probe.kind,
         })

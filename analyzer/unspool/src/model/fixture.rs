@@ -481,6 +481,7 @@ impl Stage {
                 function: called.then(|| name.into()),
                 offset: if called { 0 } else { number as u64 * FUNCTION },
                 module: known.then(|| module.as_str().into()),
+                edition: None,
                 link: None,
                 svma: known.then_some(number as u64 * FUNCTION),
                 avma: pc,

@@ -133,13 +133,18 @@ fn key(thread: &Thread, creator: Option<Key>, executable: &str) -> Key {
     Key(hash.finish())
 }
 
-/// Writes `1`, name and svma, or `0` for a place outside any file. Absolute addresses never enter.
+/// Writes `1`, name and svma, or `0` for a place outside any file. For a file that replaced another
+/// one, writes `2`, name, svma and edition. Absolute addresses never enter.
 pub(super) fn write_place(hash: &mut SipHasher24, place: Option<&Place>) {
     match place.and_then(|place| Some((place.module_name()?, place.svma?))) {
         Some((module, svma)) => {
-            hash.write(&[1]);
+            let edition = place.and_then(|place| place.edition.as_deref());
+            hash.write(&[1 + u8::from(edition.is_some())]);
             write_name(hash, module);
             hash.write(&svma.to_le_bytes());
+            if let Some(edition) = edition {
+                write_name(hash, edition);
+            }
         }
         None => hash.write(&[0]),
     }

@@ -21,6 +21,7 @@ use crate::store::Store;
 
 mod answers;
 mod call_target;
+mod edition;
 mod epoch;
 mod file;
 mod onward;
@@ -29,6 +30,7 @@ mod resolve;
 mod stored_answers;
 
 use answers::Answers;
+use edition::Editions;
 use epoch::Epoch;
 use file::Files;
 
@@ -37,6 +39,8 @@ use file::Files;
 pub struct Module {
     /// Path on the target.
     pub path: String,
+    /// Tells its file from the first one of that path ([`Place::edition`]).
+    pub edition: Option<Arc<str>>,
     /// Build-id in hex, if known.
     pub build_id: Option<String>,
     /// First address, 0 if not known.
@@ -110,6 +114,7 @@ struct Load {
     record: ModuleLoaded,
     file: usize,
     path: Arc<str>,
+    edition: Option<Arc<str>>,
     link: Option<Arc<str>>,
 }
 
@@ -185,6 +190,7 @@ impl Symbolizer {
             )));
         }
         self.empty = self.arch.map(ModuleMap::new);
+        let mut editions = Editions::default();
         for record in &capture.records {
             if let (Record::GeneratedCode(code), Some(map)) = (record, &mut self.empty) {
                 code.ranges()
@@ -192,7 +198,9 @@ impl Symbolizer {
             }
             if let Record::ModuleLoaded(module) = record {
                 let id = BuildId::new(&module.build_id);
+                let edition = editions.of(module);
                 self.modules.push(Module {
+                    edition: edition.clone(),
                     path: module.path.clone(),
                     build_id: id.as_ref().map(ToString::to_string),
                     start: module.start,
@@ -203,20 +211,22 @@ impl Symbolizer {
                 let name = base_name(link.unwrap_or(&module.path));
                 self.loads.push(Load {
                     record: module.clone(),
-                    file: self.files.add(&module.path, name, id),
+                    file: self.files.add(module, name),
+                    edition,
                     path: module.path.as_str().into(),
                     link: link.map(|link| link.as_str().into()),
                 });
             }
         }
+        self.notes.extend(edition::note(&self.loads));
         self.epochs = epoch::divide(&capture.records, capture.calls.count() > 0);
         self.own_epochs = self.epochs.len();
-        self.open_elsewhere(capture);
+        self.open_elsewhere(capture, editions);
         self.take_kept(capture);
     }
 
     /// Notes the code of other processes, and the records that belong to these.
-    fn open_elsewhere(&mut self, capture: &Capture) {
+    fn open_elsewhere<'c>(&mut self, capture: &'c Capture, mut editions: Editions<'c>) {
         let mut epochs: HashMap<u32, usize> = HashMap::new();
         for (at, record) in capture.records.iter().enumerate() {
             let Record::CreationStack(created) = record else {
@@ -226,11 +236,8 @@ impl Symbolizer {
                 let first = self.loads.len();
                 self.loads.extend(created.modules.iter().map(|module| Load {
                     record: module.clone(),
-                    file: self.files.add(
-                        &module.path,
-                        base_name(&module.path),
-                        BuildId::new(&module.build_id),
-                    ),
+                    file: self.files.add(module, base_name(&module.path)),
+                    edition: editions.of(module),
                     path: module.path.as_str().into(),
                     link: None,
                 }));
@@ -374,9 +381,11 @@ impl Symbolizer {
             record,
             file,
             path,
+            edition,
             link,
         } = &self.loads[load];
         let (file, path, link) = (*file, path.clone(), link.clone());
+        let edition = edition.clone();
         let mask = self.address_mask();
         let svma = avma.wrapping_sub(record.bias) & mask;
         let inside = lookup.wrapping_sub(record.bias) & mask;
@@ -387,6 +396,7 @@ impl Symbolizer {
             function: source.and_then(|s| s.function.clone()),
             offset: start.map_or(svma, |start| svma.wrapping_sub(start)),
             module: Some(path.clone()),
+            edition: edition.clone(),
             link: link.clone(),
             svma: Some(svma),
             avma,
@@ -527,9 +537,11 @@ impl Symbolizer {
             record,
             file,
             path,
+            edition,
             link,
         } = &self.loads[load];
         let (file, path, link) = (*file, path.clone(), link.clone());
+        let edition = edition.clone();
         let mask = self.address_mask();
         let svma = avma.wrapping_sub(record.bias) & mask;
         let (name, start) = self.files.variable(file, svma)?;
@@ -537,6 +549,7 @@ impl Symbolizer {
             function: Some(name),
             offset: svma - start,
             module: Some(path),
+            edition,
             link,
             svma: Some(svma),
             avma,

@@ -193,7 +193,7 @@ pub(super) fn analyse(
     let (stood_ns, late_ns) = (stalls.total(), stalls.late_ns());
     let (musl, layout) = (frames.is_musl(), frames.layout());
     let mut replay = Replay::new(model, &identity_of, slots, stalls, musl, layout);
-    replay.remappings = Remapping::all(model, records).into();
+    replay.remappings = Remapping::all(model, capture).into();
     replay.journal = Some(Journal {
         keeps_holds: detail.journal,
         ..Journal::default()

@@ -186,11 +186,14 @@ fn shared(
         .map(|(function, _)| *function)
 }
 
+/// A function's name, its module and the module's edition.
+type FunctionKey = (Arc<str>, Option<Arc<str>>, Option<Arc<str>>);
+
 /// Functions without their addresses and lines.
 #[derive(Default)]
 struct Interned {
     places: Vec<Place>,
-    known: HashMap<(Arc<str>, Option<Arc<str>>), FunctionIndex>,
+    known: HashMap<FunctionKey, FunctionIndex>,
 }
 
 impl Interned {
@@ -198,7 +201,7 @@ impl Interned {
     fn place(&mut self, place: &Place) -> Option<FunctionIndex> {
         let name = place.function.clone()?;
         let next = FunctionIndex(self.places.len());
-        let key = (name, place.module.clone());
+        let key = (name, place.module.clone(), place.edition.clone());
         let index = *self.known.entry(key).or_insert(next);
         if index == next {
             self.places.push(Place {

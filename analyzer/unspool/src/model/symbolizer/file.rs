@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use unspool_capture::ModuleLoaded;
 use unspool_image::{Arch, BuildId, Image, Wanted};
 use unspool_unwind::Table;
 
@@ -19,8 +20,11 @@ pub(super) struct Files {
     /// True if the target runs on this machine.
     pub(super) local: bool,
     files: Vec<File>,
-    index: HashMap<(String, Option<BuildId>), usize>,
+    index: HashMap<FileKey, usize>,
 }
+
+/// Path, build-id, and number among the files of the path without one.
+type FileKey = (String, Option<BuildId>, Option<u32>);
 
 #[derive(Debug)]
 struct File {
@@ -28,6 +32,8 @@ struct File {
     /// The file's name for people.
     name: String,
     build_id: Option<BuildId>,
+    /// Its number among the files of its path without build-ids, if known.
+    number: Option<u32>,
     state: State,
     /// A frame was in the file, so its problems matter to readers of the frames.
     needed: bool,
@@ -70,17 +76,18 @@ impl Files {
         }
     }
 
-    pub(super) fn add(&mut self, path: &str, name: &str, build_id: Option<BuildId>) -> usize {
+    pub(super) fn add(&mut self, module: &ModuleLoaded, name: &str) -> usize {
         let next = self.files.len();
-        let index = *self
-            .index
-            .entry((path.to_owned(), build_id.clone()))
-            .or_insert(next);
+        let (path, number) = (&module.path, module.file_number);
+        let build_id = BuildId::new(&module.build_id);
+        let key = (path.clone(), build_id.clone(), number);
+        let index = *self.index.entry(key).or_insert(next);
         if index == next {
             self.files.push(File {
-                path: path.to_owned(),
+                path: path.clone(),
                 name: name.to_owned(),
                 build_id,
+                number,
                 state: State::Closed,
                 needed: false,
                 lines: false,
@@ -294,16 +301,33 @@ impl Files {
         notes.map(|note| note.about(Topic::Stacks)).collect()
     }
 
+    /// True if another file without a build-id replaced this one.
+    fn is_replaced(&self, file: &File) -> bool {
+        let is_later = |other: &File| other.path == file.path && other.number > file.number;
+        file.number.is_some() && self.files.iter().any(is_later)
+    }
+
     fn open(&mut self, file: usize) -> Option<&mut Opened> {
+        let is_replaced = self.is_replaced(&self.files[file]);
         let file = &mut self.files[file];
         if matches!(file.state, State::Closed) {
-            file.state = match self.store.find(&file.wanted(self.local), None) {
+            let number = file.number;
+            let replaced = number.and_then(|number| self.store.replaced(&file.path, number));
+            let found = match replaced {
+                Some(file) => Ok(file),
+                None if is_replaced => Err("another file has replaced it".to_owned()),
+                None => {
+                    let found = self.store.find(&file.wanted(self.local), None);
+                    found.map_err(|error| error.to_string())
+                }
+            };
+            file.state = match found {
                 Ok(found) => State::Open(Box::new(Opened {
                     found,
                     table: None,
                     doubts: BTreeSet::new(),
                 })),
-                Err(error) => State::Missing(error.to_string()),
+                Err(error) => State::Missing(error),
             };
         }
         match &mut file.state {

@@ -66,10 +66,10 @@ impl Symbolizer {
         if capture.resolution.is_empty() {
             return;
         }
-        let kept = stored_answers::read(&capture.resolution);
-        match self.asks_files {
-            true => self.kept = Some(kept),
-            false => self.answers = kept,
+        self.answers = stored_answers::read(&capture.resolution);
+        self.set_editions();
+        if self.asks_files {
+            self.kept = Some(std::mem::take(&mut self.answers));
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use unspool_capture::{ModuleLoaded, Record};
+use unspool_capture::{Capture, ModuleLoaded, Record};
 
 use crate::model::Model;
 
@@ -35,12 +35,15 @@ pub(super) type LastEvent = usize;
 /// Number of a file with its addresses.
 pub(super) type FileIndex = usize;
 
-/// Build-id, path, addresses and bias.
-type File<'a> = (&'a [u8], &'a str, [u64; 3]);
+/// Build-id, number, path, addresses and bias.
+type File<'a> = (&'a [u8], Option<u32>, &'a str, [u64; 3]);
 
 impl Remapping {
     /// All changes of a recording, in order of time.
-    pub(super) fn all(model: &Model, records: &[Record]) -> Vec<Remapping> {
+    pub(super) fn all(model: &Model, capture: &Capture) -> Vec<Remapping> {
+        let records = &capture.records;
+        // Call events are not among the records, and may be between any two of them.
+        let has_calls = capture.calls.count() > 0;
         let mut all = Vec::new();
         let mut add = |at_ns, change| all.push(Remapping { at_ns, change });
         let mut loaded: HashMap<u32, &ModuleLoaded> = HashMap::new();
@@ -55,9 +58,10 @@ impl Remapping {
             match record {
                 Record::Event(_) => last_event = at,
                 Record::ModuleLoaded(module) => {
-                    // Without a build-id the file may be another one.
+                    // Without a build-id and a number, the file may be another one.
+                    let is_known = !module.build_id.is_empty() || module.file_number.is_some();
                     let known = files.get(&file(module));
-                    if let Some(known) = known.filter(|_| !module.build_id.is_empty()) {
+                    if let Some(known) = known.filter(|_| is_known) {
                         add(module.time_ns, Change::Reloaded(*known));
                     }
                     loaded.insert(module.id, module);
@@ -67,6 +71,9 @@ impl Remapping {
                         let next = files.len();
                         let file = *files.entry(file(module)).or_insert(next);
                         let range = module.start..module.end;
+                        if has_calls {
+                            last_event = at.saturating_sub(1);
+                        }
                         add(unloaded.time_ns, Change::Unloaded(range, file, last_event));
                     }
                 }
@@ -80,5 +87,10 @@ impl Remapping {
 
 fn file(module: &ModuleLoaded) -> File<'_> {
     let addresses = [module.start, module.end, module.bias];
-    (&module.build_id, &module.path, addresses)
+    (
+        &module.build_id,
+        module.file_number,
+        &module.path,
+        addresses,
+    )
 }

@@ -13,7 +13,7 @@ use super::super::protobuf::Message;
 use super::super::tracks;
 use super::{Trace, field};
 use crate::model::profile::Profile;
-use crate::model::{Backtrace, Model, Module, NamedFrame};
+use crate::model::{Backtrace, Model, Module, NamedFrame, Place};
 
 /// `PerfEvents.Counter.SW_CPU_CLOCK`
 const CPU_CLOCK: u64 = 1;
@@ -91,12 +91,15 @@ fn number(index: usize) -> u64 {
     index as u64 + 1
 }
 
+/// Path and edition of a file.
+type MappedFile = (Option<Arc<str>>, Option<Arc<str>>);
+
 /// The numbers of the entries that were written.
 struct Interned<'a> {
     model: &'a Model,
     names: HashMap<String, u64>,
     /// By path. A mapping, its path and its build-id have the same number.
-    mappings: HashMap<Option<Arc<str>>, u64>,
+    mappings: HashMap<MappedFile, u64>,
     /// By mapping, address and name. An inlined function has the address of the next frame.
     frames: HashMap<(u64, u64, u64), u64>,
     /// Per stack of the profile.
@@ -134,7 +137,7 @@ impl Interned<'_> {
 
     fn frame(&mut self, frame: &NamedFrame, data: &mut Message) -> u64 {
         let place = &frame.place;
-        let mapping = self.mapping(place.module.as_ref(), data);
+        let mapping = self.mapping(place, data);
         let text = tracks::function(place);
         let (name, is_new) = numbered(&mut self.names, text.clone());
         if is_new {
@@ -157,13 +160,15 @@ impl Interned<'_> {
     /// The number of a mapping. The format demands one even for an unknown file. It has no range:
     /// frames have their addresses in the file, and the trace processor ends at a range without an
     /// end, which the model does not have.
-    fn mapping(&mut self, path: Option<&Arc<str>>, data: &mut Message) -> u64 {
-        let (id, is_new) = numbered(&mut self.mappings, path.cloned());
+    fn mapping(&mut self, place: &Place, data: &mut Message) -> u64 {
+        let file = (place.module.clone(), place.edition.clone());
+        let (id, is_new) = numbered(&mut self.mappings, file);
         if is_new {
-            let mut modules = self.model.modules.iter();
-            let module = modules.find(|one| Some(&*one.path) == path.map(|path| &**path));
+            let path = place.module.as_deref();
+            let edition = place.edition.as_ref();
+            let module = path.and_then(|path| self.model.module(path, edition));
             let build_id = module.and_then(Module::id);
-            let path = path.map_or("[unknown]", |path| path);
+            let path = path.unwrap_or("[unknown]");
             string(data, field::MAPPING_PATHS, id, path.as_bytes());
             if let Some(build_id) = &build_id {
                 string(data, field::BUILD_IDS, id, build_id.as_bytes());

@@ -19,7 +19,7 @@ pub(super) struct Tables<W> {
     /// By name and file.
     functions: HashMap<(u64, u64), u64>,
     locations: HashMap<Location, u64>,
-    mappings: HashMap<Arc<str>, Mapping>,
+    mappings: HashMap<MappedFile, Mapping>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -29,6 +29,9 @@ struct Location {
     /// Functions and lines, the innermost inlined function first.
     lines: Vec<(u64, u64)>,
 }
+
+/// Path and edition of a file.
+type MappedFile = (Arc<str>, Option<Arc<str>>);
 
 struct Mapping {
     id: u64,
@@ -126,7 +129,9 @@ impl<W: Write> Tables<W> {
         let address = place.svma.unwrap_or(place.avma);
         let mapping = place.module.as_ref().map_or(0, |module| {
             let id = self.mappings.len() as u64 + 1;
-            let mapping = self.mappings.entry(Arc::clone(module));
+            let mapping = self
+                .mappings
+                .entry((Arc::clone(module), place.edition.clone()));
             let mapping = mapping.or_insert(Mapping { id, limit: 0 });
             mapping.limit = mapping.limit.max(address.saturating_add(1));
             mapping.id
@@ -159,10 +164,11 @@ impl<W: Write> Tables<W> {
 
     /// Writes the mappings, and returns the output. pprof takes the first one for the program's.
     pub(super) fn finish(mut self, model: &Model) -> io::Result<W> {
-        let mut mappings: Vec<(Arc<str>, Mapping)> = self.mappings.drain().collect();
-        mappings.sort_by_key(|(path, mapping)| (**path != *model.target.executable, mapping.id));
-        for (path, mapping) in mappings {
-            let module = model.modules.iter().find(|module| module.path == *path);
+        let mut mappings: Vec<(MappedFile, Mapping)> = self.mappings.drain().collect();
+        mappings
+            .sort_by_key(|((path, _), mapping)| (**path != *model.target.executable, mapping.id));
+        for ((path, edition), mapping) in mappings {
+            let module = model.module(&path, edition.as_ref());
             let build_id = module.and_then(|module| module.build_id.as_deref());
             let build_id = self.string(build_id.unwrap_or_default())?;
             let file = self.string(&path)?;
