@@ -32,7 +32,7 @@ pub enum WriteError {
     },
     /// The sink is full.
     #[error(
-        "no space left for the recording ({written} bytes are written and readable): {source}; free some space or choose another place with -o"
+        "no space left for the recording (only its first {written} bytes can be read): {source}; free some space or choose another place with -o"
     )]
     Full {
         /// Number of readable bytes in the capture.
@@ -41,7 +41,7 @@ pub enum WriteError {
         source: io::Error,
     },
     /// The sink failed in another way.
-    #[error("cannot write the recording ({written} bytes are written and readable): {source}")]
+    #[error("cannot write the recording (only its first {written} bytes can be read): {source}")]
     Io {
         /// Number of readable bytes in the capture.
         written: u64,
@@ -58,7 +58,7 @@ pub enum WriteError {
     },
     /// An earlier write failed, so nothing more can be written.
     #[error(
-        "the recording ended at an earlier write error; {written} bytes are written and readable"
+        "the recording ended at an earlier write error; only its first {written} bytes can be read"
     )]
     Broken {
         /// Number of readable bytes in the capture.
