@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use super::line::{Ink, Line, Page, clean};
 use super::{notes, tree};
 use crate::model::profile::{Breakdown, FunctionIndex, Hits, Sampled, StackTime};
-use crate::model::{Model, ThreadIndex, Topic};
+use crate::model::{Model, Module, ThreadIndex, Topic, base_name};
 use crate::views::groups::Forest;
 use crate::views::{Style, names, wording};
 
@@ -27,6 +27,10 @@ const MAX_THREAD_ROWS: usize = 10;
 const MAX_NEIGHBOURS: usize = 12;
 /// Functions with less than the fraction `1 / MIN_SHARE_DIVISOR` of all time are left out.
 const MIN_SHARE_DIVISOR: u64 = 500;
+
+/// Says how to get complete stacks of a Java program.
+const JAVA_HINT: &str = "Some stacks end in code that Java generated. Start the program with \
+                         `java -XX:+PreserveFramePointer` to get all callers.";
 
 /// The part of the profile to show.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,6 +92,9 @@ pub fn write(
         true => off_cpu::summary(model),
     };
     page.paragraph(&lead, &lead, Ink::Plain, &summary)?;
+    if ends_in_java_code(model, &table.times) {
+        page.paragraph(&lead, &lead, Ink::Plain, JAVA_HINT)?;
+    }
     let topics = match selection.off_cpu {
         false => TOPICS,
         true => BLOCKED_TOPICS,
@@ -164,6 +171,19 @@ fn summary(model: &Model) -> String {
         time,
         percent(complete, total),
     )
+}
+
+/// True if Java's virtual machine is mapped, and a stack ends early in code without a file.
+fn ends_in_java_code(model: &Model, times: &[StackTime]) -> bool {
+    let is_java = |module: &Module| base_name(&module.path) == "libjvm.so";
+    let ends = |time: &StackTime| {
+        let stack = model.profile.stacks.get(time.stack);
+        stack.is_some_and(|stack| {
+            let last = stack.frames.last();
+            !stack.reaches_start() && last.is_some_and(|frame| frame.place.module.is_none())
+        })
+    };
+    model.modules.iter().any(is_java) && times.iter().any(ends)
 }
 
 /// The processor time of the program's threads by the kernel's schedule, if the samples have all of
@@ -280,10 +300,21 @@ fn by_thread(page: &mut Page<'_>, table: &Table<'_>) -> io::Result<()> {
     }
     kinds.sort_by_key(|(ns, ..)| std::cmp::Reverse(*ns));
     let total = sum_of(&|_| true);
+    let mut titles: HashMap<String, usize> = HashMap::new();
+    for (_, title, _) in &kinds {
+        *titles.entry(title.clone()).or_default() += 1;
+    }
     for (ns, title, members) in kinds {
         page.blank()?;
         let share = format!("  {} {}", seconds(ns), percent(ns, total));
-        let line = Line::new().with(Ink::Strong, clean(&title));
+        let mut line = Line::new().with(Ink::Strong, clean(&title));
+        if titles[&title] > 1 {
+            let mut threads: Vec<&ThreadIndex> = members.iter().collect();
+            threads.sort_unstable();
+            let threads = threads.into_iter().filter_map(|at| model.thread(*at));
+            let ids = wording::tids(threads.map(|thread| thread.tid).collect());
+            line = line.with(Ink::Faint, format!("  {ids}"));
+        }
         page.line(&line.with(Ink::Faint, share))?;
         let of_kind = |one: &&StackTime| match one.thread {
             Some(thread) => members.contains(&thread),
@@ -418,5 +449,39 @@ mod tests {
             text.contains(": 2.00 ms of the 8.00 ms of processor"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn stacks_that_end_in_code_of_java_give_a_hint() {
+        let mut stage = Stage::new();
+        stage.end(20);
+        let mut model = stage.model();
+        let frame = |module: Option<&str>| NamedFrame {
+            place: Place {
+                module: module.map(Arc::from),
+                ..Place::default()
+            },
+            inlined: false,
+            provenance: Provenance::Registers,
+            called: None,
+        };
+        let stack = |module| Backtrace {
+            frames: vec![frame(Some("/lib/x.so")), frame(module)],
+            truncated: Some("the stack ends".to_owned()),
+        };
+        let stacks = [stack(None), stack(Some("/lib/libjvm.so"))];
+        model.profile.stacks = stacks.map(Arc::new).into();
+        let time = |stack| StackTime {
+            thread: None,
+            stack,
+            ns: 1,
+        };
+        assert!(!ends_in_java_code(&model, &[time(0)]));
+        model.modules.push(Module {
+            path: "/lib/libjvm.so".to_owned(),
+            ..Module::default()
+        });
+        assert!(ends_in_java_code(&model, &[time(0)]));
+        assert!(!ends_in_java_code(&model, &[time(1)]));
     }
 }
