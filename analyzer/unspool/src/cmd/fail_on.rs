@@ -1,5 +1,6 @@
 //! `--fail-on`: findings that make a command fail, for scripts and CI.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -7,7 +8,7 @@ use clap::Args;
 
 use super::terminal;
 use crate::collect::Sync;
-use crate::model::{FindingKind, Model, Recording};
+use crate::model::{Finding, FindingKind, Model, Recording};
 
 /// Exit code if a selected finding exists.
 pub(super) const FOUND: u8 = 3;
@@ -127,16 +128,28 @@ impl FailOn {
     /// The exit code if a selected finding exists, or may exist. Prints the reason on standard
     /// error.
     pub(super) fn exit_code(&self, model: &Model) -> Option<ExitCode> {
-        let findings = model.all_recorded().flat_map(|one| &one.findings);
-        let found: Vec<&str> = findings
-            .filter(|finding| {
-                self.conditions.iter().any(|condition| {
-                    condition.kind.is_none_or(|kind| kind == finding.kind)
-                        && (finding.proved || !condition.proved)
-                })
+        let is_selected = |finding: &Finding| {
+            self.conditions.iter().any(|condition| {
+                condition.kind.is_none_or(|kind| kind == finding.kind)
+                    && (finding.proved || !condition.proved)
             })
-            .map(|finding| finding.kind.as_str())
-            .collect();
+        };
+        let mut found: Vec<&str> = Vec::new();
+        // Each process has the findings about several processes, so count them once.
+        let mut across = HashSet::new();
+        for one in model.all_recorded() {
+            for finding in one.findings.iter().filter(|finding| is_selected(finding)) {
+                let threads = finding.threads.iter();
+                let is_own = threads.clone().all(|thread| one.thread(*thread).is_some());
+                let mut tids: Vec<Option<u64>> = threads
+                    .map(|thread| one.any_thread(*thread).and_then(|thread| thread.tid))
+                    .collect();
+                tids.sort_unstable();
+                if is_own || across.insert((finding.kind.as_str(), tids)) {
+                    found.push(finding.kind.as_str());
+                }
+            }
+        }
         let Some(first) = found.first() else {
             return self.too_little_seen(model);
         };

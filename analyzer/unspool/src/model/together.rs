@@ -6,11 +6,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::schedule::{CallIndex, Interval, RunState};
-use super::{Model, Note, Process, Severity, State, ThreadIndex, finding, wait_graph};
+use super::{Finding, Model, Note, Process, Severity, State, ThreadIndex, finding, wait_graph};
 
 impl Model {
     /// Joins the models of processes that were recorded together. The first of them becomes the
-    /// result, with the findings about all, and has the `further` ones.
+    /// result, with the findings about all, and has the `further` ones. Each of these has the
+    /// findings in which its threads take part.
     pub fn together(mut first: Model, mut further: Vec<Model>) -> Model {
         if further.is_empty() {
             return first;
@@ -19,11 +20,18 @@ impl Model {
         alone.extend(further.iter().cloned());
         let all = std::iter::once(&mut first).chain(&mut further);
         for (index, model) in all.enumerate() {
-            let others = alone.iter().enumerate();
-            let others = others.filter(|(other, _)| *other != index);
-            model.add_recorded(others.map(|(_, other)| other));
+            let mut order: Vec<&Model> = alone.iter().collect();
+            order[..=index].rotate_right(1);
+            model.add_recorded(order[1..].iter().copied());
+            let found = model.hangs_across(&order);
+            let is_shown = |finding: &Finding| {
+                let mut threads = finding.threads.iter();
+                index == 0 || threads.any(|thread| model.thread(*thread).is_some())
+            };
+            let found: Vec<Finding> = found.into_iter().filter(is_shown).collect();
+            model.findings.extend(found);
+            finding::sort(&mut model.findings);
         }
-        first.add_hangs_across(&alone);
         first.recorded = further;
         first
     }
@@ -104,12 +112,12 @@ impl Model {
         }
     }
 
-    /// Adds the deadlocks of threads of several processes, from the inspections at the end of the
+    /// The deadlocks of threads of several processes, from the inspections at the end of the
     /// recording. `alone` are the models of all processes, this one first.
-    fn add_hangs_across(&mut self, alone: &[Model]) {
+    fn hangs_across(&self, alone: &[&Model]) -> Vec<Finding> {
         let ends = alone.iter().filter_map(|model| model.at_end.as_ref());
         let Some(first_ns) = ends.map(|at_end| at_end.from_ns).min() else {
-            return;
+            return Vec::new();
         };
         let mut inspection = alone[0].at_end.clone().unwrap_or_default().inspection;
         let mut stood = HashSet::new();
@@ -126,9 +134,7 @@ impl Model {
             inspection.states.resize(base, State::Unknown);
         }
         self.link_holders(&mut inspection.states);
-        let found = wait_graph::across_processes(self, &inspection, &stood);
-        self.findings.extend(found);
-        finding::sort(&mut self.findings);
+        wait_graph::across_processes(self, &inspection, &stood)
     }
 
     /// The ids of the threads that waited for a lock as they were inspected, and already did at
