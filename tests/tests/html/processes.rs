@@ -144,6 +144,19 @@ pub(super) fn shown(browser: &mut Browser) -> Result<()> {
         panel.contains("process family") && panel.contains(&pid),
         "{panel} is not of {pid}"
     );
+    // Where a thread of another process was created.
+    let of_first = |at: usize| &processes[0]["threads"][at];
+    ensure!(
+        of_first(0)["creation"] == json!([]) && of_first(1)["creator"] == 0,
+        "{}",
+        processes[0]
+    );
+    let caller = &of_first(1)["creation"][0];
+    let place = format!("family.c:{}", caller["line"]);
+    ensure!(
+        caller["function"] == "main" && panel.contains(&place),
+        "{place}: {panel}"
+    );
     let end = json["recording"]["duration_ns"]
         .as_u64()
         .context("duration")?;

@@ -56,6 +56,16 @@ function useWaits(rec, range) {
   return sums;
 }
 
+/** Number of different stacks in a tree. */
+function paths(node) {
+  let [count, weight] = [0, node.weight];
+  for (const child of node.children.values()) {
+    count += paths(child);
+    weight -= child.weight;
+  }
+  return weight > 0 ? count + 1 : count;
+}
+
 /** `thread`, or `thread of process tar`. */
 function threadOf(rec, {process}) {
   return process === undefined ? 'thread' : `thread of ${processName(rec, process)}`;
@@ -212,7 +222,7 @@ export function flameView(rec, at) {
       element.classList.toggle('hit', Boolean(wanted) && node.name.toLowerCase().includes(wanted));
     status.textContent = wanted
       ? `${percent(sum, root.weight)} is in functions that match.`
-      : `${source.unit(tree.weight)} on ${counted(stacks.length, 'call path')}${at.range ? ', in the selected range' : ''}.`;
+      : `${source.unit(tree.weight)} on ${counted(paths(tree), 'call path')}${at.range ? ', in the selected range' : ''}.`;
   };
   box.addEventListener('input', () => {
     select({q: box.value || null}, true);
