@@ -20,7 +20,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::sys::perf::{self, Ring, SampledStack, Tracepoints};
+use crate::sys::perf::{self, Mappings, Ring, SampledStack, Tracepoints};
 use crate::sys::stat::Stat;
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
@@ -86,6 +86,8 @@ pub(crate) struct Wanted {
     pub(crate) processes: bool,
     /// Also the files that these processes map as code.
     pub(crate) mappings: bool,
+    /// The files have build-ids, if the kernel knows these.
+    pub(crate) build_ids: bool,
     /// Also the stacks at which these processes create threads, if the kernel permits it.
     pub(crate) creations: bool,
 }
@@ -127,7 +129,7 @@ pub(crate) struct Schedule {
 /// (Linux, kernel/events/core.c, `account_event`).
 pub fn prepare() {
     const OWN_THREAD: Tid = Tid(0);
-    apart(|| drop(perf::open_schedule(OWN_THREAD, 0, false, 0, false)));
+    apart(|| drop(perf::open_schedule(OWN_THREAD, 0, false, 0, Mappings::None)));
 }
 
 impl Schedule {
@@ -139,8 +141,16 @@ impl Schedule {
             false => Heirs::Threads,
         };
         let schedule = |tid, cpu, threads_only, watermark| {
-            let mappings = wanted.processes && wanted.mappings;
-            perf::open_schedule(tid, cpu, threads_only, watermark, mappings)
+            let open = |mappings| perf::open_schedule(tid, cpu, threads_only, watermark, mappings);
+            match wanted.processes && wanted.mappings {
+                false => open(Mappings::None),
+                true if wanted.build_ids => match open(Mappings::BuildIds) {
+                    // Before Linux 5.12.
+                    Err(Errno::EINVAL) => open(Mappings::Inodes),
+                    opened => opened,
+                },
+                true => open(Mappings::Inodes),
+            }
         };
         let mut opened = ThreadEvents::open(process, RINGS, heirs, &schedule)?;
         let interval = match wanted.places {

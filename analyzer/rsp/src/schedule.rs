@@ -78,8 +78,10 @@ pub struct CodeMapping {
     pub length: u64,
     /// Its offset in the file.
     pub offset: u64,
-    /// The file's inode number.
+    /// The file's inode number; 0 if the build-id is known instead.
     pub inode: u64,
+    /// The file's build-id; empty if it has none, or the server does not know it.
+    pub build_id: Vec<u8>,
     /// The path on the target.
     pub path: String,
 }
@@ -173,13 +175,22 @@ impl Compact<'_> {
                 creator: self.number()?,
             },
             12 => ScheduleEvent::Executed(self.name()?),
-            13 => ScheduleEvent::Mapped(Box::new(CodeMapping {
-                address: self.number()?,
-                length: self.number()?,
-                offset: self.number()?,
-                inode: self.number()?,
-                path: self.name()?,
-            })),
+            13 | 15 => {
+                let (address, length) = (self.number()?, self.number()?);
+                let offset = self.number()?;
+                let (inode, build_id) = match kind {
+                    13 => (self.number()?, Vec::new()),
+                    _ => (0, self.counted()?.to_vec()),
+                };
+                ScheduleEvent::Mapped(Box::new(CodeMapping {
+                    address,
+                    length,
+                    offset,
+                    inode,
+                    build_id,
+                    path: self.name()?,
+                }))
+            }
             14 => ScheduleEvent::CreatedAt(Box::new(CreationStack {
                 registers: self.counted()?.to_vec(),
                 sp: self.number()?,
@@ -236,6 +247,7 @@ mod tests {
         &[12, 0, 7, 1, 2, b'a', b'b'],
         &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],
         &[14, 0, 8, 1, 2, 6, 0, 0xac, 2, 3, 4, 5, 6],
+        &[15, 0, 7, 1, 0xac, 2, 7, 0, 2, 5, 6, 2, b'/', b'a'],
     ];
 
     #[test]
@@ -264,8 +276,11 @@ mod tests {
             length: 7,
             offset: 0,
             inode: 9,
+            build_id: Vec::new(),
             path: "/a".into(),
         };
+        let mut with_id = mapping.clone();
+        (with_id.inode, with_id.build_id) = (0, vec![5, 6]);
         let creation = CreationStack {
             registers: vec![6, 0],
             sp: 300,
@@ -292,6 +307,7 @@ mod tests {
             record(301, 7, ScheduleEvent::Executed("ab".into())),
             record(301, 7, ScheduleEvent::Mapped(Box::new(mapping))),
             record(301, 8, ScheduleEvent::CreatedAt(Box::new(creation))),
+            record(301, 7, ScheduleEvent::Mapped(Box::new(with_id))),
         ];
         assert_eq!(decode(&BODY.concat()), Some((0x1f, expected.to_vec())));
     }

@@ -392,6 +392,7 @@ impl Model {
         model.schedule = Schedule::of(capture, &mut model);
         model.processes = Processes::of(capture, &model, frames);
         identity::assign_in_processes(&mut model);
+        model.notes.extend(model.processes.unseen_creations());
         model.profile = Profile::of(&capture.records, &model, frames);
         let processes = model.processes.all.len();
         model.notes.extend(model.profile.notes(processes));

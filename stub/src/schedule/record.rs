@@ -19,6 +19,7 @@ const SWITCH: u32 = 14;
 /// Bits of a record's `misc` field, `PERF_RECORD_MISC_*`.
 const MMAP_DATA: u16 = 1 << 13;
 const COMM_EXEC: u16 = 1 << 13;
+const MMAP_BUILD_ID: u16 = 1 << 14;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
@@ -78,7 +79,10 @@ pub(crate) struct Mapping {
     pub(crate) length: u64,
     /// The offset in the file.
     pub(crate) offset: u64,
+    /// 0 if the build-id is known instead.
     pub(crate) inode: u64,
+    /// Empty if the file has none, or the kernel does not know it.
+    pub(crate) build_id: Vec<u8>,
     pub(crate) path: Vec<u8>,
 }
 
@@ -206,16 +210,25 @@ pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed
             Parsed::Record(word(body, 0)?, record(word(body, 4)?, event))
         }
         // Fields: the process, the thread, the address, the length, the offset, the device (8
-        // bytes), the inode and its generation, protection and flags (4 bytes each), the path.
+        // bytes), the inode and its generation, or instead of these three the size of the build-id
+        // (4 bytes) and the build-id (20 bytes), protection and flags (4 bytes each), the path.
         MMAP2 if misc & MMAP_DATA == 0 => {
             let path = body.get(64..)?.split(|byte| *byte == 0).next()?.to_vec();
             // Memory without a file has a name such as `//anon` or `[vdso]`.
             (path.starts_with(b"/") && !path.starts_with(b"//")).then_some(())?;
+            let (inode, build_id) = match misc & MMAP_BUILD_ID {
+                0 => (long(body, 40)?, Vec::new()),
+                _ => {
+                    let size = usize::from(*body.get(32)?);
+                    (0, body.get(36..56)?.get(..size)?.to_vec())
+                }
+            };
             let mapping = Mapping {
                 address: long(body, 8)?,
                 length: long(body, 16)?,
                 offset: long(body, 24)?,
-                inode: long(body, 40)?,
+                inode,
+                build_id,
                 path,
             };
             let event = Event::Mapping(Box::new(mapping));
@@ -323,6 +336,31 @@ mod tests {
         let size = bytes.len() as u16;
         bytes[6..8].copy_from_slice(&size.to_le_bytes());
         bytes
+    }
+
+    #[test]
+    fn mapped_files_with_build_ids() {
+        let mut body = words(&[PROCESS, 101]);
+        for long in [0x1000u64, 0x2000, 0x3000] {
+            body.extend(long.to_le_bytes());
+        }
+        body.extend([2, 0, 0, 0, 5, 6]);
+        body.resize(64, 0);
+        body.extend(*b"/lib/a\0\0");
+        let mapping = |misc| match parsed(&record(MMAP2, misc, &body)) {
+            Some((101, Event::Mapping(mapping))) => *mapping,
+            other => panic!("{other:?}"),
+        };
+        let seen = mapping(MMAP_BUILD_ID);
+        assert_eq!(
+            (seen.address, seen.length, seen.offset),
+            (0x1000, 0x2000, 0x3000)
+        );
+        assert_eq!(
+            (seen.inode, &*seen.build_id, &*seen.path),
+            (0, &[5, 6][..], &b"/lib/a"[..])
+        );
+        assert!(mapping(0).build_id.is_empty());
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
             },
             Event::Process { .. } => 11,
             Event::Exec(_) => 12,
-            Event::Mapping(_) => 13,
+            Event::Mapping(mapping) if mapping.build_id.is_empty() => 13,
+            Event::Mapping(_) => 15,
             Event::Creation(_) => 14,
         };
         body.push(kind);
@@ -61,8 +62,7 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                 number((*creator).into(), &mut body);
             }
             Event::Name(name) | Event::Exec(name) => {
-                number(name.len() as u64, &mut body);
-                body.extend_from_slice(name);
+                counted(name, &mut body);
             }
             Event::Waking { waker } => number(waker.unwrap_or(0).into(), &mut body),
             Event::Lost { count, since_ns } => {
@@ -76,12 +76,17 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                     length,
                     offset,
                     inode,
+                    build_id,
                     path,
                 } = &**mapping;
-                for value in [*address, *length, *offset, *inode, path.len() as u64] {
+                for value in [*address, *length, *offset] {
                     number(value, &mut body);
                 }
-                body.extend_from_slice(path);
+                match build_id.is_empty() {
+                    true => number(*inode, &mut body),
+                    false => counted(build_id, &mut body),
+                }
+                counted(path, &mut body);
             }
             Event::Creation(creation) => {
                 let CreationStack {
@@ -89,15 +94,19 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                     sp,
                     stack,
                 } = &**creation;
-                number(registers.len() as u64, &mut body);
-                body.extend_from_slice(registers);
+                counted(registers, &mut body);
                 number(*sp, &mut body);
-                number(stack.len() as u64, &mut body);
-                body.extend_from_slice(stack);
+                counted(stack, &mut body);
             }
         }
     }
     body
+}
+
+/// Appends the length of some bytes, and these.
+fn counted(bytes: &[u8], body: &mut Vec<u8>) {
+    number(bytes.len() as u64, body);
+    body.extend_from_slice(bytes);
 }
 
 /// Bit N: word N of the stack is known.
@@ -136,8 +145,11 @@ mod tests {
             length: 7,
             offset: 0,
             inode: 9,
+            build_id: Vec::new(),
             path: b"/a".to_vec(),
         };
+        let mut with_id = mapping.clone();
+        (with_id.inode, with_id.build_id) = (0, vec![5, 6]);
         let creation = CreationStack {
             registers: vec![6, 0],
             sp: 300,
@@ -185,6 +197,7 @@ mod tests {
             record(301, 7, Event::Exec(b"ab".to_vec())),
             record(301, 7, Event::Mapping(Box::new(mapping))),
             record(301, 8, Event::Creation(Box::new(creation))),
+            record(301, 7, Event::Mapping(Box::new(with_id))),
         ];
         let body = notification("UnspoolSchedule", &records, 0x1f);
         let expected = [
@@ -202,6 +215,7 @@ mod tests {
             &[12, 0, 7, 1, 2, b'a', b'b'],
             &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],
             &[14, 0, 8, 1, 2, 6, 0, 0xac, 2, 3, 4, 5, 6],
+            &[15, 0, 7, 1, 0xac, 2, 7, 0, 2, 5, 6, 2, b'/', b'a'],
         ];
         assert_eq!(body, expected.concat());
         let mut long = Vec::new();

@@ -46,6 +46,7 @@ const SAMPLE_ID_ALL: u64 = 1 << 18;
 const MMAP2: u64 = 1 << 23;
 const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
+const BUILD_ID: u64 = 1 << 34;
 const INHERIT_THREAD: u64 = 1 << 35;
 
 /// First number for descriptors of events: the usual limit of descriptors.
@@ -85,6 +86,16 @@ struct Attributes {
     sample_regs_intr: u64,
 }
 
+/// The records of files that are mapped as code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mappings {
+    None,
+    /// With inode numbers.
+    Inodes,
+    /// With build-ids, or inode numbers where a file has none (Linux 5.12).
+    BuildIds,
+}
+
 /// Opens an event for a thread on one processor, and for all threads that it creates from now on.
 ///
 /// Its records are context switches, creations, exits and names, with the monotonic clock, and with
@@ -96,11 +107,12 @@ pub(crate) fn open_schedule(
     cpu: u32,
     threads_only: bool,
     watermark: u32,
-    mappings: bool,
+    mappings: Mappings,
 ) -> Result<OwnedFd, Errno> {
     let mappings = match mappings {
-        true => MMAP | MMAP2,
-        false => 0,
+        Mappings::None => 0,
+        Mappings::Inodes => MMAP | MMAP2,
+        Mappings::BuildIds => MMAP | MMAP2 | BUILD_ID,
     };
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,

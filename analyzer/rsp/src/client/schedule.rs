@@ -37,17 +37,15 @@ impl Client {
             return Ok(Schedule::Unknown);
         }
         let has = |feature: &str| processes && self.features.has(feature);
+        // Each needs those before it.
         let parts = [
-            "UnspoolProcesses",
-            "UnspoolProcesses:mappings",
-            "UnspoolProcesses:creations",
+            ("UnspoolProcesses", ";processes"),
+            ("UnspoolProcesses:mappings", ";mappings"),
+            ("UnspoolProcesses:build-ids", ";build-ids"),
+            ("UnspoolProcesses:creations", ";creations"),
         ];
-        let processes = match parts.map(has) {
-            [true, true, true] => ";processes;mappings;creations",
-            [true, true, false] => ";processes;mappings",
-            [true, false, _] => ";processes",
-            _ => "",
-        };
+        let known = parts.iter().take_while(|(feature, _)| has(feature));
+        let processes: String = known.map(|(_, part)| *part).collect();
         let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}");
         let mut reply = self.request(request(";words"))?;
         if let Err(Error::Remote {

@@ -149,7 +149,7 @@ pub(super) struct Cmd {
     /// Do not record the processes that the program starts
     ///
     /// Otherwise Unspool records when each of their threads runs, the system calls that block it,
-    /// and what wakes it, if the kernel permits. It records no stacks and no locks of these
+    /// what wakes it, and where it was created, if the kernel permits. It records no locks of these
     /// processes.
     #[arg(long)]
     no_follow: bool,
@@ -162,8 +162,8 @@ pub(super) struct Cmd {
     ///
     /// The default is 5%. For a program on this machine it is 20% with `--sync` alone, and `none`
     /// with `--calls`. When the limit is reached, the most expensive probes pause, and the report
-    /// says how many calls they missed. Creations, ends and names of threads are always recorded.
-    /// Each of several processes has a budget of its own.
+    /// says how many calls they missed. Creations, ends and names of the program's threads are
+    /// always recorded. Each of several processes has a budget of its own.
     /// With `none` the program waits for the recorder, and can become many times slower. An
     /// unspool-stub that was started with a smaller --budget refuses a larger one.
     #[arg(long, value_name = "SHARE", value_parser = share)]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use unspool_capture::ModuleLoaded;
-use unspool_image::{Image, Wanted};
+use unspool_image::{BuildId, Image, Wanted};
 use unspool_rsp::{CodeMapping, ScheduleEvent};
 use unspool_unwind::Table;
 
@@ -31,8 +31,8 @@ pub(super) struct OtherProcesses {
     /// By process id.
     processes: HashMap<u64, Process>,
     files: Vec<CodeFile>,
-    /// By path and inode number, positions in `files`.
-    by_path: HashMap<(String, u64), usize>,
+    /// By path, inode number and build-id, positions in `files`.
+    by_path: HashMap<(String, u64, Vec<u8>), usize>,
 }
 
 struct Process {
@@ -58,7 +58,9 @@ struct Mapping {
 
 struct CodeFile {
     path: String,
+    /// 0 if the build-id is known instead.
     inode: u64,
+    build_id: Option<BuildId>,
     /// The outer `None`: not opened yet.
     opened: OnceCell<Option<(Image, Arc<Table>)>>,
 }
@@ -169,7 +171,10 @@ impl OtherProcesses {
             }
             false => {
                 let mut modules = modules.iter();
-                let module = modules.find(|module| module.path == file.path)?;
+                let is_same = |id: &BuildId| file.build_id.as_ref().is_none_or(|own| own == id);
+                let module = modules.find(|module| {
+                    module.path == file.path && module.build_id.as_ref().is_none_or(is_same)
+                })?;
                 (module.image.as_ref()).zip(module.table())
             }
         }
@@ -197,8 +202,13 @@ impl OtherProcesses {
         {
             let file = &self.files[file];
             let (image, table) = self.opened(file, modules, local).unzip();
-            let build_id = image.and_then(Image::build_id);
-            let path = image.filter(|_| local).and_then(|image| file.link(image));
+            let build_id = file.build_id.as_ref().or(image.and_then(Image::build_id));
+            let path = match image {
+                Some(image) => file.link(image).filter(|_| local),
+                // Another file may have the path now, and only a build-id would tell it apart.
+                None if local && build_id.is_none() => Some(format!("{} (not found)", file.path)),
+                None => None,
+            };
             let svma = image.and_then(|image| image.svma_of_code(offset, end - start));
             let module = ModuleLoaded {
                 path: path.unwrap_or_else(|| file.path.clone()),
@@ -222,7 +232,8 @@ impl OtherProcesses {
         let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) else {
             return;
         };
-        let key = (mapping.path.clone(), mapping.inode);
+        let build_id = mapping.build_id.clone();
+        let key = (mapping.path.clone(), mapping.inode, build_id);
         let file = match self.by_path.get(&key) {
             Some(file) => *file,
             None if self.files.len() >= MAX_FILES => return,
@@ -230,6 +241,7 @@ impl OtherProcesses {
                 self.files.push(CodeFile {
                     path: mapping.path.clone(),
                     inode: mapping.inode,
+                    build_id: BuildId::new(&mapping.build_id),
                     opened: OnceCell::new(),
                 });
                 *self.by_path.entry(key).or_insert(self.files.len() - 1)
@@ -290,17 +302,25 @@ impl CodeFile {
         let name = image.dynamic().soname.as_deref()?;
         let (directory, own) = self.path.rsplit_once('/')?;
         let path = format!("{directory}/{name}");
-        let is_same = || fs::metadata(&path).is_ok_and(|file| file.ino() == self.inode);
+        let file = |path: &str| {
+            let file = fs::metadata(path).ok()?;
+            Some((file.dev(), file.ino()))
+        };
+        let is_same = || file(&path).is_some_and(|link| file(&self.path) == Some(link));
         (own != name && is_same()).then_some(path)
     }
 
     /// `None` if another file has this path now, or here. Devices are not compared, because
     /// overlayfs and btrfs give files other ones than their mappings.
     fn open(&self, store: &Store) -> Option<(Image, Arc<Table>)> {
-        (fs::metadata(&self.path).ok()?.ino() == self.inode).then_some(())?;
+        if self.build_id.is_none() {
+            (fs::metadata(&self.path).ok()?.ino() == self.inode).then_some(())?;
+            // Closes the file that had the path before.
+            store.file_number(&self.path);
+        }
         let wanted = Wanted {
             path: &self.path,
-            build_id: None,
+            build_id: self.build_id.as_ref(),
             local: true,
         };
         let image = store.find(&wanted, None).ok()?.image;
@@ -328,6 +348,7 @@ mod tests {
             length,
             offset: 0x1000,
             inode: 7,
+            build_id: Vec::new(),
             path: path.to_owned(),
         }))
     }

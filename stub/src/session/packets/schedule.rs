@@ -9,9 +9,9 @@ use crate::session::debuggee::Debuggee;
 
 /// `1` begins the recording. `;places` after it adds the places at which threads block, `;words`
 /// also words of their stacks, `;processes` the processes that the program starts, `;mappings` the
-/// code of these, and `;creations` the stacks at which they create threads. The reply names the
-/// kind of records, the size of the rings, what else there is, and the stub's thread. `0` sends the
-/// remaining records and ends the recording.
+/// code of these, `;build-ids` its build-ids, and `;creations` the stacks at which they create
+/// threads. The reply names the kind of records, the size of the rings, what else there is, and the
+/// stub's thread. `0` sends the remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest.split_at_checked(1) {
         Some((b"0", b"")) => {
@@ -78,6 +78,7 @@ fn wanted(parts: &[u8]) -> Option<Wanted> {
             b"words" => wanted.places = Places::Words,
             b"processes" => wanted.processes = true,
             b"mappings" => wanted.mappings = true,
+            b"build-ids" => wanted.build_ids = true,
             b"creations" => wanted.creations = true,
             _ => return None,
         }

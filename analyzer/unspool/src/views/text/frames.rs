@@ -197,7 +197,10 @@ pub(in crate::views) fn write(
         &lead,
         &rest,
         Ink::Alarm,
-        &format!("… its callers are not known: {reason}"),
+        &match rows.is_empty() {
+            true => format!("unknown functions: {reason}"),
+            false => format!("… its callers are not known: {reason}"),
+        },
     )
 }
 

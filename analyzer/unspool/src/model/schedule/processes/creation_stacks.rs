@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use unspool_capture::{Capture, Record};
 
+use super::Processes;
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame};
+use crate::model::{Note, Thread, Topic};
 use crate::platform::c_library::has_threads;
 
 /// Maximum number of frames from the system call to the creation function.
@@ -41,6 +43,33 @@ impl CreationStacks {
         let earlier = all.partition_point(|(time_ns, _)| *time_ns < from_ns);
         let (time_ns, stack) = all.get(earlier)?;
         (*time_ns <= to_ns).then_some(stack)
+    }
+}
+
+impl Processes {
+    /// A note on threads whose creation was not recorded.
+    pub(in crate::model) fn unseen_creations(&self) -> Option<Note> {
+        let further = self.all.iter().flat_map(|process| {
+            let threads = process.first_thread..process.first_thread + process.threads;
+            self.threads.get(threads).into_iter().flatten().skip(1)
+        });
+        let (seen, unseen): (Vec<&Thread>, Vec<&Thread>) =
+            further.partition(|thread| thread.creation_stack().is_some());
+        let all = seen.len() + unseen.len();
+        let text = match (unseen.len(), seen.len()) {
+            (0, _) => return None,
+            (1, 0) => "The creation of a thread in a started process was not seen.".to_owned(),
+            (unseen, 0) => {
+                format!("The creations of {unseen} threads in started processes were not seen.")
+            }
+            (unseen, _) => format!(
+                "The creations of {unseen} of {all} threads in started processes were not seen."
+            ),
+        };
+        let details = "The kernel reports them to root, or with CAP_PERFMON and a readable \
+             tracefs, and only of programs of the stub's architecture. If they come too fast, \
+             it leaves some out.";
+        Some(Note::info(text).about(Topic::Threads).with_details(details))
     }
 }
 

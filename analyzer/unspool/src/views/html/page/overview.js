@@ -19,7 +19,9 @@ function ending(recording) {
 
 function headline(rec) {
   const {target, recording} = rec;
-  const created = rec.threads.filter((thread) => thread.origin === 'created').length;
+  const isSeen = ({origin, process, creation}) =>
+    origin === 'created' || (process !== undefined && typeof creation === 'number');
+  const created = rec.all.filter(isSeen).length;
   return h(
     'header',
     {class: 'headline'},
@@ -46,6 +48,8 @@ function headline(rec) {
         figure(rec.groups.list.length, 'identity', 'identities'),
         rec.processes.length > 0 &&
           figure(rec.processes.length, 'process started', 'processes started'),
+        rec.all.length > rec.threads.length &&
+          figure(rec.all.length - rec.threads.length, 'thread of these', 'threads of these'),
         rec.sync_recorded && figure(rec.objects.length, 'sync object'),
         rec.sync_recorded && figure(recording.calls_recorded, 'call event'),
         recording.calls_missed > 0 &&
