@@ -183,7 +183,7 @@ impl Schedule {
         let mut creations = Vec::new();
         if wanted.processes && wanted.creations
             && let Some(tracepoints) = &tracepoints
-            // Without these, only names and lines of creations are missing.
+            // Where the kernel refuses, only these stacks are missing.
             && let Some(stacks) = creation_stacks(process, tracepoints)
             && drains.watch(&stacks.rings).is_ok()
         {

@@ -92,8 +92,13 @@ impl Symbolizer {
         self.answers = answers;
     }
 
-    /// The epoch after this number of modules was mapped and unmapped.
+    /// The epoch of a [`Question`](super::answers::Question): after this number of modules was
+    /// mapped and unmapped, or of another process.
     fn epoch_after(&self, mappings: u32) -> usize {
+        let elsewhere = (u32::MAX - mappings) as usize;
+        if elsewhere < self.epochs.len() - self.own_epochs {
+            return self.own_epochs + elsewhere;
+        }
         let last = (mappings as usize).checked_sub(1);
         last.and_then(|last| self.mappings.get(last))
             .map_or(0, |record| self.epoch(*record))

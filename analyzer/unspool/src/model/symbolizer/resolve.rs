@@ -98,10 +98,10 @@ impl Symbolizer {
     fn question(&self, record: usize, of: u64) -> answers::Question {
         let before = match self.elsewhere.get(&record) {
             // Downward, because the numbers of the program's mappings grow upward.
-            Some(epoch) => usize::MAX - (epoch - self.own_epochs),
-            None => self.mappings.partition_point(|at| *at <= record),
+            Some(epoch) => u32::MAX - (epoch - self.own_epochs) as u32,
+            None => self.mappings.partition_point(|at| *at <= record) as u32,
         };
-        (of, before as u32)
+        (of, before)
     }
 
     fn answer<Q, A>(
