@@ -40,7 +40,7 @@ fn a_disk_that_fills_up_leaves_the_program_running() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c");
     let run = Run::of(&mut recorded(3000, &file, 40));
-    run.fails_with(1, &["no space left", "readable"]);
+    run.fails_with(1, &["no space left", "can be read"]);
     assert!(std::fs::metadata(&file).unwrap().len() > 1000);
     assert!(!created(&report_of_cut(&file)).is_empty());
 }
@@ -57,7 +57,7 @@ fn a_disk_that_fills_up_under_lock_traffic_leaves_the_program_running() {
         crate::running::subject().display()
     );
     let run = Run::of(&mut limited(&command, 200));
-    run.fails_with(1, &["no space left", "readable"]);
+    run.fails_with(1, &["no space left", "can be read"]);
     assert_eq!(run.stdout, "done\n");
     report_of_cut(&file);
 }
