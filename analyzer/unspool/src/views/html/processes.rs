@@ -33,8 +33,7 @@ pub(super) fn columns(model: &Model) -> (Vec<(&'static str, Vec<u8>)>, Vec<Strin
         }
         from.push_signed(process.started_ns.wrapping_sub(from_before) as i64);
         threads.push(process.threads as u64);
-        let members = process.first_thread..process.first_thread + process.threads;
-        for thread in all.threads.get(members).into_iter().flatten() {
+        for thread in all.threads_of(process) {
             let started_ns = thread.started_ns.unwrap_or(process.started_ns);
             let id = thread.tid.unwrap_or(process.pid);
             tid.push_signed(id.wrapping_sub(process.pid) as i64);

@@ -250,8 +250,6 @@ impl<'a> Process<'a> {
         let all = &model.processes;
         let times = all.times(process);
         let parent = process.creator.and_then(|creator| model.process(creator));
-        let last = process.first_thread + process.threads;
-        let threads = all.threads.get(process.first_thread..last);
         let first = ThreadIndex(model.threads.len() + process.first_thread);
         Process {
             pid: process.pid,
@@ -269,7 +267,7 @@ impl<'a> Process<'a> {
                 stopped_ns: times.stopped_ns,
                 unknown_ns: times.unknown_ns,
             }),
-            threads: (threads.into_iter().flatten().enumerate())
+            threads: (all.threads_of(process).iter().enumerate())
                 .map(|(index, thread)| {
                     let index = ThreadIndex(first.0 + index);
                     ProcessThread::of(model, wakers, (index, thread), first)

@@ -139,11 +139,8 @@ impl Node<'_> {
         if !all.threads.iter().any(is_seen) {
             return 0;
         }
-        let further = self.members.iter().flat_map(|process| {
-            let threads = process.first_thread..process.first_thread + process.threads;
-            all.threads.get(threads).into_iter().flatten().skip(1)
-        });
-        further.filter(|thread| !is_seen(thread)).count()
+        let created = all.created_in(self.members.iter().copied());
+        created.filter(|thread| !is_seen(thread)).count()
     }
 
     /// Ids, times, threads and states.

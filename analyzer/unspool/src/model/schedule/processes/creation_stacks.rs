@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unspool_capture::{Capture, Record};
 
-use super::Processes;
+use super::{Process, Processes};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame};
 use crate::model::{Note, Thread, Topic};
 use crate::platform::c_library::has_threads;
@@ -47,14 +47,26 @@ impl CreationStacks {
 }
 
 impl Processes {
+    /// The threads of a process, the first one first.
+    pub fn threads_of(&self, process: &Process) -> &[Thread] {
+        let threads = process.first_thread..process.first_thread + process.threads;
+        self.threads.get(threads).unwrap_or_default()
+    }
+
+    /// The threads that the first threads of some processes have created, directly or not.
+    pub fn created_in<'p>(
+        &self,
+        processes: impl IntoIterator<Item = &'p Process>,
+    ) -> impl Iterator<Item = &Thread> {
+        let processes = processes.into_iter();
+        processes.flat_map(|process| self.threads_of(process).iter().skip(1))
+    }
+
     /// A note on threads whose creation was not recorded.
     pub(in crate::model) fn unseen_creations(&self) -> Option<Note> {
-        let further = self.all.iter().flat_map(|process| {
-            let threads = process.first_thread..process.first_thread + process.threads;
-            self.threads.get(threads).into_iter().flatten().skip(1)
-        });
+        let created = self.created_in(&self.all);
         let (seen, unseen): (Vec<&Thread>, Vec<&Thread>) =
-            further.partition(|thread| thread.creation_stack().is_some());
+            created.partition(|thread| thread.creation_stack().is_some());
         let all = seen.len() + unseen.len();
         let text = match (unseen.len(), seen.len()) {
             (0, _) => return None,

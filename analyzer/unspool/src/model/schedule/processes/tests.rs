@@ -87,6 +87,12 @@ fn processes_of_the_schedule() {
 }
 
 /// A process forks, and then executes another program.
+/// The processes at 100 ns, without losses and creation stacks.
+fn finished(found: Found) -> Processes {
+    let (model, stacks) = (Stage::new().model(), CreationStacks::default());
+    found.finish(Vec::new(), &[], 100, &model, &stacks)
+}
+
 #[test]
 fn children_keep_the_program_of_their_creator() {
     let mut found = Found::default();
@@ -103,13 +109,7 @@ fn children_keep_the_program_of_their_creator() {
             .and_then(|index| names.get(index));
         found.entry(entry, name, None, 0);
     }
-    let all = found.finish(
-        Vec::new(),
-        &[],
-        100,
-        &Stage::new().model(),
-        &CreationStacks::default(),
-    );
+    let all = finished(found);
     let programs = all
         .all
         .iter()
@@ -149,13 +149,7 @@ fn another_thread_executes_a_program() {
     ] {
         found.entry(entry(ns, kind, tid, 0, detail), Some(&name), None, 0);
     }
-    let all = found.finish(
-        Vec::new(),
-        &[],
-        100,
-        &Stage::new().model(),
-        &CreationStacks::default(),
-    );
+    let all = finished(found);
     let lives = all
         .threads
         .iter()
