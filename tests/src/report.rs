@@ -41,6 +41,17 @@ pub struct Process {
 pub struct ProcessThread {
     /// The creation backtrace; empty for first threads.
     pub creation: Vec<ReportFrame>,
+    /// Where the thread function is.
+    pub function_place: Option<FunctionPlace>,
+}
+
+/// The place of a thread function.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct FunctionPlace {
+    /// Path of the module.
+    pub module: String,
+    /// Its address in the file.
+    pub svma: u64,
 }
 
 /// One thread.
@@ -54,6 +65,8 @@ pub struct Thread {
     pub key: String,
     /// The thread function.
     pub function: Option<String>,
+    /// Where the thread function is.
+    pub function_place: Option<FunctionPlace>,
     /// The creator; none for the main thread.
     pub creator_tid: Option<u64>,
     /// The creation backtrace.

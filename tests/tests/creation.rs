@@ -75,13 +75,50 @@ fn in_another_process(program: &'static Program) -> Result<()> {
         (&built.stripped, Depth::Addresses),
     ];
     for (file, depth) in files {
+        let run = report::record(&capture, &[], &[&file.display().to_string()])?;
+        run.success()?;
+        let direct = report::report(&capture, &[])?;
         // The last command of a shell replaces it.
         let command = format!("'{}'; true", file.display());
         let run = report::record(&capture, &[], &["sh", "-c", &command])?.success()?;
         let report = report::report(&capture, &[])?;
         backtrace::compare(&truth.creations, &report.creations_in_processes(), depth)
             .map_err(|error| anyhow!("{error:#}\nnotes: {:?}\n{run}", report.notes))?;
+        same_functions(program, &direct, &report)?;
     }
+    Ok(())
+}
+
+/// Compares the thread functions of a program that a shell started with those of the program
+/// alone. There they are an argument of a call, and here the stack shows them.
+fn same_functions(program: &Program, direct: &Report, started: &Report) -> Result<()> {
+    let alone = direct.created().map(|thread| &thread.function_place);
+    let mut alone: Vec<_> = alone.collect();
+    let threads = started
+        .processes
+        .iter()
+        .flat_map(|started| &started.threads);
+    let threads = threads.filter(|thread| !thread.creation.is_empty());
+    let mut shown: Vec<_> = threads.map(|thread| &thread.function_place).collect();
+    if program.language == Language::Cxx {
+        // An object on the heap has the callable of a `std::thread`.
+        shown.retain(|place| place.is_some());
+        alone.retain(|place| shown.contains(place));
+        shown.retain(|place| !alone.contains(place));
+        ensure!(
+            shown.is_empty(),
+            "no thread of {} begins in {shown:?}",
+            program.name
+        );
+        return Ok(());
+    }
+    alone.sort();
+    shown.sort();
+    ensure!(
+        alone == shown && alone.iter().all(|place| place.is_some()),
+        "alone, the threads of {} begin in {alone:?}, and started by a shell in {shown:?}",
+        program.name
+    );
     Ok(())
 }
 

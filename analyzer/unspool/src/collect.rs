@@ -16,6 +16,7 @@ mod cgroup;
 mod collected_stack;
 mod cpu_times;
 mod creation_args;
+mod creation_routine;
 mod creation_stacks;
 mod creations;
 mod descriptors;

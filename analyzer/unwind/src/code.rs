@@ -13,6 +13,7 @@
 
 pub mod effect;
 pub mod exits;
+pub mod kept_argument;
 pub mod onward;
 pub(crate) mod region;
 pub mod state;

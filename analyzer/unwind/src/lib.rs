@@ -81,4 +81,4 @@ pub use rule::{Cfa, Expression, Place, Row, Rule, Source};
 pub use table::CompileOptions;
 pub use table::{Note, Table};
 pub use trace::{Position, Stop, Tracer};
-pub use walk::{Frame, Provenance, Stack, StackEnd, WalkOptions, walk};
+pub use walk::{Frame, Provenance, Stack, StackEnd, WalkOptions, walk, walk_watching};

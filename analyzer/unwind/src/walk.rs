@@ -217,6 +217,18 @@ pub fn walk(
     memory: &mut dyn StackMemory,
     options: &WalkOptions,
 ) -> Stack {
+    walk_watching(modules, registers, memory, options, &mut |_| {})
+}
+
+/// Unwinds one thread. Passes the registers of every frame to `watch`, innermost first: those that
+/// the callees have saved, and the others as far as known.
+pub fn walk_watching(
+    modules: &ModuleMap,
+    registers: &RegisterFile,
+    memory: &mut dyn StackMemory,
+    options: &WalkOptions,
+    watch: &mut dyn FnMut(&RegisterFile),
+) -> Stack {
     let mut here = State {
         registers: registers.clone(),
         exact: true,
@@ -232,6 +244,7 @@ pub fn walk(
             break StackEnd::NoRegisters;
         };
         let innermost = frames.is_empty();
+        watch(&here.registers);
         frames.push(frame);
         let frame = &frames[frames.len() - 1];
         match caller(modules, &here, frame, innermost, memory, options) {

@@ -24,4 +24,7 @@ pub struct CreationStack {
     /// The modules of this code, in the first record with its number.
     #[prost(message, repeated, tag = "6")]
     pub modules: Vec<ModuleLoaded>,
+    /// Address of the thread function, without Thumb bit, if the stack shows it.
+    #[prost(uint64, optional, tag = "7")]
+    pub routine: Option<u64>,
 }

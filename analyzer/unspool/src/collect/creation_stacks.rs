@@ -5,15 +5,19 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use unspool_capture as capture;
+use unspool_image::Image;
 use unspool_rsp::CreationStack;
-use unspool_unwind::{ModuleMap, WalkOptions, walk};
+use unspool_unwind::{ModuleMap, WalkOptions, walk_watching};
 
+use super::creation_routine::{CreationRoutines, WalkedCreation};
 use super::hits::snapshot_of;
 use super::modules::Modules;
 use super::other_processes::{Code, OtherProcesses};
 use super::samples::{SampledStack, StackKey, key};
 use super::session::Session;
 
+/// Number of innermost frames that may be the creation function.
+const INNER_FRAMES: usize = 6;
 /// Maximum number of different code mappings. Threads of further ones have no creation stack.
 const MAX_CODES: usize = 1 << 12;
 
@@ -34,11 +38,14 @@ pub(super) struct CreationStacks {
     codes: Vec<(Rc<Code>, Recorded)>,
     /// Number of recorded stacks.
     count: u32,
+    routines: CreationRoutines,
 }
 
 /// Code of processes, with the unwind rules of its files.
 struct Recorded {
     map: ModuleMap,
+    /// By module id.
+    images: Vec<Option<Image>>,
     /// The numbers of the stacks with this code.
     stacks: HashMap<StackKey, u32>,
 }
@@ -67,7 +74,25 @@ impl CreationStacks {
         let mut memory = SampledStack::new(created.sp, created.stack);
         let registers_of_walk = session.abi.register_file(&registers);
         let options = WalkOptions::default();
-        let walked = walk(&recorded.map, &registers_of_walk, &mut memory, &options);
+        let mut inner = Vec::new();
+        let walked = walk_watching(
+            &recorded.map,
+            &registers_of_walk,
+            &mut memory,
+            &options,
+            &mut |registers| {
+                if inner.len() < INNER_FRAMES {
+                    inner.push(registers.clone());
+                }
+            },
+        );
+        let creation = WalkedCreation {
+            stack: &walked,
+            registers: &inner,
+            map: &recorded.map,
+            images: &recorded.images,
+        };
+        let routine = self.routines.find(&creation, &mut memory, &session.abi);
         let mut snapshot = None;
         let stack = *recorded.stacks.entry(key(&walked)).or_insert_with(|| {
             snapshot = Some(capture::Snapshot {
@@ -82,6 +107,7 @@ impl CreationStacks {
             tid,
             stack,
             snapshot,
+            routine,
             code: number as u32,
             modules: new_modules,
         })
@@ -95,26 +121,28 @@ impl CreationStacks {
     ) -> (usize, Vec<capture::ModuleLoaded>) {
         let found = others.modules(code, modules, session.local);
         let mut map = ModuleMap::new(session.abi.arch);
-        for (id, (module, table)) in found.iter().enumerate() {
+        let (mut images, mut loaded) = (Vec::new(), Vec::new());
+        for (id, (module, opened)) in found.into_iter().enumerate() {
+            let (image, table) = opened.unzip();
             if let Some(table) = table {
                 map.add(unspool_unwind::Module {
                     id: id as u32,
                     name: module.path.clone(),
                     bias: module.bias,
-                    table: table.clone(),
+                    table,
                 });
             }
+            images.push(image);
+            loaded.push(module);
         }
         let number = self.codes.len();
         self.numbers.insert(Rc::as_ptr(code), number);
         let recorded = Recorded {
             map,
+            images,
             stacks: HashMap::new(),
         };
         self.codes.push((Rc::clone(code), recorded));
-        (
-            number,
-            found.into_iter().map(|(module, _)| module).collect(),
-        )
+        (number, loaded)
     }
 }

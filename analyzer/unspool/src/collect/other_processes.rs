@@ -185,13 +185,13 @@ impl OtherProcesses {
         Some(Rc::clone(&self.processes.get(&pid)?.code))
     }
 
-    /// The modules of a process with this code, and their unwind rules.
+    /// The modules of a process with this code, and their files with unwind rules.
     pub(super) fn modules(
         &self,
         code: &Code,
         modules: &Modules,
         local: bool,
-    ) -> Vec<(ModuleLoaded, Option<Arc<Table>>)> {
+    ) -> Vec<(ModuleLoaded, Option<(Image, Arc<Table>)>)> {
         let mut found = Vec::new();
         for &Mapping {
             start,
@@ -201,7 +201,8 @@ impl OtherProcesses {
         } in &code.mappings
         {
             let file = &self.files[file];
-            let (image, table) = self.opened(file, modules, local).unzip();
+            let opened = self.opened(file, modules, local);
+            let image = opened.map(|(image, _)| image);
             let build_id = file.build_id.as_ref().or(image.and_then(Image::build_id));
             let path = match image {
                 Some(image) => file.link(image).filter(|_| local),
@@ -218,11 +219,15 @@ impl OtherProcesses {
                 build_id: build_id.map_or_else(Vec::new, |id| id.as_bytes().to_vec()),
                 ..ModuleLoaded::default()
             };
-            found.push((module, table.cloned()));
+            let opened = opened.map(|(image, table)| (image.clone(), table.clone()));
+            found.push((module, opened));
         }
         if code.has_program {
             let shared = modules.iter();
-            found.extend(shared.map(|mapped| (mapped.elsewhere(), mapped.table().cloned())));
+            found.extend(shared.map(|mapped| {
+                let opened = mapped.image.clone().zip(mapped.table().cloned());
+                (mapped.elsewhere(), opened)
+            }));
         }
         found
     }

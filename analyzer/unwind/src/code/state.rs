@@ -83,6 +83,13 @@ impl State {
         state
     }
 
+    /// The same with a value in a register that names the argument there.
+    pub(super) fn with_argument(machine: &'static Machine, register: u8) -> State {
+        let mut state = State::entry(machine);
+        state.set(register, Value::Argument(register));
+        state
+    }
+
     /// The state at a program's first instruction, which has no caller.
     pub(crate) fn root(machine: &'static Machine) -> State {
         let mut state = State::entry(machine);
@@ -141,6 +148,17 @@ impl State {
     /// The value of the stack slot at `at`, a [`Value::Cfa`] or [`Value::Base`].
     pub fn slot(&self, at: Value) -> Value {
         self.slots.at(Word::pack(at)).unpack()
+    }
+
+    /// The stack slots with this value, as distances from the CFA.
+    pub(super) fn slots_with(&self, value: Value) -> impl Iterator<Item = i32> {
+        let wanted = Word::pack(value);
+        let slots = self.slots.all().iter();
+        let slots = slots.filter(move |slot| slot.value == wanted);
+        slots.filter_map(|slot| match slot.at.unpack() {
+            Value::Cfa(distance) => Some(distance),
+            _ => None,
+        })
     }
 
     /// Distance of the stack pointer below the CFA, if known.

@@ -6,6 +6,7 @@ use unspool_image::{Arch, Image};
 use super::analyze_by;
 use super::effect::Target;
 use super::flow::{Engine, Function, Memory, Show, Shown};
+use super::kept_argument::{self, Kept};
 use super::machine::machine;
 use super::state::State;
 use super::text::Text;
@@ -341,4 +342,58 @@ fn any_bytes_end() {
         let function = analyse(arch, &bytes, thumb);
         assert!(function.instructions <= 400);
     }
+}
+
+#[test]
+fn where_an_argument_is_kept() {
+    let code = [
+        &[0x53][..],                     //  0 push rbx
+        &[0x48, 0x83, 0xec, 0x20],       //  1 sub rsp, 0x20
+        &[0x48, 0x89, 0x54, 0x24, 0x08], //  5 mov [rsp+8], rdx
+        &[0x48, 0x89, 0xcb],             // 10 mov rbx, rcx
+        &[0xe8, 0xff, 0xff, 0, 0],       // 13 call far away
+        &[0x48, 0x89, 0x44, 0x24, 0x08], // 18 mov [rsp+8], rax
+        &[0xe8, 0xff, 0xff, 0, 0],       // 23 call far away
+        &[0x48, 0x83, 0xc4, 0x20],       // 28 add rsp, 0x20
+        &[0x5b, 0xc3],                   // 32 pop rbx; ret
+    ]
+    .concat();
+    let machine = machine(Arch::X86_64).expect("an architecture that is analysed");
+    let text = Text::of_bytes(machine, &code);
+    let kept = |argument, call| kept_argument::in_text(&text, false, argument, call);
+    assert_eq!(kept(2, 17), [Kept::Slot(-0x28)]);
+    assert_eq!(kept(3, 17), [Kept::Register(3)]);
+    // Another value is there now.
+    assert_eq!(kept(2, 27), []);
+    assert_eq!(kept(3, 27), [Kept::Register(3)]);
+    // The call may change the register.
+    assert_eq!(kept(0, 27), []);
+    assert_eq!(kept(4, 17), []);
+}
+
+#[test]
+fn an_argument_that_only_one_path_keeps() {
+    let code = [
+        0x2d00, // 0 cmp r5, #0
+        0xb510, // 2 push {r4, lr}
+        0x4614, // 4 mov r4, r2
+        0xd000, // 6 beq 10
+        0x2400, // 8 movs r4, #0
+        0x4780, // 10 blx r0
+        0xbd10, // 12 pop {r4, pc}
+    ];
+    let bytes: Vec<u8> = code
+        .iter()
+        .flat_map(|half: &u16| half.to_le_bytes())
+        .collect();
+    let machine = machine(Arch::Arm).expect("an architecture that is analysed");
+    let kept = |bytes: &[u8], call| {
+        let text = Text::of_bytes(machine, bytes);
+        kept_argument::in_text(&text, true, 2, call)
+    };
+    assert_eq!(kept(&bytes, 10), []);
+    assert_eq!(
+        kept(&[&bytes[..8], &bytes[10..]].concat(), 8),
+        [Kept::Register(4)]
+    );
 }

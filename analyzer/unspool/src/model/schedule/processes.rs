@@ -462,17 +462,18 @@ impl Found {
                 let intervals = with_losses(std::mem::take(&mut life.intervals), losses);
                 processes.intervals.push(merged(intervals));
                 let creator = found.creator.and_then(|creator| indices.get(creator));
-                let stack = stacks.of_thread(found.tid, life.from_ns, life.to_ns);
-                let creation = match (creator, stack) {
-                    (Some(creator), Some(stack)) => Creation::Seen {
+                let seen = stacks.of_thread(found.tid, life.from_ns, life.to_ns);
+                let creation = match (creator, seen) {
+                    (Some(creator), Some(seen)) => Creation::Seen {
                         creator: *creator,
-                        stack: Arc::clone(stack),
+                        stack: Arc::clone(&seen.stack),
                         inferred: false,
                     },
                     _ => Creation::Unseen,
                 };
                 processes.threads.push(Thread {
                     name: found.name,
+                    function: seen.and_then(|seen| seen.function.clone()),
                     creation,
                     started_ns: Some(life.from_ns),
                     ended_ns: end,

@@ -7,8 +7,8 @@
 //! - `threads[].times.waits`, `profile.samples` and `processes` are left out, because the columns
 //!   contain each thread's waits, the samples and the processes;
 //! - `created` has the threads of these processes whose creation is known: each has its position
-//!   among all of their threads, and then its key, creator, creation stack, and the reason if that
-//!   ends early;
+//!   among all of their threads, and then its key, creator, creation stack, the reason if that ends
+//!   early, function, and the function's place;
 //! - `names` has the texts of these processes, for the numbers in a column;
 //! - `uses` maps the numbers in a column to objects and their uses;
 //! - `calls` has the texts of system calls, for the numbers in a column;
@@ -86,9 +86,10 @@ fn created(processes: &Value) -> Value {
         .enumerate()
         .filter(|(_, thread)| !thread["key"].is_null());
     let row = |(at, thread): (usize, &Value)| {
-        let [key, creator, stack, truncated] =
-            ["key", "creator", "creation", "creation_truncated"].map(|name| &thread[name]);
-        json!([at, key, creator, stack, truncated])
+        let [key, creator, stack] = ["key", "creator", "creation"].map(|name| &thread[name]);
+        let [truncated, function, place] =
+            ["creation_truncated", "function", "function_place"].map(|name| &thread[name]);
+        json!([at, key, creator, stack, truncated, function, place])
     };
     created.map(row).collect()
 }

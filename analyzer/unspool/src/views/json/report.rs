@@ -237,6 +237,8 @@ struct ProcessThread<'a> {
     tid: Option<u64>,
     name: &'a str,
     key: Option<String>,
+    function: Option<&'a str>,
+    function_place: Option<FunctionPlace<'a>>,
     creator: Option<usize>,
     creation: Vec<Frame<'a>>,
     creation_truncated: Option<&'a str>,
@@ -291,6 +293,8 @@ impl<'a> ProcessThread<'a> {
             tid: thread.tid,
             name: &thread.name,
             key: stack.map(|_| thread.key.to_string()),
+            function: function_name(thread),
+            function_place: thread.function.as_ref().map(FunctionPlace::from),
             creator: creator.and_then(|creator| creator.0.checked_sub(first.0)),
             creation: super::frames(stack),
             creation_truncated: stack.and_then(|stack| stack.truncated.as_deref()),
@@ -299,6 +303,10 @@ impl<'a> ProcessThread<'a> {
             schedule: ThreadSchedule::of(model, wakers, index),
         }
     }
+}
+
+fn function_name(thread: &Thread) -> Option<&str> {
+    thread.function.as_ref()?.function.as_deref()
 }
 
 #[derive(Serialize)]
@@ -451,10 +459,7 @@ impl<'a> ReportThread<'a> {
             tid: thread.tid,
             name: &thread.name,
             key: thread.key.to_string(),
-            function: thread
-                .function
-                .as_ref()
-                .and_then(|place| place.function.as_deref()),
+            function: function_name(thread),
             function_place: thread.function.as_ref().map(FunctionPlace::from),
             origin: match thread.creation {
                 Creation::Main => "main",

@@ -21,6 +21,8 @@ pub enum Value {
     Loaded(u16),
     /// A target of the jump table with this number.
     Target(u16),
+    /// The argument that the function got in this register.
+    Argument(u8),
 }
 
 impl Value {
@@ -90,6 +92,7 @@ impl Word {
             Value::Element(table) => Word::new(5, table),
             Value::Loaded(number) => Word::new(6, number.into()),
             Value::Target(number) => Word::new(7, number.into()),
+            Value::Argument(register) => Word::new(8, register.into()),
         }
     }
 
@@ -104,6 +107,7 @@ impl Word {
             5 => Value::Element(payload),
             6 => Value::Loaded(payload as u16),
             7 => Value::Target(payload as u16),
+            8 => Value::Argument(payload as u8),
             _ => Value::Unknown,
         }
     }
@@ -157,6 +161,7 @@ mod tests {
             Value::Element(5),
             Value::Loaded(u16::MAX),
             Value::Target(0),
+            Value::Argument(31),
         ];
         for value in cfa.into_iter().chain(base).chain(others) {
             assert_eq!(Word::pack(value).unpack(), value);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use unspool_capture::{Capture, Record};
 
 use super::{Process, Processes};
-use crate::model::backtrace::{Backtrace, Frames, NamedFrame};
-use crate::model::{Note, Thread, Topic};
+use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
+use crate::model::{Note, Thread, Topic, cxx};
 use crate::platform::c_library::has_threads;
 
 /// Maximum number of frames from the system call to the creation function.
@@ -15,7 +15,15 @@ const MAX_INNER_FRAMES: usize = 6;
 
 /// By thread id, in the order of their times.
 #[derive(Debug, Default)]
-pub(super) struct CreationStacks(HashMap<u64, Vec<(u64, Arc<Backtrace>)>>);
+pub(super) struct CreationStacks(HashMap<u64, Vec<(u64, SeenCreation)>>);
+
+/// The creation of a thread.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SeenCreation {
+    pub(super) stack: Arc<Backtrace>,
+    /// The thread function, if the stack shows it.
+    pub(super) function: Option<Place>,
+}
 
 impl CreationStacks {
     pub(super) fn of(capture: &Capture, frames: &mut dyn Frames) -> CreationStacks {
@@ -31,18 +39,24 @@ impl CreationStacks {
             }
             if let Some(stack) = by_number.get(&created.stack) {
                 let of_tid = stacks.0.entry(created.tid).or_default();
-                of_tid.push((created.time_ns, Arc::clone(stack)));
+                let creation = SeenCreation {
+                    stack: Arc::clone(stack),
+                    function: (created.routine.map(|routine| frames.place(at, routine)))
+                        // The object that names the callable is not on the stack.
+                        .filter(|function| !cxx::is_start(function)),
+                };
+                of_tid.push((created.time_ns, creation));
             }
         }
         stacks
     }
 
-    /// The stack of the thread that had an id at this time.
-    pub(super) fn of_thread(&self, tid: u64, from_ns: u64, to_ns: u64) -> Option<&Arc<Backtrace>> {
+    /// The creation of the thread that had an id at this time.
+    pub(super) fn of_thread(&self, tid: u64, from_ns: u64, to_ns: u64) -> Option<&SeenCreation> {
         let all = self.0.get(&tid)?;
         let earlier = all.partition_point(|(time_ns, _)| *time_ns < from_ns);
-        let (time_ns, stack) = all.get(earlier)?;
-        (*time_ns <= to_ns).then_some(stack)
+        let (time_ns, creation) = all.get(earlier)?;
+        (*time_ns <= to_ns).then_some(creation)
     }
 }
 
@@ -111,7 +125,6 @@ mod tests {
     use unspool_unwind::Provenance;
 
     use super::*;
-    use crate::model::backtrace::Place;
 
     fn stack(frames: &[(&str, &str)]) -> Backtrace {
         let frame = |(module, function): &(&str, &str)| NamedFrame {
@@ -156,7 +169,10 @@ mod tests {
 
     #[test]
     fn a_thread_id_that_is_used_again() {
-        let [first, second] = ["a", "b"].map(|name| Arc::new(stack(&[("/p", name)])));
+        let [first, second] = ["a", "b"].map(|name| SeenCreation {
+            stack: Arc::new(stack(&[("/p", name)])),
+            function: None,
+        });
         let all = vec![(10, first.clone()), (50, second.clone())];
         let stacks = CreationStacks(HashMap::from([(7, all)]));
         assert_eq!(stacks.of_thread(7, 9, 30), Some(&first));

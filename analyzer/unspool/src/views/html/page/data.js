@@ -85,8 +85,15 @@ function readProcesses(rec, reader) {
   });
   const created = new Map(rec.created.map(([at, ...rest]) => [at, rest]));
   const creation = (at) => {
-    const [key, creator, stack, truncated] = created.get(at) ?? [null, null, [], null];
-    return {key, creator, creation: stack, creation_truncated: truncated};
+    const [key, creator, stack, truncated, name, place] = created.get(at) ?? [null, null, []];
+    return {
+      key,
+      creator,
+      creation: stack,
+      creation_truncated: truncated ?? null,
+      function: name ?? null,
+      function_place: place ?? null,
+    };
   };
   let [pid, from, before] = [0, 0, 0];
   rec.creatorOf = new Int32Array(total);

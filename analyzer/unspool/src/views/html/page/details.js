@@ -169,23 +169,24 @@ function systemCalls(rec, thread) {
   ];
 }
 
+/** The function that a thread began in. */
+function functionWords(rec, {function: name, function_place: place}) {
+  if (!name && !place) return null;
+  const unnamed = () => `${place.module.split('/').at(-1)}+0x${place.svma.toString(16)}`;
+  const shown = shortFunction(name) ?? unnamed();
+  return h(
+    'span',
+    {},
+    h('span', {class: 'function'}, shown),
+    ' ',
+    name && place ? placeLink(rec, {...place, offset: place.svma}) : null,
+  );
+}
+
 /** What is known of a thread of the program itself. */
 function ownFacts(rec, thread) {
   return [
-    [
-      'Function',
-      thread.function
-        ? h(
-            'span',
-            {},
-            h('span', {class: 'function'}, shortFunction(thread.function)),
-            ' ',
-            thread.function_place
-              ? placeLink(rec, {...thread.function_place, offset: thread.function_place.svma})
-              : null,
-          )
-        : 'not known',
-    ],
+    ['Function', functionWords(rec, thread) ?? 'not known'],
     thread.name && ['Name', thread.name],
     [
       'Identity',
@@ -195,14 +196,17 @@ function ownFacts(rec, thread) {
 }
 
 /** What is known of a thread's process, if the program started that. */
-function processFacts(rec, {process: index, name}) {
+function processFacts(rec, thread) {
+  const {process: index, name} = thread;
   const process = rec.processes[index];
   const threads = process.threads.map((_, at) => rec.firstThread[index] + at);
+  const called = functionWords(rec, thread);
   return [
     ['Process', `${process.program ?? 'of unknown program'}, pid ${process.pid}`],
     process.executable && ['File', h('code', {}, process.executable)],
     process.executed.length > 1 && ['Executed', process.executed.join(', then ')],
     name && ['Name', name],
+    called && ['Function', called],
     threads.length > 1 && ['Threads', threadList(rec, threads)],
   ];
 }

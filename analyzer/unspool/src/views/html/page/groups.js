@@ -19,7 +19,7 @@ export function threadName(rec, thread) {
   if (it.process !== undefined) {
     const process = processName(rec, it.process);
     const isFirst = thread === rec.firstThread[it.process];
-    return isFirst ? process : `${it.name || 'thread'} of ${process}`;
+    return isFirst ? process : `${memberName(rec, thread)} of ${process}`;
   }
   if (it.origin === 'main') return 'main thread';
   const main = rec.threads.find((other) => other.origin === 'main');
@@ -29,10 +29,12 @@ export function threadName(rec, thread) {
 
 /** What a thread is called below the name of its group. */
 export function memberName(rec, thread) {
-  const {name, process} = rec.all[thread];
+  const {name, process, function: started} = rec.all[thread];
   if (process === undefined) return threadName(rec, thread);
-  const program = thread === rec.firstThread[process] ? rec.processes[process].program : null;
-  return name || (program ?? 'thread');
+  const program = rec.processes[process].program;
+  if (thread === rec.firstThread[process]) return name || (program ?? 'thread');
+  const own = name && name !== program ? name : null;
+  return own ?? shortFunction(started) ?? (name || 'thread');
 }
 
 /** The ids of a thread: `22507`, or `pid 22500, TID 22507` in another process. */

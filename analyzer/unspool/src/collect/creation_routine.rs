@@ -1,0 +1,87 @@
+//! The thread functions that creation stacks show.
+//!
+//! A stack taken in clone(2) has the frame of `pthread_create`, which still keeps the thread
+//! function it was called with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use unspool_image::{Image, SymbolKind};
+use unspool_unwind::code::kept_argument::{Kept, kept_argument};
+use unspool_unwind::{ModuleMap, RegisterFile, Stack, StackMemory, Table};
+
+use crate::platform::abi::Abi;
+
+/// The argument of `pthread_create` that is the thread function, counted from 0.
+const ROUTINE: usize = 2;
+
+/// Where creation functions keep the thread function during calls.
+#[derive(Default)]
+pub(super) struct CreationRoutines {
+    /// By unwind rules of the file, which the caller keeps, and address inside the call (svma).
+    kept: HashMap<(*const Table, u64), Vec<Kept>>,
+}
+
+/// A walked creation stack.
+pub(super) struct WalkedCreation<'w> {
+    pub(super) stack: &'w Stack,
+    /// Registers of the innermost frames, of which one may be the creation function's.
+    pub(super) registers: &'w [RegisterFile],
+    pub(super) map: &'w ModuleMap,
+    /// By module id.
+    pub(super) images: &'w [Option<Image>],
+}
+
+impl CreationRoutines {
+    /// The address of the thread function, without Thumb bit. `None` if the stack does not show
+    /// it.
+    pub(super) fn find(
+        &mut self,
+        walked: &WalkedCreation<'_>,
+        memory: &mut dyn StackMemory,
+        abi: &Abi,
+    ) -> Option<u64> {
+        let frames = walked.stack.frames.iter().zip(walked.registers);
+        for (at, (frame, registers)) in frames.enumerate() {
+            // The caller's stack pointer is the frame's CFA.
+            let (Some(module), Some(caller)) = (frame.module, walked.stack.frames.get(at + 1))
+            else {
+                continue;
+            };
+            let image = walked.images.get(module as usize).and_then(Option::as_ref);
+            let found = walked.map.find(frame.address_for_lookup);
+            let (Some(image), Some((module, svma))) = (image, found) else {
+                continue;
+            };
+            let key = (Arc::as_ptr(&module.table), svma);
+            let kept = self.kept.entry(key).or_insert_with(|| kept(image, svma));
+            let value = |kept: &Kept| match *kept {
+                Kept::Register(number) => registers.get(number),
+                Kept::Slot(distance) => {
+                    let mut word = [0; 8];
+                    let word = &mut word[..abi.pointer];
+                    let at = caller.sp.wrapping_add_signed(distance.into());
+                    memory.read(at, word).ok()?;
+                    abi.pointer_at(word, 0)
+                }
+            };
+            let routine = kept.iter().find_map(value).map(|at| abi.code_address(at));
+            if let Some(routine) = routine.filter(|routine| walked.map.is_text(*routine)) {
+                return Some(routine);
+            }
+        }
+        None
+    }
+}
+
+/// Where the function at `svma` keeps the thread function, if it is a creation function.
+fn kept(image: &Image, svma: u64) -> Vec<Kept> {
+    let symbol = image.symbols().containing(svma);
+    let symbol = symbol.filter(|symbol| {
+        symbol.kind == SymbolKind::Function && symbol.name.contains("pthread_create")
+    });
+    symbol.map_or(Vec::new(), |symbol| {
+        let range = symbol.svma..symbol.svma.saturating_add(symbol.size);
+        kept_argument(image, (range, symbol.thumb), ROUTINE, svma)
+    })
+}
