@@ -62,8 +62,11 @@ struct CodeFile {
     inode: u64,
     build_id: Option<BuildId>,
     /// The outer `None`: not opened yet.
-    opened: OnceCell<Option<(Image, Arc<Table>)>>,
+    opened: OnceCell<Option<Opened>>,
 }
+
+/// A file and its unwind rules.
+type Opened = (Image, Arc<Table>);
 
 /// A place in the code of a process.
 pub(super) enum Located {
@@ -191,7 +194,7 @@ impl OtherProcesses {
         code: &Code,
         modules: &Modules,
         local: bool,
-    ) -> Vec<(ModuleLoaded, Option<(Image, Arc<Table>)>)> {
+    ) -> Vec<(ModuleLoaded, Option<Opened>)> {
         let mut found = Vec::new();
         for &Mapping {
             start,
@@ -317,7 +320,7 @@ impl CodeFile {
 
     /// `None` if another file has this path now, or here. Devices are not compared, because
     /// overlayfs and btrfs give files other ones than their mappings.
-    fn open(&self, store: &Store) -> Option<(Image, Arc<Table>)> {
+    fn open(&self, store: &Store) -> Option<Opened> {
         if self.build_id.is_none() {
             (fs::metadata(&self.path).ok()?.ino() == self.inode).then_some(())?;
             // Closes the file that had the path before.

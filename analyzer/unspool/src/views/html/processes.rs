@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::encode::Column;
 use crate::model::Model;
+use crate::views::text::line::clean;
 use crate::views::wording;
 
 /// The processes as named columns, and the texts that the columns refer to.
@@ -37,7 +38,12 @@ pub(super) fn columns(model: &Model) -> (Vec<(&'static str, Vec<u8>)>, Vec<Strin
             let started_ns = thread.started_ns.unwrap_or(process.started_ns);
             let id = thread.tid.unwrap_or(process.pid);
             tid.push_signed(id.wrapping_sub(process.pid) as i64);
-            name.push(names.index(&wording::of_other(thread)) as u64);
+            // `created` has the functions of the others.
+            let shown = match thread.creation_stack() {
+                Some(_) => clean(&thread.name),
+                None => wording::of_other(thread),
+            };
+            name.push(names.index(&shown) as u64);
             thread_from.push_signed(started_ns.wrapping_sub(process.started_ns) as i64);
             // One more than the length, or 0 if the end is not known.
             let ended_ns = thread.ended_ns;

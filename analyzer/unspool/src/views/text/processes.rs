@@ -203,6 +203,11 @@ pub(in crate::views) fn started(model: &Model) -> Option<String> {
         };
         let count = wording::processes(recorded.len());
         text = format!("{it} {count}: {}.", programs(model, &recorded));
+        match model.processes.created_in(recorded.iter().copied()).count() {
+            0 => {}
+            1 => text.push_str(" 1 thread was created there."),
+            threads => text.push_str(&format!(" {threads} threads were created there.")),
+        }
     }
     if !others.is_empty() {
         let count = match (others.len(), recorded.is_empty()) {

@@ -76,7 +76,10 @@ fn summary(model: &Model, forest: &Forest) -> String {
         .count();
     let others = model.threads.len() - created - usize::from(model.main().is_some());
     let mut text = about(model);
+    let processes = &model.processes;
+    let in_others = processes.created_in(&processes.all).next().is_some();
     text.push_str(&match (created, places) {
+        (0, _) if in_others => "it created no thread itself".to_owned(),
         (0, _) => "no thread was created".to_owned(),
         (1, _) => "1 thread was created".to_owned(),
         (_, 1) => format!("{created} threads were created, all on one path"),
