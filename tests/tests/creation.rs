@@ -14,7 +14,7 @@ use libtest_mimic::Trial;
 use unspool_tests::backtrace::{self, Depth};
 use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
 use unspool_tests::memo::Memo;
-use unspool_tests::process::Run;
+use unspool_tests::process::{self, Run};
 use unspool_tests::program::{Language, PROGRAMS, Program};
 use unspool_tests::qemu;
 use unspool_tests::report::{self, Report};
@@ -85,6 +85,16 @@ fn in_another_process(program: &'static Program) -> Result<()> {
         backtrace::compare(&truth.creations, &report.creations_in_processes(), depth)
             .map_err(|error| anyhow!("{error:#}\nnotes: {:?}\n{run}", report.notes))?;
         same_functions(program, &direct, &report)?;
+        let mut export = report::unspool()?;
+        export.args(["export", "--format", "folded", "--stacks", "creations"]);
+        let folded = process::run(export.args(["-o", "-"]).arg(&capture), LIMIT)?.success()?;
+        let lines = folded.text();
+        let counts = lines.lines().map(|line| line.rsplit(' ').next());
+        let counts: Option<Vec<usize>> = counts.map(|count| count?.parse().ok()).collect();
+        ensure!(
+            counts.map(|counts| counts.iter().sum()) == Some(truth.creations.len()),
+            "not each creation is exported once\n{folded}"
+        );
     }
     Ok(())
 }

@@ -65,10 +65,11 @@ fn compare(recorded: &Recorded, read: &Value, states: &[(&str, &str)]) -> Result
             let tid = thread["tid"].as_u64().context("tid")?;
             let seen = &read["threads"][tid.to_string()];
             // None of them has a name of its own.
-            ensure!(
-                seen["pid"] == pid && seen["name"] == process["program"],
-                "{seen}"
-            );
+            let name = match &thread["function"] {
+                Value::Null => &process["program"],
+                function => function,
+            };
+            ensure!(seen["pid"] == pid && seen["name"] == *name, "{seen}");
             pids.insert(tid, pid);
         }
     }

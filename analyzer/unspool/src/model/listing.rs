@@ -42,7 +42,7 @@ impl Listing {
     /// is returned alone.
     pub fn of(model: &Model, wanted: &str) -> Vec<Listing> {
         let mut files: BTreeMap<&str, Listing> = BTreeMap::new();
-        for (index, thread) in model.threads.iter().enumerate() {
+        for (index, thread) in model.any_threads().enumerate() {
             let begins = thread
                 .function
                 .iter()

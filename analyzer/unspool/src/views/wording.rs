@@ -198,12 +198,18 @@ pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
     }
 }
 
-/// A thread of another process: its function, if the process was recorded as the program was, or
-/// else its name.
-pub(super) fn of_other(thread: &Thread) -> String {
+/// A thread of another process: its name, if it is not that of the first thread, or else its
+/// function.
+pub(super) fn of_other(model: &Model, index: ThreadIndex) -> String {
+    let Some(thread) = model.any_thread(index) else {
+        return String::new();
+    };
+    let process = model.process(index);
+    let first = process.and_then(|(_, process)| model.processes.threads_of(process).first());
+    let is_own = !thread.name.is_empty() && first.is_some_and(|first| first.name != thread.name);
     match &thread.function {
-        Some(place) => super::text::frames::function(place, usize::MAX),
-        None => super::text::line::clean(&thread.name),
+        Some(place) if !is_own => super::text::frames::function(place, usize::MAX),
+        _ => super::text::line::clean(&thread.name),
     }
 }
 

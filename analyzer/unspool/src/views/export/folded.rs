@@ -10,7 +10,7 @@ use std::io::Write;
 use super::exporter::{Choice, Error, Exporter, Options, Stacks};
 use super::tracks;
 use crate::model::schedule::Waker;
-use crate::model::{Backtrace, Model};
+use crate::model::{Backtrace, Model, Thread, ThreadIndex};
 use crate::views::text::line::clean;
 use crate::views::{off_cpu as reasons, wording};
 
@@ -79,15 +79,18 @@ fn some(lines: &BTreeMap<String, u64>, text: &str) -> Result<(), Error> {
 }
 
 fn creations(model: &Model, lines: &mut BTreeMap<String, u64>) -> Result<(), Error> {
-    for thread in &model.threads {
+    let named = |index: ThreadIndex, thread: &Thread| match model.process(index) {
+        Some(_) => wording::of_other(model, index),
+        None => wording::title(model, thread, usize::MAX),
+    };
+    for (index, thread) in model.any_threads().enumerate() {
         let Some(stack) = thread.creation_stack() else {
             continue;
         };
-        let creator = thread.creator().and_then(|creator| model.thread(creator));
-        let creator = creator.map_or("unknown thread".to_owned(), |creator| {
-            wording::title(model, creator, usize::MAX)
-        });
-        let created = format!("creates {}", wording::title(model, thread, usize::MAX));
+        let creator = thread.creator();
+        let creator = creator.and_then(|index| Some(named(index, model.any_thread(index)?)));
+        let creator = creator.unwrap_or_else(|| "unknown thread".to_owned());
+        let created = format!("creates {}", named(ThreadIndex(index), thread));
         *lines
             .entry(folded(&creator, stack, Some(&created)))
             .or_default() += 1;

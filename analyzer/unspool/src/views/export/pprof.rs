@@ -18,7 +18,7 @@ use super::exporter::{Error, Exporter, Options};
 use super::protobuf::Message;
 use super::tracks::{self, Tracks};
 use crate::model::sync::UseIndex;
-use crate::model::{Detail, Model, ThreadIndex};
+use crate::model::{Detail, Key, Model, ThreadIndex};
 use crate::views::{finding_text, off_cpu};
 
 /// Types and units of a sample's values. Only a recording with a schedule or with CPU samples has
@@ -55,7 +55,7 @@ impl Exporter for Pprof {
 
     fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {
         let waits = waits(model);
-        let has_creations = (model.threads.iter()).any(|thread| thread.creation_stack().is_some());
+        let has_creations = (model.any_threads()).any(|thread| thread.creation_stack().is_some());
         let is_sampled = model.profile.is_known();
         if waits.is_empty() && !has_creations && !model.schedule.is_known() && !is_sampled {
             let text = "the recording has no waits, creations or schedule to make a profile of; \
@@ -168,7 +168,7 @@ impl<W: Write> Profile<'_, W> {
 
     fn creations(&mut self) -> io::Result<()> {
         let model = self.model;
-        for (index, thread) in model.threads.iter().enumerate() {
+        for (index, thread) in model.any_threads().enumerate() {
             let Some(stack) = thread.creation_stack() else {
                 continue;
             };
@@ -253,15 +253,16 @@ impl<W: Write> Profile<'_, W> {
         for value in &values[..self.values] {
             sample.number(field::SAMPLE_VALUE, *value);
         }
-        if let Some((index, thread)) = thread.and_then(|at| Some((at, self.model.thread(at)?))) {
-            let (name, key) = (&self.tracks.threads[index.0].name, thread.key.to_string());
+        if let Some((index, thread)) = thread.and_then(|at| Some((at, self.model.any_thread(at)?)))
+        {
+            let name = &self.tracks.threads[index.0].name;
             label(&mut self.tables, &mut sample, "thread", &Label::Text(name))?;
-            label(
-                &mut self.tables,
-                &mut sample,
-                "identity",
-                &Label::Text(&key),
-            )?;
+            // The first threads of processes have none.
+            if thread.key != Key::default() {
+                let key = thread.key.to_string();
+                let key = Label::Text(&key);
+                label(&mut self.tables, &mut sample, "identity", &key)?;
+            }
             if let Some(tid) = thread.tid {
                 label(&mut self.tables, &mut sample, "tid", &Label::Number(tid))?;
             }

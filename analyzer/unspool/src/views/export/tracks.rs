@@ -79,9 +79,9 @@ impl Tracks {
             let members = process.first_thread..process.first_thread + process.threads;
             let members = others.threads[members].iter();
             let program = others.program_name(process);
-            threads.extend(members.map(|thread| {
+            threads.extend(members.enumerate().map(|(at, thread)| {
                 // A thread that neither executed a program nor got a name has none.
-                let name = match wording::of_other(thread) {
+                let name = match wording::of_other(model, ThreadIndex(first + at)) {
                     name if name.is_empty() => program.to_owned(),
                     name => name,
                 };

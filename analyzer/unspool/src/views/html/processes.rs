@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::encode::Column;
-use crate::model::Model;
+use crate::model::{Model, ThreadIndex};
 use crate::views::text::line::clean;
 use crate::views::wording;
 
@@ -34,14 +34,15 @@ pub(super) fn columns(model: &Model) -> (Vec<(&'static str, Vec<u8>)>, Vec<Strin
         }
         from.push_signed(process.started_ns.wrapping_sub(from_before) as i64);
         threads.push(process.threads as u64);
-        for thread in all.threads_of(process) {
+        for (at, thread) in all.threads_of(process).iter().enumerate() {
+            let index = ThreadIndex(model.threads.len() + process.first_thread + at);
             let started_ns = thread.started_ns.unwrap_or(process.started_ns);
             let id = thread.tid.unwrap_or(process.pid);
             tid.push_signed(id.wrapping_sub(process.pid) as i64);
             // `created` has the functions of the others.
             let shown = match thread.creation_stack() {
                 Some(_) => clean(&thread.name),
-                None => wording::of_other(thread),
+                None => wording::of_other(model, index),
             };
             name.push(names.index(&shown) as u64);
             thread_from.push_signed(started_ns.wrapping_sub(process.started_ns) as i64);

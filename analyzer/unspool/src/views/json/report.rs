@@ -167,7 +167,7 @@ impl<'a> Recording<'a> {
             },
             start_unix_ns: Some(recording.start_unix_ns).filter(|ns| *ns != 0),
             duration_ns: recording.duration_ns,
-            complete: recording.is_complete(),
+            complete: recording.is_complete() && !model.processes.lacks_creations(),
             dropped_events: recording.dropped,
             calls_recorded: recording.calls_recorded,
             calls_missed: recording.calls_missed(),

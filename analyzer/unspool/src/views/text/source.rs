@@ -178,7 +178,7 @@ fn uses(model: &Model, uses: Option<&Vec<UseIndex>>) -> Vec<String> {
 fn kinds(model: &Model, threads: &[ThreadIndex]) -> String {
     const MAX_NAMES: usize = 4;
     let mut kinds: Vec<(String, usize)> = Vec::new();
-    for thread in threads.iter().filter_map(|index| model.thread(*index)) {
+    for thread in threads.iter().filter_map(|index| model.any_thread(*index)) {
         let title = wording::title(model, thread, 60);
         match kinds.iter_mut().find(|(kind, _)| *kind == title) {
             Some((_, count)) => *count += 1,

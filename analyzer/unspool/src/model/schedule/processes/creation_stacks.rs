@@ -76,13 +76,24 @@ impl Processes {
         processes.flat_map(|process| self.threads_of(process).iter().skip(1))
     }
 
-    /// A note on threads whose creation was not recorded.
-    pub(in crate::model) fn unseen_creations(&self) -> Option<Note> {
+    /// The numbers of threads whose creation was recorded, and of the others.
+    fn creations(&self) -> (usize, usize) {
         let created = self.created_in(&self.all);
         let (seen, unseen): (Vec<&Thread>, Vec<&Thread>) =
             created.partition(|thread| thread.creation_stack().is_some());
-        let all = seen.len() + unseen.len();
-        let text = match (unseen.len(), seen.len()) {
+        (seen.len(), unseen.len())
+    }
+
+    /// True if creations were recorded, and some are missing.
+    pub fn lacks_creations(&self) -> bool {
+        matches!(self.creations(), (1.., 1..))
+    }
+
+    /// A note on threads whose creation was not recorded.
+    pub(in crate::model) fn unseen_creations(&self) -> Option<Note> {
+        let (seen, unseen) = self.creations();
+        let all = seen + unseen;
+        let text = match (unseen, seen) {
             (0, _) => return None,
             (1, 0) => "The creation of a thread in a started process was not seen.".to_owned(),
             (unseen, 0) => {

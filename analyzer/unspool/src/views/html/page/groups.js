@@ -31,9 +31,9 @@ export function threadName(rec, thread) {
 export function memberName(rec, thread) {
   const {name, process, function: started} = rec.all[thread];
   if (process === undefined) return threadName(rec, thread);
-  const program = rec.processes[process].program;
-  if (thread === rec.firstThread[process]) return name || (program ?? 'thread');
-  const own = name && name !== program ? name : null;
+  const first = rec.firstThread[process];
+  if (thread === first) return name || (rec.processes[process].program ?? 'thread');
+  const own = name && name !== rec.all[first].name ? name : null;
   return own ?? shortFunction(started) ?? (name || 'thread');
 }
 

@@ -168,7 +168,7 @@ impl Row {
             return wording::program_of(program, firsts, room) + &after;
         }
         let thread = match self.members[..] {
-            [index] => model.any_thread(ThreadIndex(index)).map(wording::of_other),
+            [index] => Some(wording::of_other(model, ThreadIndex(index))),
             _ => None,
         };
         let threads = match thread {
