@@ -198,8 +198,7 @@ pub(super) fn title(model: &Model, thread: &Thread, width: usize) -> String {
     }
 }
 
-/// A thread of another process: its name, if it is not that of the first thread, or else its
-/// function.
+/// A thread of another process: its name, if that is not the first thread's, or its function.
 pub(super) fn of_other(model: &Model, index: ThreadIndex) -> String {
     let Some(thread) = model.any_thread(index) else {
         return String::new();
