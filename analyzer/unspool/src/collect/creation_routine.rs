@@ -11,6 +11,7 @@ use unspool_unwind::code::kept_argument::{Kept, kept_argument};
 use unspool_unwind::{ModuleMap, RegisterFile, Stack, StackMemory, Table};
 
 use crate::platform::abi::Abi;
+use crate::platform::c_library::creates_threads;
 
 /// The argument of `pthread_create` that is the thread function, counted from 0.
 const ROUTINE: usize = 2;
@@ -19,7 +20,8 @@ const ROUTINE: usize = 2;
 #[derive(Default)]
 pub(super) struct CreationRoutines {
     /// By unwind rules of the file, which the caller keeps, and address inside the call (svma).
-    kept: HashMap<(*const Table, u64), Vec<Kept>>,
+    /// `None` for calls of other functions.
+    kept: HashMap<(*const Table, u64), Option<Vec<Kept>>>,
 }
 
 /// A walked creation stack.
@@ -55,6 +57,7 @@ impl CreationRoutines {
             };
             let key = (Arc::as_ptr(&module.table), svma);
             let kept = self.kept.entry(key).or_insert_with(|| kept(image, svma));
+            let Some(kept) = kept else { continue };
             let value = |kept: &Kept| match *kept {
                 Kept::Register(number) => registers.get(number),
                 Kept::Slot(distance) => {
@@ -66,22 +69,17 @@ impl CreationRoutines {
                 }
             };
             let routine = kept.iter().find_map(value).map(|at| abi.code_address(at));
-            if let Some(routine) = routine.filter(|routine| walked.map.is_text(*routine)) {
-                return Some(routine);
-            }
+            return routine.filter(|routine| walked.map.is_text(*routine));
         }
         None
     }
 }
 
-/// Where the function at `svma` keeps the thread function, if it is a creation function.
-fn kept(image: &Image, svma: u64) -> Vec<Kept> {
+/// Where the function at `svma` keeps the thread function. `None` if it is not `pthread_create`.
+fn kept(image: &Image, svma: u64) -> Option<Vec<Kept>> {
     let symbol = image.symbols().containing(svma);
-    let symbol = symbol.filter(|symbol| {
-        symbol.kind == SymbolKind::Function && symbol.name.contains("pthread_create")
-    });
-    symbol.map_or(Vec::new(), |symbol| {
-        let range = symbol.svma..symbol.svma.saturating_add(symbol.size);
-        kept_argument(image, (range, symbol.thumb), ROUTINE, svma)
-    })
+    let symbol = symbol
+        .filter(|symbol| symbol.kind == SymbolKind::Function && creates_threads(symbol.name))?;
+    let range = symbol.svma..symbol.svma.saturating_add(symbol.size);
+    Some(kept_argument(image, (range, symbol.thumb), ROUTINE, svma))
 }

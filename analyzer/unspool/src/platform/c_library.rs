@@ -20,6 +20,15 @@ pub fn has_threads(path: &str) -> bool {
     is_c_library(path) || base(path).starts_with("libpthread")
 }
 
+/// True for the names of `pthread_create` in C libraries. Other functions with similar names may
+/// have other arguments.
+pub fn creates_threads(function: &str) -> bool {
+    matches!(
+        function,
+        "pthread_create" | "__pthread_create" | "__pthread_create_2_1"
+    )
+}
+
 /// True if a C library is musl, by its name: `ld-musl-x86_64.so.1`, or in Debian
 /// `x86_64-linux-musl/libc.so`.
 pub fn is_musl(path: &str) -> bool {

@@ -8,7 +8,7 @@ use unspool_capture::{Capture, Record};
 use super::{Process, Processes};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use crate::model::{Note, Thread, Topic, cxx};
-use crate::platform::c_library::has_threads;
+use crate::platform::c_library::{creates_threads, has_threads};
 
 /// Maximum number of frames from the system call to the creation function.
 const MAX_INNER_FRAMES: usize = 6;
@@ -103,9 +103,16 @@ impl Processes {
                 "The creations of {unseen} of {all} threads in started processes were not seen."
             ),
         };
-        let details = "The kernel reports them to root, or with CAP_PERFMON and a readable \
-             tracefs, and only of programs of the stub's architecture. If they come too fast, \
-             it leaves some out.";
+        let details = match seen {
+            0 => {
+                "The kernel reports creations to root, or with CAP_PERFMON and a readable \
+                 tracefs, and only of programs with the architecture of unspool-stub."
+            }
+            _ => {
+                "If threads are created too fast, the kernel leaves some creations out. It also \
+                 leaves out programs with another architecture than unspool-stub."
+            }
+        };
         Some(Note::info(text).about(Topic::Threads).with_details(details))
     }
 }
@@ -118,11 +125,17 @@ fn from_caller(stack: &Backtrace) -> Backtrace {
     };
     let creates = |frame: &NamedFrame| {
         let function = frame.place.function.as_deref();
-        function.is_some_and(|name| name.contains("pthread_create"))
+        function.is_some_and(creates_threads)
     };
     let inner = &stack.frames[..stack.frames.len().min(MAX_INNER_FRAMES)];
-    let skip = match inner.iter().rposition(creates) {
-        Some(at) => at + 1,
+    let skip = match inner.iter().position(creates) {
+        // A sanitizer's function calls the library's.
+        Some(at) => {
+            at + inner[at..]
+                .iter()
+                .take_while(|frame| creates(frame))
+                .count()
+        }
         None => stack.frames.iter().take_while(of_library).count(),
     };
     Backtrace {
@@ -175,6 +188,15 @@ mod tests {
         assert_eq!(first(&inside).as_deref(), Some("pool"));
         let own = [("/p", "runtime.clone"), ("/p", "runtime.newosproc")];
         assert_eq!(first(&own).as_deref(), Some("runtime.clone"));
+        let wrapper = [shared[0], shared[1], ("/p", "my_pthread_create")];
+        assert_eq!(first(&wrapper).as_deref(), Some("my_pthread_create"));
+        let sanitizer = [
+            shared[0],
+            shared[1],
+            ("/libtsan.so", "pthread_create"),
+            shared[2],
+        ];
+        assert_eq!(first(&sanitizer).as_deref(), Some("pool"));
         assert_eq!(first(&shared[..2]), None);
     }
 
