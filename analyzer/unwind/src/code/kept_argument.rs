@@ -14,6 +14,9 @@ use super::machine::{self, Machine};
 use super::state::{State, Value, bits};
 use super::text::Text;
 
+/// Maximum size of a function. A damaged symbol table may state any.
+const MAX_SIZE: u64 = 64 << 10;
+
 /// A place that keeps its value during a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -36,11 +39,12 @@ pub fn kept_argument(
     let Some(machine) = machine::machine(image.arch()) else {
         return Vec::new();
     };
-    let size = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
     let Some(bytes) = image.bytes_from(range.start) else {
         return Vec::new();
     };
-    let bytes = &bytes[..size.min(bytes.len())];
+    let size = range.end.saturating_sub(range.start).min(MAX_SIZE);
+    let bytes = &bytes[..bytes.len().min(size as usize)];
+    let range = range.start..range.start + bytes.len() as u64;
     let text = Text::region(machine, image, true, (range, bytes));
     in_text(&text, thumb, argument, call)
 }

@@ -397,3 +397,15 @@ fn an_argument_that_only_one_path_keeps() {
         [Kept::Register(4)]
     );
 }
+
+#[test]
+fn the_size_of_a_function_may_be_wrong() {
+    let program = std::env::current_exe().expect("this program");
+    let image = Image::open(&program).expect("an ELF file");
+    let text = image.text_ranges();
+    let start = text.first().expect("code").start;
+    for end in [start, start + 1, u64::MAX] {
+        let kept = kept_argument::kept_argument(&image, (start..end, false), 2, start);
+        assert_eq!(kept, []);
+    }
+}
