@@ -352,6 +352,13 @@ impl Life {
         }
     }
 
+    /// Another thread has taken the id of this one, which has ended, and goes on as it.
+    fn resume(&mut self, time_ns: u64) {
+        self.is_ended = false;
+        self.state = Some(RunState::Unknown);
+        self.change(time_ns, RunState::Unknown, None);
+    }
+
     /// Changes the state now. `before` is the previous state, if only the new record tells it.
     fn change(&mut self, time_ns: u64, before: RunState, state: Option<RunState>) {
         if time_ns > self.to_ns {

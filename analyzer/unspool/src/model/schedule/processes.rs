@@ -392,26 +392,24 @@ impl Found {
     }
 
     /// Only one thread remains in a process that executes a program. It takes the id of the first
-    /// one, which may have ended.
+    /// one, which may have ended, and counts as that.
     fn executed(&mut self, process: usize, entry: ScheduleEntry, begun_ns: u64) {
-        let of = |kind, tid| ScheduleEntry {
-            kind,
-            tid,
-            detail: u64::from(b'R'),
-            ..entry
-        };
         for thread in 0..self.threads[process].len() {
             let tid = self.threads[process][thread].tid;
             if tid != entry.tid && self.current.get(&tid) == Some(&(process, thread)) {
                 self.current.remove(&tid);
-                self.reader
-                    .entry(of(ScheduleKind::Ended, tid), None, begun_ns);
+                let ended = ScheduleEntry {
+                    kind: ScheduleKind::Ended,
+                    tid,
+                    ..entry
+                };
+                self.reader.entry(ended, None, begun_ns);
             }
         }
-        let lives = self.reader.lives.get(&entry.tid);
-        if lives.is_some_and(|lives| lives.last().is_some_and(|life| life.is_ended)) {
-            let name = self.thread_named(entry.tid).unwrap_or_default();
-            self.begin(of(ScheduleKind::Found, entry.tid), process, name, begun_ns);
+        let lives = self.reader.lives.get_mut(&entry.tid);
+        let life = lives.and_then(|lives| lives.last_mut());
+        if let Some(life) = life.filter(|life| life.is_ended) {
+            life.resume(entry.time_ns);
         }
     }
 
