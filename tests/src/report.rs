@@ -39,6 +39,8 @@ pub struct Process {
 /// A thread of such a process.
 #[derive(Debug, Deserialize)]
 pub struct ProcessThread {
+    /// The identity's key; none for first threads.
+    pub key: Option<String>,
     /// The creation backtrace; empty for first threads.
     pub creation: Vec<ReportFrame>,
     /// Where the thread function is.

@@ -84,7 +84,7 @@ fn in_another_process(program: &'static Program) -> Result<()> {
         let report = report::report(&capture, &[])?;
         backtrace::compare(&truth.creations, &report.creations_in_processes(), depth)
             .map_err(|error| anyhow!("{error:#}\nnotes: {:?}\n{run}", report.notes))?;
-        same_functions(program, &direct, &report)?;
+        same_identities(program, &direct, &report)?;
         let mut export = report::unspool()?;
         export.args(["export", "--format", "folded", "--stacks", "creations"]);
         let folded = process::run(export.args(["-o", "-"]).arg(&capture), LIMIT)?.success()?;
@@ -99,17 +99,17 @@ fn in_another_process(program: &'static Program) -> Result<()> {
     Ok(())
 }
 
-/// Compares the thread functions of a program that a shell started with those of the program
-/// alone. There they are an argument of a call, and here the stack shows them.
-fn same_functions(program: &Program, direct: &Report, started: &Report) -> Result<()> {
+/// Compares the thread functions and keys of a program that a shell started with those of the
+/// program alone. There functions are an argument of a call, and here the stack shows them.
+fn same_identities(program: &Program, direct: &Report, started: &Report) -> Result<()> {
     let alone = direct.created().map(|thread| &thread.function_place);
     let mut alone: Vec<_> = alone.collect();
-    let threads = started
-        .processes
-        .iter()
-        .flat_map(|started| &started.threads);
-    let threads = threads.filter(|thread| !thread.creation.is_empty());
-    let mut shown: Vec<_> = threads.map(|thread| &thread.function_place).collect();
+    let threads = || {
+        let processes = started.processes.iter();
+        let threads = processes.flat_map(|process| &process.threads);
+        threads.filter(|thread| !thread.creation.is_empty())
+    };
+    let mut shown: Vec<_> = threads().map(|thread| &thread.function_place).collect();
     if program.language == Language::Cxx {
         // An object on the heap has the callable of a `std::thread`.
         shown.retain(|place| place.is_some());
@@ -128,6 +128,16 @@ fn same_functions(program: &Program, direct: &Report, started: &Report) -> Resul
         alone == shown && alone.iter().all(|place| place.is_some()),
         "alone, the threads of {} begin in {alone:?}, and started by a shell in {shown:?}",
         program.name
+    );
+    let mut keys: Vec<&str> = direct.created().map(|thread| &*thread.key).collect();
+    let mut others: Vec<&str> = threads()
+        .filter_map(|thread| thread.key.as_deref())
+        .collect();
+    keys.sort_unstable();
+    others.sort_unstable();
+    ensure!(
+        keys == others,
+        "alone, the keys are {keys:?}, else {others:?}"
     );
     Ok(())
 }
