@@ -404,13 +404,15 @@ fn by_name() -> Result<()> {
 /// Locks that are taken in both orders, but never at the same time, are no deadlock.
 fn no_deadlock() -> Result<()> {
     let waiting = start("across.c", &["-DGATE"])?;
-    let mut together = 0;
-    for _ in 0..INSPECTIONS {
+    let (mut looks, mut together) = (0, 0);
+    // The processes seldom wait for each other on a busy machine.
+    while looks < INSPECTIONS || together <= INSPECTIONS / 4 {
         let (seen, run) = Inspection::attach(waiting.pid)?;
         ensure!(seen.findings.is_empty(), "{run}");
         together += usize::from(!seen.processes.is_empty());
+        looks += 1;
+        ensure!(looks < 10 * INSPECTIONS, "{together} of {looks}");
     }
-    ensure!(together > INSPECTIONS / 4, "{together}");
     Ok(())
 }
 
