@@ -15,16 +15,10 @@ use unspool_tests::{process, workspace};
 const LONGEST: usize = 600;
 
 /// Longer files, each with the reason.
-const LONGER: &[(&str, &str)] = &[
-    (
-        "analyzer/unwind/src/code/x86.rs",
-        "one decoder: its opcode maps refer to each other",
-    ),
-    (
-        "stub/src/arch/x86_64/collector.rs",
-        "one sequence of machine code, in its order",
-    ),
-];
+const LONGER: &[(&str, &str)] = &[(
+    "stub/src/arch/x86_64/collector.rs",
+    "one sequence of machine code, in its order",
+)];
 
 pub(crate) fn trials() -> Vec<Trial> {
     [

@@ -3,13 +3,13 @@
 
 use unspool_image::{Arch, Image};
 
-use super::analyze_by;
 use super::effect::Target;
-use super::flow::{Engine, Function, Memory, Show, Shown};
+use super::flow::{Engine, Function, Memory, Shown};
 use super::kept_argument::{self, Kept};
 use super::machine::machine;
 use super::state::State;
 use super::text::Text;
+use super::{States, analyze_by};
 use crate::rule::{Cfa, Expression, Place};
 
 mod assembly;
@@ -28,25 +28,6 @@ fn the_number_of_threads_does_not_matter() {
             assert!(found.rows.iter().eq(alone.rows.iter()), "{threads} threads");
             assert_eq!(found.rows.bytes(), alone.rows.bytes());
         }
-    }
-}
-
-/// Records every state.
-struct States;
-
-impl Show for States {
-    fn merges(&self) -> bool {
-        false
-    }
-
-    fn show(
-        &mut self,
-        svma: u64,
-        len: u8,
-        state: &mut State,
-        _: Option<&mut Shown>,
-    ) -> Option<Shown> {
-        Some(Shown::State(svma, len, Box::new(state.clone())))
     }
 }
 
