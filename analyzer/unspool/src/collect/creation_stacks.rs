@@ -15,9 +15,8 @@ use super::modules::Modules;
 use super::other_processes::{Code, OtherProcesses};
 use super::samples::{SampledStack, StackKey, key};
 use super::session::Session;
+use crate::platform::c_library::MAX_CREATION_FRAMES;
 
-/// Number of innermost frames that may be the creation function.
-const INNER_FRAMES: usize = 6;
 /// Maximum number of different code mappings. Threads of further ones have no creation stack.
 const MAX_CODES: usize = 1 << 12;
 
@@ -81,7 +80,7 @@ impl CreationStacks {
             &mut memory,
             &options,
             &mut |registers| {
-                if inner.len() < INNER_FRAMES {
+                if inner.len() < MAX_CREATION_FRAMES {
                     inner.push(registers.clone());
                 }
             },

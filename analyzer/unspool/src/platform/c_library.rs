@@ -20,6 +20,9 @@ pub fn has_threads(path: &str) -> bool {
     is_c_library(path) || base(path).starts_with("libpthread")
 }
 
+/// Maximum number of frames from clone(2) to `pthread_create`, both included.
+pub const MAX_CREATION_FRAMES: usize = 6;
+
 /// True for the names of `pthread_create` in C libraries. Other functions with similar names may
 /// have other arguments.
 pub fn creates_threads(function: &str) -> bool {

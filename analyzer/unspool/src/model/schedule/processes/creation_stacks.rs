@@ -8,10 +8,7 @@ use unspool_capture::{Capture, Record};
 use super::{Process, Processes};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use crate::model::{Note, Thread, Topic, cxx};
-use crate::platform::c_library::{creates_threads, has_threads};
-
-/// Maximum number of frames from the system call to the creation function.
-const MAX_INNER_FRAMES: usize = 6;
+use crate::platform::c_library::{MAX_CREATION_FRAMES, creates_threads, has_threads};
 
 /// By thread id, in the order of their times.
 #[derive(Debug, Default)]
@@ -78,10 +75,10 @@ impl Processes {
 
     /// The numbers of threads whose creation was recorded, and of the others.
     fn creations(&self) -> (usize, usize) {
-        let created = self.created_in(&self.all);
-        let (seen, unseen): (Vec<&Thread>, Vec<&Thread>) =
-            created.partition(|thread| thread.creation_stack().is_some());
-        (seen.len(), unseen.len())
+        let created = || self.created_in(&self.all);
+        let is_seen = |thread: &&Thread| thread.creation_stack().is_some();
+        let seen = created().filter(is_seen).count();
+        (seen, created().count() - seen)
     }
 
     /// True if creations were recorded, and some are missing.
@@ -127,7 +124,7 @@ fn from_caller(stack: &Backtrace) -> Backtrace {
         let function = frame.place.function.as_deref();
         function.is_some_and(creates_threads)
     };
-    let inner = &stack.frames[..stack.frames.len().min(MAX_INNER_FRAMES)];
+    let inner = &stack.frames[..stack.frames.len().min(MAX_CREATION_FRAMES)];
     let skip = match inner.iter().position(creates) {
         // A sanitizer's function calls the library's.
         Some(at) => {
