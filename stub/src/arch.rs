@@ -53,10 +53,10 @@ pub(crate) use ticks;
 pub(crate) use machine::stepped;
 pub(crate) use machine::{
     BLOCKED, CAN_STEP, DESCRIBED, Described, EXPEDITED, NAME, PC, SAMPLED, SETS, SLOT_REACH, SP,
-    TEXT_MAY_CHANGE, THREAD_POINTER, TLS_BELOW_POINTER, TRAP_ADVANCE, Word, before_write, call,
-    can_watch, collector, displace, emulate, goes_back, is_system_call, is_trap_report,
-    may_displace, next_places, place, system_call, trap, trap_handler, triggered, was_interrupted,
-    watch,
+    STACK_WORDS, TEXT_MAY_CHANGE, THREAD_POINTER, TLS_BELOW_POINTER, TRAP_ADVANCE, Word,
+    before_write, call, can_watch, collector, displace, emulate, goes_back, is_system_call,
+    is_trap_report, may_displace, may_return_to, next_places, place, system_call, trap,
+    trap_handler, triggered, was_interrupted, watch,
 };
 pub(crate) use table::{Place, Register, layout};
 
@@ -65,17 +65,15 @@ pub(crate) use table::{Place, Register, layout};
 pub(crate) struct BlockedRegisters {
     /// All of them, ascending.
     pub(crate) bits: &'static [u32],
-    /// Indexes in `bits`: the program counter, the first two arguments, and the call's number.
+    /// Indexes in `bits`: the program counter, the first two arguments, the call's number, and the
+    /// link register.
     pub(crate) pc: usize,
     pub(crate) args: [usize; 2],
     pub(crate) number: Option<usize>,
-    /// Number of words of the stack, from the stack pointer upward, that may show the call's
-    /// number: the number itself, and return addresses. At most [`MAX_STACK_WORDS`].
-    pub(crate) stack_words: usize,
+    pub(crate) link: Option<usize>,
+    /// The numbers of the calls whose callers a client looks for, if a register has the number.
+    pub(crate) futex: &'static [u64],
 }
-
-/// Maximum number of stack words in a blocked thread's sample.
-pub(crate) const MAX_STACK_WORDS: usize = 12;
 
 /// The register set that a register belongs to.
 pub(crate) fn register_set_of(number: usize) -> Option<usize> {

@@ -73,8 +73,10 @@ pub(crate) enum Places {
     None,
     /// The registers that show the system call.
     Registers,
-    /// Also words of the stack that may show the system call's number.
+    /// Also words of the stack, if no register has the system call's number.
     Words,
+    /// Also what shows the callers of futex calls: words of the stack, and the link register.
+    Callers,
 }
 
 /// The parts of a schedule that a client can choose.
@@ -155,7 +157,7 @@ impl Schedule {
         let mut opened = ThreadEvents::open(process, RINGS, heirs, &schedule)?;
         let interval = match wanted.places {
             Places::None => INTERVAL,
-            Places::Registers | Places::Words => CALL_INTERVAL,
+            _ => CALL_INTERVAL,
         };
         let drains = Drains::new(opened.watermarks()?, interval);
         // An event of one thread would miss wake-ups, because these happen to the thread while it
@@ -167,8 +169,9 @@ impl Schedule {
             opened.add_for_processors(&open).map(|()| format).ok()
         });
         let stack = match wanted.places {
-            Places::Words => 8 * arch::BLOCKED.stack_words as u32,
-            _ => 0,
+            Places::Words if arch::BLOCKED.number.is_some() => 0,
+            Places::Words | Places::Callers => record::STACK_SIZE as u32,
+            Places::None | Places::Registers => 0,
         };
         let blocked = |tid, cpu, threads_only, watermark| {
             let registers = arch::BLOCKED.bits;

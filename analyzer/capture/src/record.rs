@@ -8,6 +8,7 @@
 mod cpu_times;
 mod creation_stack;
 mod event;
+mod futex_place;
 mod generated_code;
 mod header;
 mod module;
@@ -19,6 +20,7 @@ mod schedule;
 pub use cpu_times::{CpuTime, CpuTimes};
 pub use creation_stack::CreationStack;
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
+pub use futex_place::FutexPlace;
 pub use generated_code::GeneratedCode;
 pub use header::{Document, Header, RegisterLayout, Source, Target};
 pub use module::{ModuleLoaded, ModuleUnloaded};
@@ -128,6 +130,9 @@ pub enum Record {
     /// A thread of another process was created.
     #[prost(message, tag = "32")]
     CreationStack(CreationStack),
+    /// Threads waited at this place in futex calls.
+    #[prost(message, tag = "33")]
+    FutexPlace(FutexPlace),
 }
 
 /// The messages in a block's batch: one record each, or none if its kind is unknown.
@@ -135,7 +140,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29, 31, 32"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29, 31, 32, 33"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -151,7 +156,8 @@ macro_rules! into_record {
 }
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
-    ShortStops Resolution Blocked Schedule ProcessStarted Samples GeneratedCode CreationStack);
+    ShortStops Resolution Blocked Schedule ProcessStarted Samples GeneratedCode CreationStack
+    FutexPlace);
 
 /// A thread was seen for the first time.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -50,9 +50,7 @@ pub use library::Library;
 pub use notice::{Control, Notice, ThreadNotice, TraceMark};
 pub use registers::Registers;
 pub use samples::{Sample, Samples};
-pub use schedule::{
-    BlockPlace, CodeMapping, CreationStack, STACK_WORDS, ScheduleEvent, ScheduleRecord,
-};
+pub use schedule::{BlockPlace, CodeMapping, CreationStack, ScheduleEvent, ScheduleRecord};
 pub use stop::{StopReason, StopReply, WatchKind};
 pub use stream::{Duplex, Stream};
 pub use thread::{ThreadEntry, ThreadId};

@@ -99,7 +99,7 @@ pub struct CreationStack {
 
 /// The registers of a thread that is blocked. Where it is not in a system call, only the program
 /// counter has a meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockPlace {
     /// The program counter, behind the system call's instruction.
     pub pc: u64,
@@ -107,13 +107,12 @@ pub struct BlockPlace {
     pub number: Option<u64>,
     /// The first two arguments.
     pub args: [u64; 2],
-    /// The words of the stack from the stack pointer upward. `None` if a word is not known, or is
-    /// neither the number of a system call nor an address.
-    pub stack: [Option<u64>; STACK_WORDS],
+    /// The link register, if the record has it.
+    pub link: Option<u64>,
+    /// The words of the stack from the stack pointer upward, up to the last one that is known.
+    /// `None` if a word is not known, or is neither the number of a system call nor an address.
+    pub stack: Vec<Option<u64>>,
 }
-
-/// Maximum number of stack words in a record.
-pub const STACK_WORDS: usize = 16;
 
 /// Decodes a notification's body after its name. Returns its time on the server's
 /// monotonic clock, and the records up to the first unknown one.
@@ -157,15 +156,18 @@ impl Compact<'_> {
             9 => ScheduleEvent::Blocks {
                 place: Some(Box::new(self.block_place()?)),
             },
-            10 => {
+            10 | 16 => {
                 let mut place = self.block_place()?;
+                if kind == 16 {
+                    place.link = Some(self.number()?);
+                }
                 let mask = self.number()?;
-                for index in (0..u64::BITS as usize).filter(|index| mask >> index & 1 == 1) {
-                    let value = self.number()?;
-                    // A newer server may send more words.
-                    if let Some(word) = place.stack.get_mut(index) {
-                        *word = Some(value);
-                    }
+                for index in 0..u64::BITS - mask.leading_zeros() {
+                    let word = match mask >> index & 1 {
+                        0 => None,
+                        _ => Some(self.number()?),
+                    };
+                    place.stack.push(word);
                 }
                 ScheduleEvent::Blocks {
                     place: Some(Box::new(place)),
@@ -222,7 +224,8 @@ impl Compact<'_> {
             pc: self.number()?,
             number: self.number()?.checked_sub(1),
             args: [self.number()?, self.number()?],
-            stack: [None; STACK_WORDS],
+            link: None,
+            stack: Vec::new(),
         })
     }
 }
@@ -243,6 +246,26 @@ mod tests {
         &[8, 0, 6, 1, b'S'],
         &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
         &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
+        &[
+            16,
+            0,
+            6,
+            1,
+            0x81,
+            2,
+            8,
+            3,
+            0,
+            0xac,
+            2,
+            0b1010_0100,
+            4,
+            0xac,
+            2,
+            0,
+            1,
+        ],
+        &[16, 0, 6, 1, 0x81, 2, 8, 3, 0, 0xac, 2, 0],
         &[11, 0, 7, 1, 5],
         &[12, 0, 7, 1, 2, b'a', b'b'],
         &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],
@@ -262,12 +285,16 @@ mod tests {
             pc: 257,
             number: Some(7),
             args: [3, 0],
-            stack: [None; STACK_WORDS],
+            link: None,
+            stack: Vec::new(),
         };
-        let mut with_stack = place;
-        with_stack.stack[2] = Some(300);
-        with_stack.stack[5] = Some(0);
-        with_stack.stack[9] = Some(1);
+        let mut stack = vec![None; 10];
+        (stack[2], stack[5], stack[9]) = (Some(300), Some(0), Some(1));
+        let with = |link, stack| BlockPlace {
+            link,
+            stack,
+            ..place.clone()
+        };
         let blocks = |place| ScheduleEvent::Blocks {
             place: Some(Box::new(place)),
         };
@@ -301,8 +328,10 @@ mod tests {
                 },
             ),
             record(301, 6, ScheduleEvent::Found { state: b'S' }),
-            record(301, 6, blocks(place)),
-            record(301, 6, blocks(with_stack)),
+            record(301, 6, blocks(place.clone())),
+            record(301, 6, blocks(with(None, stack.clone()))),
+            record(301, 6, blocks(with(Some(300), stack))),
+            record(301, 6, blocks(with(Some(300), Vec::new()))),
             record(301, 7, ScheduleEvent::ProcessCreated { creator: 5 }),
             record(301, 7, ScheduleEvent::Executed("ab".into())),
             record(301, 7, ScheduleEvent::Mapped(Box::new(mapping))),

@@ -75,7 +75,7 @@ mod walk;
 pub use cache::Cache;
 pub use memory::{MemoryGap, SnapshotMemory, StackMemory, StackSlice};
 pub use modules::{Module, ModuleMap};
-pub use registers::RegisterFile;
+pub use registers::{RegisterFile, returns_to};
 pub use rule::{Cfa, Expression, Place, Row, Rule, Source};
 #[cfg(feature = "std")]
 pub use table::CompileOptions;

@@ -136,6 +136,17 @@ static ARM: Roles = Roles {
     ],
 };
 
+/// The address to which a function returns by this word, without ARM's Thumb bit and AArch64's
+/// pointer authentication code.
+#[inline(always)]
+pub fn returns_to(arch: Arch, word: u64) -> u64 {
+    match arch {
+        Arch::Aarch64 => word & 0x0000_ffff_ffff_ffff,
+        Arch::Arm => word & 0xffff_fffe,
+        _ => word,
+    }
+}
+
 /// The roles of `arch`'s registers.
 pub(crate) fn roles(arch: Arch) -> &'static Roles {
     match arch {

@@ -14,7 +14,7 @@ use unspool_image::Arch;
 
 use crate::memory::StackMemory;
 use crate::modules::ModuleMap;
-use crate::registers::{RegisterFile, roles};
+use crate::registers::{RegisterFile, returns_to, roles};
 use crate::rows::{At, Quick, THUMB_FP};
 use crate::rule::Source;
 use crate::walk::{StackEnd, WalkOptions, is_trampoline, walk};
@@ -281,11 +281,7 @@ trait Machine {
     /// The address that a return address refers to.
     #[inline(always)]
     fn pc(ra: u64) -> u64 {
-        match Self::ARCH {
-            Arch::X86_64 => ra,
-            Arch::Aarch64 => ra & 0x0000_ffff_ffff_ffff,
-            _ => ra & 0xffff_fffe,
-        }
+        returns_to(Self::ARCH, ra)
     }
 }
 

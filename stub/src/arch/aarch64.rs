@@ -49,14 +49,19 @@ pub(crate) const PC: usize = 32;
 /// The registers in the kernel's samples: their bits in the kernel's mask (`enum
 /// perf_event_arm64_regs`), ascending, and their numbers, which are equal.
 pub(crate) const SAMPLED: &[(u32, usize)] = &numbers::<33>();
-/// The registers of a blocked thread that tell its system call: x0, x1, x8, pc.
+/// The registers of a blocked thread that tell its system call: x0, x1, x8, x30, pc. The calls are
+/// futex and restart_syscall.
 pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
-    bits: &[0, 1, 8, 32],
-    pc: 3,
+    bits: &[0, 1, 8, 30, 32],
+    pc: 4,
     args: [0, 1],
     number: Some(2),
-    stack_words: 0,
+    link: Some(3),
+    futex: &[98, 128],
 };
+/// Maximum number of stack words in a blocked thread's sample. The frames between the system call
+/// and the caller of glibc's `pthread_cond_wait` have 10.
+pub(crate) const STACK_WORDS: usize = 16;
 /// Number of the register that points to a thread's own data: tpidr.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
@@ -75,6 +80,12 @@ pub(crate) const TRAP_ADVANCE: u64 = 0;
 pub(crate) const TEXT_MAY_CHANGE: bool = false;
 /// Whether the kernel can single-step here.
 pub(crate) const CAN_STEP: bool = true;
+
+/// Whether a word may be the address to which a function returns. The kernel maps nothing
+/// below 64 KiB (vm.mmap_min_addr). Above 48 bits, an address may have an authentication code.
+pub(crate) fn may_return_to(word: u64) -> bool {
+    word & 0xffff_ffff_ffff >= 0x1_0000 && word.is_multiple_of(4)
+}
 
 /// The trap instruction for breakpoint kind `kind`: `brk #0`.
 pub(crate) fn trap(kind: usize) -> Option<&'static [u8]> {

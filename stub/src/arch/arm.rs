@@ -55,14 +55,19 @@ pub(crate) const PC: usize = 15;
 /// The registers in the kernel's samples: their bits in the kernel's mask (`enum
 /// perf_event_arm_regs`), ascending, and their numbers, which are equal. There is no cpsr.
 pub(crate) const SAMPLED: &[(u32, usize)] = &numbers::<16>();
-/// The registers of a blocked thread that tell its system call: r0, r1, r7, pc.
+/// The registers of a blocked thread that tell its system call: r0, r1, r7, lr, pc. The calls are
+/// restart_syscall, futex and futex_time64.
 pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
-    bits: &[0, 1, 7, 15],
-    pc: 3,
+    bits: &[0, 1, 7, 14, 15],
+    pc: 4,
     args: [0, 1],
     number: Some(2),
-    stack_words: 0,
+    link: Some(3),
+    futex: &[0, 240, 422],
 };
+/// Maximum number of stack words in a blocked thread's sample. The frames between the system call
+/// and the caller of glibc's `pthread_cond_wait` have 52, those of `pthread_rwlock_rdlock` 26.
+pub(crate) const STACK_WORDS: usize = 56;
 /// Number of the register that points to a thread's own data: tpidruro.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(59);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
@@ -83,6 +88,13 @@ pub(crate) const TRAP_ADVANCE: u64 = 0;
 pub(crate) const TEXT_MAY_CHANGE: bool = false;
 /// Whether the kernel can single-step here. Linux removed single-stepping for ARM in 2011.
 pub(crate) const CAN_STEP: bool = false;
+
+/// Whether a word may be the address to which a function returns. The kernel maps nothing
+/// below 64 KiB (vm.mmap_min_addr), and its vectors above. Bit 0 selects T32 code; A32
+/// instructions are at multiples of 4.
+pub(crate) fn may_return_to(word: u64) -> bool {
+    (0x1_0000..0xffff_0000).contains(&word) && word & 3 != 2
+}
 
 /// The trap instruction for breakpoint kind `kind`: 2 = T16, 3 = T32, 4 = A32. These are the
 /// undefined instructions that Linux reports as `SIGTRAP` (its `arch/arm/kernel/ptrace.c`).

@@ -77,8 +77,11 @@ pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
     pc: 2,
     args: [1, 0],
     number: None,
-    stack_words: super::MAX_STACK_WORDS,
+    link: None,
+    futex: &[],
 };
+/// Maximum number of stack words in a blocked thread's sample.
+pub(crate) const STACK_WORDS: usize = 16;
 /// Number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
@@ -97,6 +100,12 @@ pub(crate) const TRAP_ADVANCE: u64 = 1;
 pub(crate) const TEXT_MAY_CHANGE: bool = true;
 /// Whether the kernel can single-step here.
 pub(crate) const CAN_STEP: bool = true;
+
+/// Whether a word may be the address to which a function returns. The kernel maps nothing
+/// below 64 KiB (vm.mmap_min_addr), nor above 47 bits unless asked to.
+pub(crate) fn may_return_to(word: u64) -> bool {
+    (0x1_0000..1 << 47).contains(&word)
+}
 
 /// The trap instruction for breakpoint kind `kind`.
 pub(crate) fn trap(kind: usize) -> Option<&'static [u8]> {

@@ -4,7 +4,7 @@
 //! have the fields TID, TIME and CPU, and then RAW for a wake-up, or REGS_USER and perhaps
 //! STACK_USER for a thread that stops running. All other records end with TID, TIME and CPU.
 
-use crate::arch::{BLOCKED, MAX_STACK_WORDS};
+use crate::arch::{BLOCKED, STACK_WORDS, Word, may_return_to};
 use crate::thread_events::record::{
     HEADER, LAST_ABI, LOST, OWN_ABI, SAMPLE, SAMPLE_ID, long, misc, word,
 };
@@ -104,17 +104,18 @@ pub(crate) struct Place {
     pub(crate) number: Option<u64>,
     /// The first two arguments of the system call.
     pub(crate) args: [u64; 2],
+    /// The link register, where the function that makes the call may keep its return address.
+    pub(crate) link: Option<u64>,
     /// The words of the stack from the stack pointer upward. `None` if a word is not known, or is
     /// neither the number of a system call nor an address.
-    pub(crate) stack: [Option<u64>; MAX_STACK_WORDS],
+    pub(crate) stack: [Option<u64>; STACK_WORDS],
 }
 
-/// Whether a stack word may be the number of a system call, or an address of the program.
+/// Whether a stack word may be the number of a system call, or an address to which a function
+/// returns.
 fn may_show_call(word: u64) -> bool {
     const MAX_NUMBER: u64 = 0xfff;
-    // The kernel maps nothing below 64 KiB (vm.mmap_min_addr), nor above 47 bits unless asked to.
-    const ADDRESSES: std::ops::Range<u64> = 0x1_0000..1 << 47;
-    word <= MAX_NUMBER || ADDRESSES.contains(&word)
+    BLOCKED.number.is_none() && word <= MAX_NUMBER || may_return_to(word)
 }
 
 /// A parsed record of the kernel.
@@ -239,25 +240,35 @@ pub(super) fn parse(bytes: &[u8], waking: Option<WakingFormat>) -> Option<Parsed
     Some(record)
 }
 
+/// The size of the stack in samples of threads that stop running, in bytes.
+pub(super) const STACK_SIZE: usize = size_of::<Word>() * STACK_WORDS;
+
 /// Parses the registers of a thread that stops running.
 fn stopping(bytes: &[u8]) -> Option<Parsed> {
     let register = |index: usize| long(bytes, 40 + 8 * index);
+    let number = BLOCKED.number.and_then(register);
     // The size of the stack, the stack, and how many bytes of it are valid.
-    let stack_at = 40 + 8 * BLOCKED.bits.len();
-    let size =
-        long(bytes, stack_at).map_or(0, |size| size.min(8 * MAX_STACK_WORDS as u64)) as usize;
-    let valid = long(bytes, stack_at + 8 + size).unwrap_or(0);
-    let mut stack = [None; MAX_STACK_WORDS];
-    for (index, known) in stack.iter_mut().enumerate() {
-        let end = 8 * (index + 1);
-        if end <= size && end as u64 <= valid {
-            *known = long(bytes, stack_at + end).filter(|word| may_show_call(*word));
-        }
+    let size_at = 40 + 8 * BLOCKED.bits.len();
+    let stack_at = size_at + 8;
+    let size = match number.is_none_or(|number| BLOCKED.futex.contains(&number)) {
+        true => long(bytes, size_at).unwrap_or(0).min(STACK_SIZE as u64) as usize,
+        false => 0,
+    };
+    let valid = long(bytes, stack_at + size).unwrap_or(0).min(size as u64) as usize;
+    let mut stack = [None; STACK_WORDS];
+    let words = bytes.get(stack_at..stack_at + valid).unwrap_or_default();
+    for (known, bytes) in stack.iter_mut().zip(words.chunks(size_of::<Word>())) {
+        let word = match size_of::<Word>() {
+            4 => word(bytes, 0).map(u64::from),
+            _ => long(bytes, 0),
+        };
+        *known = word.filter(|word| may_show_call(*word));
     }
     let place = Place {
         pc: register(BLOCKED.pc)?,
-        number: BLOCKED.number.and_then(register),
+        number,
         args: [register(BLOCKED.args[0])?, register(BLOCKED.args[1])?],
+        link: BLOCKED.link.and_then(register).filter(|_| size > 0),
         stack,
     };
     Some(Parsed::Stopping(word(bytes, 12)?, Box::new(place)))
@@ -323,15 +334,24 @@ mod tests {
         }
     }
 
-    /// Thread 101 stops running. The registers have the values 0x100, 0x101 and so on.
-    fn stopping(abi: u32, stack: &[u64], valid: u64) -> Vec<u8> {
-        let mut bytes = words(&[SAMPLE, 0, PROCESS, 101, 7, 0, 2, 0, abi, 0]);
-        for index in 0..BLOCKED.bits.len() as u32 {
-            bytes.extend(words(&[0x100 + index, 0]));
+    /// The values of the registers are 0x1000, 0x1001 and so on, but the number is that of a futex
+    /// call.
+    fn value(index: usize) -> u64 {
+        match BLOCKED.number {
+            Some(number) if number == index => BLOCKED.futex[0],
+            _ => 0x1000 + index as u64,
         }
+    }
+
+    /// Thread 101 stops running.
+    fn stopping(abi: u32, stack: &[Word], valid: usize) -> Vec<u8> {
+        let mut bytes = words(&[SAMPLE, 0, PROCESS, 101, 7, 0, 2, 0, abi, 0]);
+        let registers = (0..BLOCKED.bits.len()).map(value);
+        bytes.extend(registers.flat_map(u64::to_le_bytes));
         if !stack.is_empty() {
-            let fields = [&[8 * stack.len() as u64], stack, &[valid]].concat();
-            bytes.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
+            bytes.extend((size_of_val(stack) as u64).to_le_bytes());
+            bytes.extend(stack.iter().flat_map(|word| word.to_le_bytes()));
+            bytes.extend(((valid * size_of::<Word>()) as u64).to_le_bytes());
         }
         let size = bytes.len() as u16;
         bytes[6..8].copy_from_slice(&size.to_le_bytes());
@@ -365,12 +385,12 @@ mod tests {
 
     #[test]
     fn places_of_stopping_threads() {
-        let value = |index: usize| 0x100 + index as u64;
         let place = Place {
             pc: value(BLOCKED.pc),
             number: BLOCKED.number.map(value),
             args: BLOCKED.args.map(value),
-            stack: [None; MAX_STACK_WORDS],
+            link: None,
+            stack: [None; STACK_WORDS],
         };
         let bare = |abi| stopping(abi, &[], 0);
         let seen = parse(&bare(OWN_ABI), Some(FORMAT));
@@ -387,27 +407,30 @@ mod tests {
 
     #[test]
     fn stack_words_of_stopping_threads() {
-        let words = |stack: &[u64], valid| {
-            let bytes = stopping(OWN_ABI, stack, valid);
-            match parse(&bytes, None) {
-                Some(Parsed::Stopping(101, place)) => place.stack,
-                other => panic!("{other:?}"),
-            }
+        let words = |bytes: &[u8]| match parse(bytes, None) {
+            Some(Parsed::Stopping(101, place)) => (place.link, place.stack),
+            other => panic!("{other:?}"),
         };
         let known = |first: &[Option<u64>]| {
-            let mut all = [None; MAX_STACK_WORDS];
+            let mut all = [None; STACK_WORDS];
             all[..first.len()].copy_from_slice(first);
-            all
+            (BLOCKED.link.map(value), all)
         };
-        // Neither numbers nor addresses
-        let stack = [0x7fff_1234_5678, 7, 0x1000, 1 << 47, 0xfff];
-        let all = [Some(stack[0]), Some(7), None, None, Some(0xfff)];
-        assert_eq!(words(&stack, 40), known(&all));
+        // 0x1000 and the last one are neither numbers nor addresses.
+        let stack = [0x1234_5678, 7, 0x1000, Word::MAX, 0xfff];
+        let number = |number| Some(number).filter(|_| BLOCKED.number.is_none());
+        let all = [Some(0x1234_5678), number(7), None, None, number(0xfff)];
+        assert_eq!(words(&stopping(OWN_ABI, &stack, 5)), known(&all));
         // The stack ends after two words.
         let two = known(&all[..2]);
-        assert_eq!(words(&stack, 16), two);
-        assert_eq!(words(&stack[..2], 16), two);
-        assert_eq!(words(&stack[..2], 99), two);
+        assert_eq!(words(&stopping(OWN_ABI, &stack, 2)), two);
+        assert_eq!(words(&stopping(OWN_ABI, &stack[..2], 2)), two);
+        assert_eq!(words(&stopping(OWN_ABI, &stack[..2], 99)), two);
+        if let Some(number) = BLOCKED.number {
+            let mut other = stopping(OWN_ABI, &stack, 5);
+            other[40 + 8 * number..][..8].copy_from_slice(&0xffu64.to_le_bytes());
+            assert_eq!(words(&other), (None, [None; STACK_WORDS]), "not a futex");
+        }
     }
 
     /// The bytes of a record, and the expected thread and event.

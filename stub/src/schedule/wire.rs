@@ -3,7 +3,7 @@
 //! hundred thousand records per second.
 
 use super::record::{CreationStack, Event, Mapping, Place, Record};
-use crate::arch::MAX_STACK_WORDS;
+use crate::arch::STACK_WORDS;
 use crate::thread_events::wire::{change, number};
 
 /// The notification's name, `:NOW;` and the records, without escaping.
@@ -25,9 +25,10 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
             Event::State(_) => 8,
             Event::SwitchOut {
                 place: Some(place), ..
-            } => match stack_mask(place) {
-                0 => 9,
-                _ => 10,
+            } => match (place.link, stack_mask(place)) {
+                (Some(_), _) => 16,
+                (None, 0) => 9,
+                (None, _) => 10,
             },
             Event::Process { .. } => 11,
             Event::Exec(_) => 12,
@@ -51,7 +52,10 @@ pub(super) fn notification(name: &str, records: &[Record], now_ns: u64) -> Vec<u
                 );
                 place.args.iter().for_each(|arg| number(*arg, &mut body));
                 let mask = stack_mask(place);
-                if mask != 0 {
+                if let Some(link) = place.link {
+                    number(link, &mut body);
+                }
+                if mask != 0 || place.link.is_some() {
                     number(mask, &mut body);
                     let known = place.stack.iter().flatten();
                     known.for_each(|word| number(*word, &mut body));
@@ -111,7 +115,7 @@ fn counted(bytes: &[u8], body: &mut Vec<u8>) {
 
 /// Bit N: word N of the stack is known.
 fn stack_mask(place: &Place) -> u64 {
-    const { assert!(MAX_STACK_WORDS <= 64) };
+    const { assert!(STACK_WORDS <= 64) };
     let words = place.stack.iter().enumerate();
     words.fold(0, |mask, (index, word)| {
         mask | u64::from(word.is_some()) << index
@@ -134,12 +138,21 @@ mod tests {
             pc: 257,
             number: Some(7),
             args: [3, 0],
-            stack: [None; MAX_STACK_WORDS],
+            link: None,
+            stack: [None; STACK_WORDS],
         };
         let mut with_stack = place;
         with_stack.stack[2] = Some(300);
         with_stack.stack[5] = Some(0);
         with_stack.stack[9] = Some(1);
+        let with_link = |place| Place {
+            link: Some(300),
+            ..place
+        };
+        let blocked = |place| {
+            let (preempted, place) = (false, Some(Box::new(place)));
+            record(301, 6, Event::SwitchOut { preempted, place })
+        };
         let mapping = Mapping {
             address: 300,
             length: 7,
@@ -177,22 +190,10 @@ mod tests {
                 },
             ),
             record(301, 6, Event::State(b'S')),
-            record(
-                301,
-                6,
-                Event::SwitchOut {
-                    preempted: false,
-                    place: Some(Box::new(place)),
-                },
-            ),
-            record(
-                301,
-                6,
-                Event::SwitchOut {
-                    preempted: false,
-                    place: Some(Box::new(with_stack)),
-                },
-            ),
+            blocked(place),
+            blocked(with_stack),
+            blocked(with_link(with_stack)),
+            blocked(with_link(place)),
             record(301, 7, Event::Process { creator: 5 }),
             record(301, 7, Event::Exec(b"ab".to_vec())),
             record(301, 7, Event::Mapping(Box::new(mapping))),
@@ -211,6 +212,26 @@ mod tests {
             &[8, 0, 6, 1, b'S'],
             &[9, 0, 6, 1, 0x81, 2, 8, 3, 0],
             &[10, 0, 6, 1, 0x81, 2, 8, 3, 0, 0b1010_0100, 4, 0xac, 2, 0, 1],
+            &[
+                16,
+                0,
+                6,
+                1,
+                0x81,
+                2,
+                8,
+                3,
+                0,
+                0xac,
+                2,
+                0b1010_0100,
+                4,
+                0xac,
+                2,
+                0,
+                1,
+            ],
+            &[16, 0, 6, 1, 0x81, 2, 8, 3, 0, 0xac, 2, 0],
             &[11, 0, 7, 1, 5],
             &[12, 0, 7, 1, 2, b'a', b'b'],
             &[13, 0, 7, 1, 0xac, 2, 7, 0, 9, 2, b'/', b'a'],

@@ -47,7 +47,11 @@ impl Client {
         let known = parts.iter().take_while(|(feature, _)| has(feature));
         let processes: String = known.map(|(_, part)| *part).collect();
         let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}");
-        let mut reply = self.request(request(";words"))?;
+        let words = match self.features.has("QUnspoolSchedule:callers") {
+            true => ";callers",
+            false => ";words",
+        };
+        let mut reply = self.request(request(words))?;
         if let Err(Error::Remote {
             error: RemoteError::Code(_),
             ..

@@ -8,7 +8,8 @@ use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 
 /// `1` begins the recording. `;places` after it adds the places at which threads block, `;words`
-/// also words of their stacks, `;processes` the processes that the program starts, `;mappings` the
+/// also words of their stacks that may show the call, `;callers` what shows the callers of futex
+/// calls, `;processes` the processes that the program starts, `;mappings` the
 /// code of these, `;build-ids` its build-ids, and `;creations` the stacks at which they create
 /// threads. The reply names the kind of records, the size of the rings, what else there is, and the
 /// stub's thread. `0` sends the remaining records and ends the recording.
@@ -76,6 +77,7 @@ fn wanted(parts: &[u8]) -> Option<Wanted> {
         match part {
             b"places" => wanted.places = Places::Registers,
             b"words" => wanted.places = Places::Words,
+            b"callers" => wanted.places = Places::Callers,
             b"processes" => wanted.processes = true,
             b"mappings" => wanted.mappings = true,
             b"build-ids" => wanted.build_ids = true,
