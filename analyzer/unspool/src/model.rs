@@ -23,6 +23,7 @@ mod identity;
 mod inspection;
 mod listing;
 pub mod live;
+mod lock_waits;
 mod note;
 mod origin;
 mod processor_levels;
@@ -55,6 +56,7 @@ pub use inspection::{
     StopCause, Wait, WaitTrace,
 };
 pub use listing::{Happening, Listing};
+pub use lock_waits::LockWaits;
 pub use note::{Note, Severity, Topic};
 pub(crate) use origin::start_code;
 pub use processor_levels::ProcessorLevel;
@@ -107,6 +109,8 @@ pub struct Model {
     /// The models of the other processes that were attached to and recorded together with this one.
     /// Their threads are also among those of [`processes`](Self::processes).
     pub recorded: Vec<Model>,
+    /// Waits for locks whose calls were not recorded, the longest sum first.
+    pub lock_waits: Vec<LockWaits>,
     /// The findings, the gravest first.
     pub findings: Vec<Finding>,
     /// Notes on missing, doubtful or noteworthy data, most important first.
@@ -389,7 +393,7 @@ impl Model {
     fn interpret(capture: &Capture, frames: &mut dyn backtrace::Frames, detail: Detail) -> Model {
         let mut model = history::read(capture, frames);
         identity::assign(&mut model);
-        model.schedule = Schedule::of(capture, &mut model);
+        model.schedule = Schedule::of(capture, &mut model, frames);
         model.processes = Processes::of(capture, &model, frames);
         identity::assign_in_processes(&mut model);
         model.notes.extend(model.processes.unseen_creations());
@@ -399,6 +403,7 @@ impl Model {
         let (sync, findings, notes) = sync::analyse(capture, &model, frames, detail);
         (model.sync, model.findings) = (sync, findings);
         model.notes.extend(notes);
+        model.find_lock_waits();
         model.find_off_cpu(capture, frames);
         model.find_critical_path(capture, detail);
         model.hits = detail.hits.then(|| Hits::of(capture));
@@ -466,6 +471,7 @@ impl Model {
             uses: &self.sync.uses,
             objects: &self.sync.objects,
             identity_of: &all.identity_of,
+            lock_of: &all.lock_of,
             own_identities: self.sync.identities.len(),
             duration_ns: self.recording.duration_ns,
             processors: self.target.processors,

@@ -73,6 +73,11 @@ impl Kind {
 }
 
 impl Kind {
+    /// True for objects that one thread holds while others wait: mutexes and read-write locks.
+    pub fn is_lock(self) -> bool {
+        matches!(self, Kind::Mutex | Kind::Rwlock)
+    }
+
     /// The preposition of a wait: `for` a mutex, `at` a barrier.
     pub fn preposition(self) -> &'static str {
         match self {
@@ -208,6 +213,17 @@ impl Primitive {
         self.names.first().copied().unwrap_or_default()
     }
 
+    /// The documented name of the function that programs call.
+    pub fn public_name(&self) -> &'static str {
+        let does_the_same = |other: &&Primitive| {
+            let what = |it: &Primitive| (it.kind, it.operation, it.timed);
+            !other.internal && what(other) == what(self)
+        };
+        let mut others = PRIMITIVES.iter();
+        let public = others.find(does_the_same).filter(|_| self.internal);
+        public.unwrap_or(self).name()
+    }
+
     /// True if a thread may wait in it at the object. In glibc, signallers of a condition variable
     /// may wait for each other, and a thread that destroys one may wait for its last waiters.
     pub fn may_wait(&self) -> bool {
@@ -230,7 +246,7 @@ impl Primitive {
 
 /// True for a function that takes or releases a mutex or a read-write lock.
 pub fn is_of_lock(function: &str) -> bool {
-    find(function).is_some_and(|primitive| matches!(primitive.kind, Kind::Mutex | Kind::Rwlock))
+    find(function).is_some_and(|primitive| primitive.kind.is_lock())
 }
 
 /// Finds the primitive of a function by its symbol's name, or by its demangled path with or without

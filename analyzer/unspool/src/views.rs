@@ -16,6 +16,7 @@ pub mod table;
 pub mod text;
 pub mod top;
 
+mod blocking_call;
 mod call_waits;
 mod container_growth;
 mod diff_wording;

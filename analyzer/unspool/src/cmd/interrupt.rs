@@ -9,7 +9,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -48,16 +49,40 @@ pub(super) fn survive_file_size_limit() -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Interrupts {
     read: OwnedFd,
+    write: OwnedFd,
+    /// A signal has requested the end.
+    requested: Arc<AtomicBool>,
 }
 
 impl Interrupts {
     pub(super) fn install() -> io::Result<Self> {
         let (read, write) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
+        let requested = Arc::new(AtomicBool::new(false));
         for signal in handled() {
+            signal_hook::flag::register(signal, requested.clone())?;
             signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
         }
-        Ok(Self { read })
+        Ok(Self {
+            read,
+            write,
+            requested,
+        })
+    }
+
+    /// Requests the end after some time, unless a signal does so before.
+    pub(super) fn request_after(&self, time: Duration) -> io::Result<()> {
+        let write = self.write.try_clone()?;
+        let requested = self.requested.clone();
+        let timer = move || {
+            std::thread::sleep(time);
+            if !requested.load(Ordering::Relaxed) {
+                // The pipe is not full: each byte in it is a request.
+                let _ = nix::unistd::write(&write, &[0]);
+            }
+        };
+        let builder = std::thread::Builder::new().name("duration".to_owned());
+        builder.spawn(timer).map(drop)
     }
 
     /// Becomes readable when the user requests the end of the recording: one byte per request.

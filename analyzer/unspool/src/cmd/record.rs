@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -149,10 +150,14 @@ pub(super) struct Cmd {
     /// Do not record the processes that the program starts
     ///
     /// Otherwise Unspool records when each of their threads runs, the system calls that block it,
-    /// what wakes it, and where it was created, if the kernel permits. It records no locks of these
-    /// processes.
+    /// what wakes it, the locks for which it waits, and where it was created, if the kernel
+    /// permits. With `--sync`, it records no more of their locks.
     #[arg(long)]
     no_follow: bool,
+
+    /// End the recording after this time, as Ctrl-C does
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    duration: Option<Duration>,
 
     /// How calls are recorded
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
@@ -184,9 +189,9 @@ pub(super) struct Cmd {
 
 const NOTES: &str = "\
 Ending a recording:
-  Ctrl-C (SIGINT), SIGTERM and SIGHUP end the recording and print the report. A program that was
-  started for the recording gets SIGINT, too. It is killed if it still runs 2 seconds later, or at
-  a second Ctrl-C. Any other program continues.
+  Ctrl-C (SIGINT), SIGTERM, SIGHUP and --duration end the recording and print the report. A
+  program that was started for the recording gets SIGINT, too. It is killed if it still runs
+  2 seconds later, or at a second Ctrl-C. Any other program continues.
 
 Exit code:
   The program's own, or 128 + N if signal N ended it. 0 if the program still runs. Of several
@@ -198,7 +203,7 @@ Exit code:
 
 Examples:
   unspool record -- pigz -k big.tar
-  unspool record -o server.unspool --attach 1234
+  unspool record -o server.unspool --attach 1234 --duration 10
   unspool record --sync --attach 1234,1240               # both, in one recording
   unspool record --sync -- ./server
   unspool record --sync --export perfetto:trace.pftrace -- ./server
@@ -221,6 +226,19 @@ fn share(text: &str) -> Result<String, String> {
         _ if text == "none" => Ok(text.to_owned()),
         _ => Err("expected a share of one processor, such as 5%, or none".to_owned()),
     }
+}
+
+/// Parses seconds: `10`, `0.5` or `2s`.
+pub(super) fn parse_seconds(text: &str) -> Option<Duration> {
+    let seconds = text.trim_end_matches('s').parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// A positive number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_seconds(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| "expected a number of seconds, such as 10 or 0.5".to_owned())
 }
 
 impl Cmd {
@@ -310,7 +328,12 @@ impl Cmd {
             (None, None) => store.clone(),
         };
         let requests = interrupts.requests()?;
-        let open = || output.open();
+        let open = || {
+            if let Some(time) = self.duration {
+                interrupts.request_after(time)?;
+            }
+            output.open()
+        };
         let recorded = match (source, &several) {
             (Some(source), _) => {
                 collect::record(options(source, requests), open).map(|outcome| vec![outcome])

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use super::fail_on::FailOn;
+use super::record::parse_seconds;
 use super::recording::{Reading, Recording, Shown};
 use super::{page, profile, record, terminal};
 use crate::model::{Detail, Listing, Model};
@@ -164,9 +164,7 @@ enum By {
 /// Converts a decimal number of seconds to nanoseconds.
 fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || "expected seconds since the recording began, such as 0.25".to_owned();
-    let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(seconds)
-        .ok()
+    parse_seconds(text)
         .and_then(|time| u64::try_from(time.as_nanos()).ok())
         .ok_or_else(wrong)
 }

@@ -6,20 +6,23 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use unspool_capture::BlockingCall;
+use unspool_capture::{BlockingCall, FutexPlace};
 use unspool_image::{Arch, Image};
 use unspool_rsp::BlockPlace;
 use unspool_unwind::Table;
 
+use super::code_of_processes::ProcessCodes;
 use super::descriptors::{Descriptor, Descriptors};
+use super::futex_places::FutexPlaces;
 use super::modules::Modules;
 use super::other_processes::{Located, OtherProcesses};
 use super::session::Session;
 use crate::platform::call_number::{self, CallNumber, Passed, Work};
-use crate::platform::syscall::{CODE_BEFORE, Call, number_before};
+use crate::platform::syscall::{CODE_BEFORE, Call, number_before, number_of};
+use crate::primitives;
 
 /// Maximum number of different calls in a recording. Further ones have no name.
-const MAX_CALLS: usize = 1 << 16;
+const MAX_CALLS: u64 = 1 << 16;
 
 /// Largest number that can be one of a system call.
 const MAX_NUMBER: u64 = 0xffff;
@@ -39,6 +42,9 @@ pub(super) struct BlockingCalls {
     /// The work for these answers.
     work: Work,
     ids: HashMap<CallKey, u64>,
+    places: FutexPlaces,
+    /// Number of calls, which is the last id.
+    count: u64,
     descriptors: Descriptors,
     /// By thread id, waits that have not ended and whose file is not known.
     unnamed: HashMap<u64, Unnamed>,
@@ -83,21 +89,29 @@ pub(super) struct Batch<'a> {
 
 struct Program<'a> {
     arch: Arch,
+    session: &'a Session,
     modules: &'a Modules,
+    codes: &'a mut ProcessCodes,
     /// Process id and memory of a local program.
     local: Option<(u64, Option<File>)>,
 }
 
 impl BlockingCalls {
     /// Returns a batch for the records of one notification.
-    pub(super) fn batch<'a>(&'a mut self, session: &Session, modules: &'a Modules) -> Batch<'a> {
+    pub(super) fn batch<'a>(
+        &'a mut self,
+        (session, modules): (&'a Session, &'a Modules),
+        codes: &'a mut ProcessCodes,
+    ) -> Batch<'a> {
         let pid = session.pid.filter(|_| session.local);
         self.descriptors.expire();
         Batch {
             calls: self,
             program: Some(Program {
                 arch: session.abi.arch,
+                session,
                 modules,
+                codes,
                 local: pid.map(|pid| (pid, None)),
             }),
         }
@@ -131,19 +145,37 @@ impl BlockingCalls {
         if let Some(id) = self.ids.get(&key) {
             return Some(*id);
         }
-        if self.ids.len() >= MAX_CALLS {
-            return None;
-        }
-        let id = self.ids.len() as u64 + 1;
+        let id = self.next_id()?;
         let (number, [_, second], file) = key.clone();
+        self.add(id, number, [first, second], file, new);
+        self.ids.insert(key, id);
+        Some(id)
+    }
+
+    fn add(
+        &mut self,
+        id: u64,
+        number: Option<u64>,
+        args: [u64; 2],
+        file: String,
+        new: &mut Vec<BlockingCall>,
+    ) {
         new.push(BlockingCall {
             id,
             number,
-            args: vec![first, second],
+            args: args.to_vec(),
             file,
         });
-        self.ids.insert(key, id);
-        Some(id)
+        self.count = id;
+    }
+
+    fn next_id(&self) -> Option<u64> {
+        (self.count < MAX_CALLS).then_some(self.count + 1)
+    }
+
+    /// The places of futex calls that are not written yet.
+    pub(super) fn new_places(&mut self, codes: &mut ProcessCodes) -> Vec<FutexPlace> {
+        self.places.take_new(codes)
     }
 }
 
@@ -224,7 +256,8 @@ impl Batch<'_> {
                 (Some(constant), _) => Some(CallNumber::Constant(constant)),
                 (None, Some(spot)) => {
                     let (image, table, svma) = program.file(spot, other)?;
-                    call_number::find(image, table, svma, &self.calls.work)
+                    let of_primitive = futex_of_primitive(program.arch, image, svma);
+                    of_primitive.or_else(|| call_number::find(image, table, svma, &self.calls.work))
                 }
                 (None, None) => None,
             });
@@ -250,7 +283,18 @@ impl Batch<'_> {
         let name = call.and_then(|call| call.name(program.arch));
         let descriptor = call.and_then(|call| call.descriptor(program.arch));
         let is_futex = call.is_some_and(|call| call.futex(program.arch).is_some());
-        // Programs have too many futexes to keep them apart.
+        if is_futex {
+            let code = ((program.session, program.modules), &mut *program.codes);
+            let next = self.calls.next_id();
+            let id = next.and_then(|next| self.calls.places.id(place, other, code, next));
+            if let Some(id) = id {
+                if next == Some(id) {
+                    self.calls.add(id, number, place.args, String::new(), new);
+                }
+                return id;
+            }
+        }
+        // Programs may have too many futexes to keep them apart.
         let [first, second] = place.args;
         let (first, key_args) = match (descriptor, is_futex) {
             (Some(_), _) => (first, [first, 0]),
@@ -378,4 +422,13 @@ impl Program<'_> {
         let (program, _) = self.local.as_ref()?;
         Some(other.map_or(*program, |(_, pid)| pid))
     }
+}
+
+/// The number of the futex call, for the code of a function that threads wait in: glibc's
+/// `pthread_barrier_wait` keeps the number in a register.
+fn futex_of_primitive(arch: Arch, image: &Image, svma: u64) -> Option<CallNumber> {
+    let symbol = image.symbols().containing(svma.checked_sub(1)?)?;
+    let primitive = primitives::find(symbol.name)?;
+    let number = number_of(arch, "futex").filter(|_| primitive.may_wait());
+    number.map(CallNumber::Constant)
 }

@@ -214,11 +214,23 @@ impl OtherProcesses {
                 None => None,
             };
             let svma = image.and_then(|image| image.svma_of_code(offset, end - start));
+            let bias = start.wrapping_sub(svma.unwrap_or(offset));
+            // Variables are outside the code.
+            let whole = image.and_then(|image| {
+                let ranges = image.segments().iter().map(|segment| segment.range());
+                let whole =
+                    ranges.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end));
+                svma.and(whole)
+            });
             let module = ModuleLoaded {
                 path: path.unwrap_or_else(|| file.path.clone()),
-                bias: start.wrapping_sub(svma.unwrap_or(offset)),
-                start,
-                end,
+                bias,
+                start: whole
+                    .as_ref()
+                    .map_or(start, |whole| bias.wrapping_add(whole.start)),
+                end: whole
+                    .as_ref()
+                    .map_or(end, |whole| bias.wrapping_add(whole.end)),
                 build_id: build_id.map_or_else(Vec::new, |id| id.as_bytes().to_vec()),
                 ..ModuleLoaded::default()
             };

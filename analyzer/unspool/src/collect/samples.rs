@@ -256,6 +256,12 @@ impl SampledStack {
         }
     }
 
+    /// The offsets of the words of `size` bytes that unwinding read.
+    pub(super) fn words_read(&self, size: usize) -> impl Iterator<Item = usize> {
+        let words = self.read.iter().filter(move |range| range.len() == size);
+        words.map(|range| range.start)
+    }
+
     pub(super) fn into_chunks(mut self) -> Vec<Chunk> {
         self.read.sort_unstable_by_key(|range| range.start);
         let mut merged: Vec<Range<usize>> = Vec::new();

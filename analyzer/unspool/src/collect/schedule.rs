@@ -9,6 +9,7 @@ use unspool_capture::{
 use unspool_rsp::{Notice, ScheduleEvent, ScheduleRecord};
 
 use super::blocking_calls::{Batch, BlockingCalls};
+use super::code_of_processes::ProcessCodes;
 use super::creation_stacks::{Created, CreationStacks};
 use super::error::Error;
 use super::modules::Modules;
@@ -31,6 +32,7 @@ pub(super) struct ScheduleRecording {
     last_process_ns: u64,
     calls: BlockingCalls,
     others: OtherProcesses,
+    codes: ProcessCodes,
     creations: CreationStacks,
     /// Blocked threads: since when, and whether the reason for the wait has been read.
     blocked: HashMap<u64, (u64, bool)>,
@@ -133,7 +135,9 @@ impl ScheduleRecording {
                 for record in &records {
                     self.others.on_own_event(record.tid, &record.event);
                 }
-                let (calls, last_ns) = (self.calls.batch(session, modules), &mut self.last_ns);
+                let program = (session, modules);
+                let calls = self.calls.batch(program, &mut self.codes);
+                let last_ns = &mut self.last_ns;
                 for record in translated(records, clock, since, calls, last_ns) {
                     if let Record::Schedule(schedule) = &record {
                         self.follow(schedule);
@@ -142,19 +146,24 @@ impl ScheduleRecording {
                 }
             }
             Notice::Processes { records, since, .. } => {
-                let (others, calls) = (&mut self.others, self.calls.batch(session, modules));
+                let program = (session, modules);
+                let calls = self.calls.batch(program, &mut self.codes);
+                let others = &mut self.others;
                 let last_ns = &mut self.last_process_ns;
                 let (entries, created) =
                     of_processes(records, clock, since, (others, calls), last_ns);
                 sink.record(Record::Processes(entries));
                 for thread in created {
-                    let program = (session, modules);
-                    if let Some(stack) = self.creations.record(program, &self.others, thread) {
+                    let code = (&mut self.codes, &self.others);
+                    if let Some(stack) = self.creations.record(program, code, thread) {
                         sink.record(stack);
                     }
                 }
             }
             _ => {}
+        }
+        for place in self.calls.new_places(&mut self.codes) {
+            sink.record(place);
         }
     }
 

@@ -9,6 +9,7 @@ use unspool_unwind::Provenance;
 
 use crate::platform::c_library::has_threads;
 use crate::platform::layouts::Layout;
+use crate::primitives::{self, Primitive};
 
 /// A place in the program's code, independent of the mapping as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -116,6 +117,38 @@ pub struct NamedFrame {
     /// The name by which an unnamed function was called, from the next frame's call. It may since
     /// have jumped to an unnamed function, like musl's `pthread_once`.
     pub called: Option<Arc<str>>,
+}
+
+impl NamedFrame {
+    /// The function's name, or the one by which it was called.
+    pub(super) fn name(&self) -> Option<&Arc<str>> {
+        self.place.function.as_ref().or(self.called.as_ref())
+    }
+}
+
+/// The innermost function for which `find` returns something, and its frame. Frames behind the
+/// first one `outside` are left out.
+pub(super) fn innermost<T>(
+    frames: &[NamedFrame],
+    find: impl Fn(&str) -> Option<T>,
+    outside: impl Fn(&Place) -> bool,
+) -> Option<(usize, T)> {
+    for (at, frame) in frames.iter().enumerate() {
+        if let Some(found) = frame.name().and_then(|name| find(name)) {
+            return Some((at, found));
+        }
+        if outside(&frame.place) {
+            break;
+        }
+    }
+    None
+}
+
+/// The innermost primitive that a thread waits in, and its frame. Only functions of the C library
+/// and of the language may be below it.
+pub(super) fn innermost_primitive(frames: &[NamedFrame]) -> Option<(usize, &'static Primitive)> {
+    let waits = |name: &str| primitives::find(name).filter(|primitive| primitive.may_wait());
+    innermost(frames, waits, |place| !place.is_within())
 }
 
 /// A stack, innermost frame first.

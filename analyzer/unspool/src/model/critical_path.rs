@@ -31,7 +31,7 @@ use super::sync::{Object, Use, WaitSpan};
 use super::thread::{Thread, ThreadIndex};
 use super::window::Window;
 use crate::model::sync::ObjectIndex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// No conclusions are drawn if more than the fraction `1 / MAX_UNKNOWN_DIVISOR` of the path is
 /// unknown.
@@ -104,7 +104,10 @@ pub struct Segment {
 pub enum Awaited {
     /// An object, in a recorded call.
     Object(ObjectIndex),
-    /// A system call, other than one at a futex.
+    /// A lock whose calls were not recorded, in a system call. Its position in
+    /// [`Model::lock_waits`](crate::model::Model::lock_waits).
+    LockWaits(usize, CallIndex),
+    /// Another system call, other than one at a futex.
     Call(CallIndex),
 }
 
@@ -113,7 +116,15 @@ impl Segment {
     pub fn object(&self) -> Option<ObjectIndex> {
         match self.awaited? {
             Awaited::Object(object) => Some(object),
-            Awaited::Call(_) => None,
+            Awaited::LockWaits(..) | Awaited::Call(_) => None,
+        }
+    }
+
+    /// The lock without recorded calls for which the path's next thread waited meanwhile.
+    pub fn lock_waits(&self) -> Option<usize> {
+        match self.awaited? {
+            Awaited::LockWaits(index, _) => Some(index),
+            Awaited::Object(_) | Awaited::Call(_) => None,
         }
     }
 
@@ -121,7 +132,7 @@ impl Segment {
     pub fn call(&self) -> Option<CallIndex> {
         match self.awaited? {
             Awaited::Object(_) => None,
-            Awaited::Call(call) => Some(call),
+            Awaited::LockWaits(_, call) | Awaited::Call(call) => Some(call),
         }
     }
 
@@ -192,6 +203,10 @@ pub(super) struct Facts<'a> {
     pub(super) objects: &'a [Object],
     /// Per thread, its identity.
     pub(super) identity_of: &'a [usize],
+    /// Per thread and system call, the lock that it waits for, in [`Model::lock_waits`].
+    ///
+    /// [`Model::lock_waits`]: crate::model::Model::lock_waits
+    pub(super) lock_of: &'a HashMap<(ThreadIndex, CallIndex), usize>,
     /// The number of identities of the program's own threads. Larger ones are other programs.
     pub(super) own_identities: usize,
     /// Length of the recording, nanoseconds.
@@ -225,6 +240,7 @@ impl Facts<'_> {
     /// What a thread waited for in a recorded call, or else in a system call.
     fn awaited(
         &self,
+        thread: ThreadIndex,
         used: Option<super::sync::UseIndex>,
         call: Option<CallIndex>,
     ) -> Option<Awaited> {
@@ -232,8 +248,11 @@ impl Facts<'_> {
             Some(used) => self.object(used).map(Awaited::Object),
             None => {
                 let call = call?;
-                let is_futex = self.schedule.call(call)?.is_futex;
-                (!is_futex).then_some(Awaited::Call(call))
+                if let Some(index) = self.lock_of.get(&(thread, call)) {
+                    return Some(Awaited::LockWaits(*index, call));
+                }
+                let is_unnamed = self.schedule.call(call)?.is_unnamed_futex();
+                (!is_unnamed).then_some(Awaited::Call(call))
             }
         }
     }
@@ -279,7 +298,9 @@ impl CriticalPath {
             let change = match impact.item {
                 Item::Threads(identity) => Change::RunningOfThreads(identity),
                 Item::Function(function) => Change::RunningOfFunction(function),
-                Item::Lock(_) | Item::Processors => return impact.saved_ns,
+                Item::Lock(_) | Item::LockWaits(_) | Item::Processors => {
+                    return impact.saved_ns;
+                }
             };
             path.replayed_ns.saturating_sub(replay.length_ns(change))
         });

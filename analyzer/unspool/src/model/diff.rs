@@ -5,6 +5,7 @@
 
 mod effects;
 mod join;
+mod lock_waits;
 mod run;
 mod spread;
 #[cfg(test)]
@@ -89,6 +90,8 @@ pub struct ThreadChange {
 pub struct ObjectChange {
     /// The kind of primitive.
     pub kind: Option<Kind>,
+    /// The program of the processes that have it; none for the recorded program.
+    pub program: Option<String>,
     /// The variable, or where it was made or first used.
     pub name: Option<Arc<str>>,
     /// Number of objects.
@@ -175,6 +178,8 @@ impl Diff {
         let has_processes = !doubts.contains(&Doubt::UnlikeProcesses);
         for run in &mut runs {
             run.threads
+                .retain(|facts| has_processes || facts.program.is_none());
+            run.objects
                 .retain(|facts| has_processes || facts.program.is_none());
             threads.push(std::mem::take(&mut run.threads));
             objects.push(std::mem::take(&mut run.objects));
@@ -293,6 +298,7 @@ impl Sides {
         let sample = joined.sample();
         ObjectChange {
             kind: sample.and_then(|facts| facts.kind),
+            program: sample.and_then(|facts| facts.program.clone()),
             name: sample.and_then(|facts| facts.name.clone()),
             number: self.change(runs, |facts| facts.number),
             waits: self.change(runs, |facts| facts.waits.count),

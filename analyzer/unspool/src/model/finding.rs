@@ -287,6 +287,9 @@ pub enum Facts {
         /// The reason why the times are not certain.
         overloaded: bool,
     },
+    /// Threads wait for a lock whose calls were not recorded: its position in
+    /// [`Model::lock_waits`](super::Model::lock_waits).
+    LockWaits(usize),
     /// A thread holds one mutex for each of several helper threads, which wait until it releases
     /// their mutex.
     Parking {

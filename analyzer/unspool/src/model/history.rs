@@ -344,6 +344,8 @@ impl<'a> History<'a> {
             Record::GeneratedCode(_) => {}
             // Of other processes.
             Record::CreationStack(_) => {}
+            // Of the schedule.
+            Record::FutexPlace(_) => {}
             Record::End(end) => {
                 self.clock(end.time_ns);
                 let detail = if end.detail.is_empty() {
@@ -560,23 +562,13 @@ impl<'a> History<'a> {
                     .filter(|number| *number > 0),
             },
             recording: self.recording,
-            modules: Vec::new(),
             threads: self.threads,
-            schedule: Default::default(),
             processes: Processes {
                 all: self.processes,
                 ..Processes::default()
             },
-            profile: Default::default(),
-            sync: Default::default(),
-            critical_path: None,
-            call_graph: None,
-            hits: None,
-            inspection: Default::default(),
-            at_end: None,
-            recorded: Vec::new(),
-            findings: Vec::new(),
             notes: self.notes,
+            ..Model::default()
         }
     }
 }

@@ -2,6 +2,7 @@
 //! blocked. Recorded calls are separate: they give the object that a thread waited for.
 
 mod calls;
+mod futex_places;
 mod processes;
 mod thread_ids;
 mod wakers;
@@ -13,9 +14,12 @@ use unspool_capture::{
 };
 use unspool_image::Arch;
 
+use super::backtrace::Frames;
 use super::{Model, ThreadIndex};
 pub use calls::{BlockedCall, CallIndex, CallTime, call_within, stopped_within};
 use calls::{join_blocks, mark_stops};
+use futex_places::WaitPlace;
+pub use futex_places::{FutexObject, FutexWait, takes_again};
 pub(in crate::model) use processes::AllThreads;
 pub use processes::{Process, ProcessIndex, Processes};
 pub(in crate::model) use thread_ids::by_tid;
@@ -53,6 +57,8 @@ pub struct Schedule {
     halts: Vec<(u64, u64)>,
     /// The calls by their ids in the capture.
     call_of_id: HashMap<u64, Option<CallIndex>>,
+    /// By futex call, one of its places.
+    pub(in crate::model) places: HashMap<CallIndex, WaitPlace>,
 }
 
 /// A time in which a thread's state was the same.
@@ -140,19 +146,20 @@ impl RunState {
 
 impl Schedule {
     /// Reads the schedule, and refines the threads' beginnings and ends with it.
-    pub(super) fn of(capture: &Capture, model: &mut Model) -> Schedule {
+    pub(super) fn of(capture: &Capture, model: &mut Model, frames: &mut dyn Frames) -> Schedule {
         let mut reader = Reader::default();
         let mut schedule = Schedule::default();
         let mut losses: Vec<ScheduleLoss> = Vec::new();
         let mut stolen_before_ns = None;
         let arch = Arch::from_gdb_name(&capture.target.arch);
         let mut halts: Vec<(u64, u64)> = Vec::new();
+        let places = futex_places::of(capture, frames);
         let mut known_calls = HashMap::new();
         for record in &capture.records {
             let part = match record {
                 Record::Schedule(part) => part,
                 Record::Processes(part) => {
-                    schedule.add_calls(part, arch, &mut known_calls);
+                    schedule.add_calls(part, arch, (&places, &mut known_calls));
                     continue;
                 }
                 Record::Stood(stood) => {
@@ -165,7 +172,7 @@ impl Schedule {
             };
             let begun_ns = schedule.span_ns.map_or(part.time_ns, |(from, _)| from);
             let mut last_ns = part.time_ns;
-            schedule.add_calls(part, arch, &mut known_calls);
+            schedule.add_calls(part, arch, (&places, &mut known_calls));
             for entry in part.entries() {
                 last_ns = entry.time_ns;
                 reader.entry(entry, schedule.call_of(entry), begun_ns);
@@ -282,19 +289,32 @@ impl Schedule {
         from_ns: u64,
         to_ns: u64,
     ) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let intervals = self.of_thread(thread);
-        let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
-        let within = intervals[first..].iter();
-        within
-            .take_while(move |interval| interval.from_ns < to_ns)
-            .filter(|interval| interval.state.is_runnable())
-            .map(move |interval| (interval.from_ns.max(from_ns), interval.to_ns.min(to_ns)))
+        runnable_spans(self.of_thread(thread), from_ns, to_ns)
     }
 
     /// Time that a thread spent in each state.
     pub fn times(&self, thread: ThreadIndex) -> StateTimes {
         sum_of(self.of_thread(thread))
     }
+}
+
+fn runnable_spans(
+    intervals: &[Interval],
+    from_ns: u64,
+    to_ns: u64,
+) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+    let within = intervals[first..].iter();
+    within
+        .take_while(move |interval| interval.from_ns < to_ns)
+        .filter(|interval| interval.state.is_runnable())
+        .map(move |interval| (interval.from_ns.max(from_ns), interval.to_ns.min(to_ns)))
+}
+
+/// Time within a span for which a thread with these intervals waited for a processor.
+pub(super) fn runnable_within(intervals: &[Interval], from_ns: u64, to_ns: u64) -> u64 {
+    let spans = runnable_spans(intervals, from_ns, to_ns);
+    spans.map(|(from_ns, to_ns)| to_ns - from_ns).sum()
 }
 
 /// Time that threads with these intervals spent in each state.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use unspool_capture::{Capture, ModuleLoaded, Record, RegisterLayout, Snapshot};
+use unspool_capture::{Capture, FutexPlace, ModuleLoaded, Record, RegisterLayout, Snapshot};
 use unspool_image::{Arch, BuildId};
 use unspool_unwind::{
     Frame, ModuleMap, Provenance, RegisterFile, SnapshotMemory, Stack, StackEnd, WalkOptions, walk,
@@ -229,19 +229,25 @@ impl Symbolizer {
     fn open_elsewhere<'c>(&mut self, capture: &'c Capture, mut editions: Editions<'c>) {
         let mut epochs: HashMap<u32, usize> = HashMap::new();
         for (at, record) in capture.records.iter().enumerate() {
-            let Record::CreationStack(created) = record else {
-                continue;
+            let (code, modules) = match record {
+                Record::CreationStack(created) => (created.code, &created.modules),
+                Record::FutexPlace(FutexPlace {
+                    code: Some(code),
+                    modules,
+                    ..
+                }) => (*code, modules),
+                _ => continue,
             };
-            let epoch = *epochs.entry(created.code).or_insert_with(|| {
+            let epoch = *epochs.entry(code).or_insert_with(|| {
                 let first = self.loads.len();
-                self.loads.extend(created.modules.iter().map(|module| Load {
+                self.loads.extend(modules.iter().map(|module| Load {
                     record: module.clone(),
                     file: self.files.add(module, base_name(&module.path)),
                     edition: editions.of(module),
                     path: module.path.as_str().into(),
                     link: None,
                 }));
-                let modules: Vec<(usize, &ModuleLoaded)> = (created.modules.iter().enumerate())
+                let modules: Vec<(usize, &ModuleLoaded)> = (modules.iter().enumerate())
                     .map(|(index, module)| (first + index, module))
                     .collect();
                 self.epochs.push(epoch::epoch(at, &modules));

@@ -38,11 +38,13 @@ mod usage;
 mod wakes;
 
 pub use concurrency::{Concurrency, Slice};
+pub(super) use findings::is_much;
 pub(crate) use findings::length;
 pub use histogram::Histogram;
 pub use journal::{HoldSpan, Journal, WaitSpan};
 pub use lock_order::{Exclusion, LockOrder, OrderEdge};
-pub(crate) use naming::{caller, place};
+pub(super) use naming::variable_name;
+pub(crate) use naming::{caller, place, place_text};
 pub(crate) use objects::share;
 pub use objects::{
     Contention, LongHold, Object, ObjectIndex, Share, TimedOut, Use, UseIndex, Waiting,

@@ -30,6 +30,7 @@ impl Model {
             };
             let found: Vec<Finding> = found.into_iter().filter(is_shown).collect();
             model.findings.extend(found);
+            model.keep_costly_lock_waits();
             finding::sort(&mut model.findings);
         }
         first.recorded = further;

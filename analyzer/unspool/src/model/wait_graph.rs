@@ -122,7 +122,7 @@ impl Waiting {
     }
 
     fn is_lock(&self) -> bool {
-        matches!(self.object.kind, Kind::Mutex | Kind::Rwlock)
+        self.object.kind.is_lock()
     }
 }
 

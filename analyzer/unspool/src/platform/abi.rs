@@ -92,6 +92,15 @@ impl Abi {
         registers
     }
 
+    /// Sets the register that has the return address at a function's entry, if there is one.
+    pub(crate) fn set_link(&self, registers: &mut Registers, address: u64) {
+        let number = self.platform.return_register;
+        let name = number.and_then(|number| RegisterFile::name(self.arch, number));
+        if let Some(register) = name.and_then(|name| self.named.get(name)) {
+            registers.set(register, &address.to_le_bytes()[..register.size().min(8)]);
+        }
+    }
+
     pub(crate) fn set_pc(&self, registers: &mut Registers, pc: u64) {
         registers.set(&self.pc, &pc.to_le_bytes());
     }

@@ -103,6 +103,9 @@ pub fn writes(name: &str) -> bool {
         .any(|verb| name.starts_with(verb))
 }
 
+/// Numbers of system calls are smaller, apart from those of old interfaces.
+const MAX_NUMBER: usize = 1 << 9;
+
 fn convention(arch: Arch) -> Option<&'static SystemCalls> {
     Some(&Architecture::of(arch)?.system_call)
 }
@@ -168,6 +171,14 @@ pub fn number_before(arch: Arch, register: Option<u64>, before: &[u8]) -> Option
     let before = asks.next()?;
     let in_code = || convention.number_in_code.and_then(|find| find(before));
     Some(register.or_else(in_code))
+}
+
+/// The number of a system call.
+pub fn number_of(arch: Arch, name: &str) -> Option<u64> {
+    let convention = convention(arch)?;
+    let mut numbers = 0..=MAX_NUMBER;
+    let number = numbers.find(|number| (convention.name)(*number) == Some(name));
+    number.map(|number| number as u64)
 }
 
 impl Call {

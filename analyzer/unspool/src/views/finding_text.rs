@@ -4,13 +4,19 @@
 mod bottleneck;
 mod hang;
 mod load;
+mod lock_waits;
 mod usage;
+
+pub(super) use lock_waits::{
+    object as lock, text as lock_waits, title as lock_title, whose as whose_lock,
+};
 
 use crate::model::calls::PathId;
 use crate::model::sync::{ObjectIndex, UseIndex, caller, length, place as frame_place};
 use crate::model::{Act, Awaited, Creation, Evidence, Facts, Finding, Model, Shows, ThreadIndex};
 use crate::primitives::Kind;
 use crate::views::activity::doing;
+use crate::views::wording;
 
 /// Maximum number of names in one sentence. JSON has all threads.
 const MAX_NAMED: usize = 6;
@@ -27,6 +33,7 @@ pub(crate) fn text(model: &Model, finding: &Finding) -> String {
         } => load::long_hold(model, *object, kernel.as_ref(), *overloaded),
         Facts::Convoy { object, overloaded } => load::convoy(model, *object, *overloaded),
         Facts::Contention { object, overloaded } => load::contention(model, *object, *overloaded),
+        Facts::LockWaits(index) => lock_waits(model, &model.lock_waits[*index]),
         Facts::Parking {
             owner,
             helpers,
@@ -174,7 +181,7 @@ fn list(targets: &[Awaited]) -> String {
             names.push(name);
         }
     }
-    names.join(" and ")
+    wording::list(&names)
 }
 
 /// `robust mutex queue_lock`, `the end of thread 7`.

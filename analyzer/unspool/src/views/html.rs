@@ -59,8 +59,10 @@ pub fn source_paths(model: &Model) -> Vec<String> {
         Some(module) => !downloaded.contains(module),
         None => true,
     };
+    let callers = model.lock_waits.iter().filter_map(|it| it.caller.as_ref());
     let files: BTreeSet<&str> = places
         .chain(functions)
+        .chain(callers)
         .filter(is_own)
         .filter_map(|place| place.file.as_deref())
         .collect();

@@ -7,6 +7,7 @@ mod critical;
 pub mod diff;
 pub mod inspection;
 mod lock_order;
+mod lock_waits;
 mod profile;
 pub mod report;
 mod sync;

@@ -1,7 +1,7 @@
 //! The reasons why threads were blocked, and why that may not be known, in the words of reports
 //! and exports.
 
-use super::wording;
+use super::{blocking_call, wording};
 use crate::model::Model;
 use crate::model::profile::{BlockedKey, NoOffCpu};
 use crate::model::schedule::Waker;
@@ -11,7 +11,7 @@ use crate::model::schedule::Waker;
 pub(super) fn reason(model: &Model, key: &BlockedKey) -> Option<String> {
     match (key.object, key.call) {
         (Some(object), _) => Some(wording::object(&model.sync, object, usize::MAX)),
-        (None, Some(call)) => model.schedule.call(call).map(wording::blocking_call),
+        (None, Some(call)) => model.schedule.call(call).map(blocking_call::title),
         (None, None) => None,
     }
 }

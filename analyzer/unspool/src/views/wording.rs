@@ -6,12 +6,10 @@ use std::collections::BTreeSet;
 
 use unspool_rsp::signals;
 
-use crate::model::schedule::BlockedCall;
 pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Exclusion, Histogram, ObjectIndex, OrderEdge, Sync};
 use crate::model::{Creation, Ending, Facts, Model, OrderRisk, OrderStep, Thread, ThreadIndex};
 use crate::views::call_waits::{Threads, Woken, WokenBy};
-use crate::views::text::line::clean;
 
 /// Maximum number of columns for the lock or semaphore that excludes a circle of lock orders.
 const MAX_GATE_WIDTH: usize = 60;
@@ -37,6 +35,14 @@ pub(super) fn durations(shortest: u64, longest: u64) -> String {
 /// `1 thread`, `2 threads`.
 pub(super) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(super) fn list(items: &[String]) -> String {
+    match items {
+        [] | [_] => items.concat(),
+        [init @ .., last] => format!("{} and {last}", init.join(", ")),
+    }
 }
 
 /// `TID 7`, `TIDs 7–9, 12`, or the whole range if there are many runs. Some ids may be unknown.
@@ -230,15 +236,6 @@ pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
     };
     let room = room.saturating_sub(noun.len() + 1).max(12);
     format!("{noun} {}", super::names::shorten_object(&name, room))
-}
-
-/// A system call in which threads were blocked: `read() of pipe:[41234]`.
-pub(super) fn blocking_call(call: &BlockedCall) -> String {
-    let BlockedCall { name, file, .. } = call;
-    match file.is_empty() {
-        true => format!("{name}()"),
-        false => format!("{name}() of {}", clean(file)),
-    }
 }
 
 /// Wakers that are no threads of the program.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -41,6 +42,18 @@ fn ends_well(mut program: Live) {
     assert_eq!(program.wait().code(), Some(3));
 }
 
+/// Records a program that is already running.
+fn attached(program: &Live, file: &Path, options: &[&str]) -> Live {
+    Live::start(
+        unspool()
+            .args(["record", "-o"])
+            .arg(file)
+            .args(options)
+            .args(["--attach", &program.pid().to_string()])
+            .stderr(Stdio::null()),
+    )
+}
+
 /// The threads from before the recording, with the function that each runs.
 fn earlier(report: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
@@ -59,13 +72,7 @@ fn recording_an_attached_process_leaves_no_trace() {
     let file = dir.path().join("c");
     let mut program = Live::subject(["until-signal"]);
     let ready = program.line();
-    let mut recorder = Live::start(
-        unspool()
-            .args(["record", "-o"])
-            .arg(&file)
-            .args(["--attach", &program.pid().to_string()])
-            .stderr(Stdio::null()),
-    );
+    let mut recorder = attached(&program, &file, &[]);
     wait_until_recorded(&file, |report| created(report).len() > 3);
     signal(recorder.pid(), Signal::SIGINT);
     assert_eq!(recorder.wait().code(), Some(0));
@@ -81,18 +88,29 @@ fn recording_an_attached_process_leaves_no_trace() {
 }
 
 #[test]
+fn a_recording_ends_after_its_duration() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c");
+    let mut program = Live::subject(["until-signal"]);
+    let ready = program.line();
+    let mut recorder = attached(&program, &file, &["--duration", "0.5"]);
+    assert_eq!(recorder.wait().code(), Some(0));
+    assert!(is_untouched(program.pid(), &ready));
+    let lasted_ns = report(&file)["recording"]["duration_ns"].as_u64();
+    assert!(
+        lasted_ns.is_some_and(|ns| ns >= 500_000_000),
+        "{lasted_ns:?}"
+    );
+    ends_well(program);
+}
+
+#[test]
 fn a_busy_process_with_many_threads_is_detached_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c");
     let mut program = Live::subject(["crowd"]);
     assert_eq!(program.line(), "ready");
-    let mut recorder = Live::start(
-        unspool()
-            .args(["record", "-o"])
-            .arg(&file)
-            .args(["--attach", &program.pid().to_string()])
-            .stderr(Stdio::null()),
-    );
+    let mut recorder = attached(&program, &file, &[]);
     // Perhaps none of the short-lived threads was there.
     wait_until_recorded(&file, |report| earlier(report).len() >= 1000);
     signal(recorder.pid(), Signal::SIGINT);
@@ -168,13 +186,7 @@ fn an_attached_process_may_end_first() {
     let file = dir.path().join("c");
     let mut program = Live::subject(["until-signal"]);
     program.line();
-    let mut recorder = Live::start(
-        unspool()
-            .args(["record", "-o"])
-            .arg(&file)
-            .args(["--attach", &program.pid().to_string()])
-            .stderr(Stdio::null()),
-    );
+    let mut recorder = attached(&program, &file, &[]);
     wait_until_recorded(&file, |report| created(report).len() > 2);
     ends_well(program);
     assert_eq!(recorder.wait().code(), Some(3));
@@ -187,13 +199,7 @@ fn a_killed_recorder_leaves_the_attached_process_alone() {
     let file = dir.path().join("c");
     let mut program = Live::subject(["until-signal"]);
     let ready = program.line();
-    let mut recorder = Live::start(
-        unspool()
-            .args(["record", "-o"])
-            .arg(&file)
-            .args(["--attach", &program.pid().to_string()])
-            .stderr(Stdio::null()),
-    );
+    let mut recorder = attached(&program, &file, &[]);
     wait_until_recorded(&file, |report| created(report).len() > 3);
     signal(recorder.pid(), Signal::SIGKILL);
     recorder.wait();

@@ -256,7 +256,7 @@ fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wa
             .flat_map(|name| image.symbols().named(name));
         for symbol in symbols.filter(|symbol| symbol.kind == SymbolKind::Function) {
             let operation = primitive.operation;
-            let held = matches!(primitive.kind, Kind::Mutex | Kind::Rwlock);
+            let held = primitive.kind.is_lock();
             wanted.entry(symbol.svma).or_insert_with(|| Wanted {
                 thumb: symbol.thumb,
                 name: symbol.name.to_owned(),

@@ -51,6 +51,7 @@ pub(super) fn of(
             Item::Threads(identity) => facts.identity(segment.thread) == identity,
             Item::Function(function) => segment.function == Some(function),
             Item::Lock(lock) => segment.object() == Some(lock),
+            Item::LockWaits(index) => segment.lock_waits() == Some(index),
             Item::Processors => false,
         };
         let runs = |segment: &&Segment| segment.state == PathState::Running;
@@ -65,7 +66,7 @@ pub(super) fn of(
             Item::Processors => return None,
             // Other programs are not what a recording is about.
             Item::Threads(identity) if identity >= facts.own_identities => return None,
-            Item::Lock(_) => impact.saved_ns,
+            Item::Lock(_) | Item::LockWaits(_) => impact.saved_ns,
             Item::Threads(_) | Item::Function(_) => {
                 let most = path.processors as f64 * (1.0 - MIN_FREE);
                 if facts.own_threads() < 2 || usable > most {

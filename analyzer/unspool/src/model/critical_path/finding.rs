@@ -36,7 +36,7 @@ pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
     let is_own = |segment: &&Segment| match limit.item {
         Item::Threads(identity) => model.sync.identity_of.get(segment.thread.0) == Some(&identity),
         Item::Function(function) => segment.function == Some(function),
-        Item::Lock(_) | Item::Processors => false,
+        Item::Lock(_) | Item::LockWaits(_) | Item::Processors => false,
     };
     let longest = path
         .segments
@@ -72,6 +72,13 @@ pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
             shows(holder, did(act), taken.or(worst.ended).and_then(stack));
         }
         finding.objects.push(name);
+    }
+    if let Item::LockWaits(index) = limit.item {
+        let waits = &model.lock_waits[index];
+        let longest = [waits.waiters.first(), waits.holders.first()];
+        let threads = longest.into_iter().flatten().map(|(thread, _)| *thread);
+        finding.threads.extend(threads);
+        finding.objects.push(waits.object.clone());
     }
     Some(finding)
 }

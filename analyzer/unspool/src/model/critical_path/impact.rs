@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use super::functions::FunctionIndex;
 use super::replay::{Change, Replay};
 use super::steps::{Doing, End, Steps};
-use super::{CriticalPath, Facts, PathState};
+use super::{Awaited, CriticalPath, Facts, PathState};
+use crate::model::ThreadIndex;
 use crate::model::sync::{Object, ObjectIndex};
 
 /// What could be changed.
@@ -20,6 +21,9 @@ pub enum Item {
     Function(FunctionIndex),
     /// A lock, never contended.
     Lock(ObjectIndex),
+    /// A lock whose calls were not recorded, never contended. Its position in
+    /// [`Model::lock_waits`](crate::model::Model::lock_waits).
+    LockWaits(usize),
     /// Twice as many processors.
     Processors,
 }
@@ -30,6 +34,7 @@ impl Item {
             Item::Threads(identity) => Change::Threads(identity),
             Item::Function(function) => Change::Function(function),
             Item::Lock(lock) => Change::Lock(lock),
+            Item::LockWaits(index) => Change::LockWaits(index),
             Item::Processors => Change::Processors(2),
         }
     }
@@ -37,7 +42,7 @@ impl Item {
     /// The order of items with the same effect.
     fn order(self) -> usize {
         match self {
-            Item::Lock(_) => 0,
+            Item::Lock(_) | Item::LockWaits(_) => 0,
             Item::Processors => 1,
             Item::Threads(_) => 2,
             Item::Function(_) => 3,
@@ -49,7 +54,7 @@ impl Item {
         match self {
             Item::Threads(_) => "threads",
             Item::Function(_) => "function",
-            Item::Lock(_) => "lock",
+            Item::Lock(_) | Item::LockWaits(_) => "lock",
             Item::Processors => "processors",
         }
     }
@@ -114,10 +119,10 @@ struct Candidate {
 
 fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Candidate> {
     let mut own: BTreeMap<(usize, Item), u64> = BTreeMap::new();
-    let mut locks: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
+    let mut locks: BTreeMap<Item, u64> = BTreeMap::new();
     for segment in &path.segments {
         let ns = segment.length_ns();
-        if let Some(lock) = segment.object().filter(|lock| is_lock(facts, *lock)) {
+        if let Some(lock) = segment.awaited.and_then(|it| lock(facts, it)) {
             *locks.entry(lock).or_default() += ns;
         }
         let threads = Item::Threads(facts.identity(segment.thread));
@@ -134,14 +139,18 @@ fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Cand
     }
     // The path goes on in the thread that held a lock, so a lock may have a short part of it and
     // yet put one thread's work behind another's.
-    let mut waits: BTreeMap<ObjectIndex, u64> = BTreeMap::new();
-    for step in steps.threads.iter().flatten() {
+    let mut waits: BTreeMap<Item, u64> = BTreeMap::new();
+    let all = steps.threads.iter().enumerate();
+    let all = all.flat_map(|(thread, steps)| steps.iter().map(move |step| (thread, step)));
+    for (thread, step) in all {
         if let Doing::Blocked {
             end: End::By(_),
-            used: Some(used),
+            used,
+            call,
             ..
         } = step.doing
-            && let Some(lock) = facts.object(used).filter(|lock| is_lock(facts, *lock))
+            && let Some(awaited) = facts.awaited(ThreadIndex(thread), used, call)
+            && let Some(lock) = lock(facts, awaited)
         {
             *waits.entry(lock).or_default() += step.to_ns.saturating_sub(step.from_ns);
         }
@@ -152,7 +161,7 @@ fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Cand
         most_ns: ns,
     });
     let waits = waits.into_iter().map(|(lock, ns)| Candidate {
-        item: Item::Lock(lock),
+        item: lock,
         path_ns: locks.get(&lock).copied().unwrap_or(0),
         most_ns: ns,
     });
@@ -173,13 +182,22 @@ fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Cand
 /// a lock or missing processors with nearly the same effect come first.
 fn weight(impact: &Impact) -> u64 {
     match impact.item {
-        Item::Lock(_) | Item::Processors => impact.saved_ns.saturating_mul(3) / 2,
+        Item::Lock(_) | Item::LockWaits(_) | Item::Processors => {
+            impact.saved_ns.saturating_mul(3) / 2
+        }
         Item::Threads(_) | Item::Function(_) => impact.saved_ns,
     }
 }
 
-/// True for objects that a thread holds for itself, so that another one has to wait.
-fn is_lock(facts: &Facts<'_>, object: ObjectIndex) -> bool {
-    let object = facts.objects.get(object.0);
-    object.is_some_and(Object::is_lock)
+/// The lock that a thread waits for: an object that a thread holds for itself, so that another one
+/// has to wait.
+fn lock(facts: &Facts<'_>, awaited: Awaited) -> Option<Item> {
+    match awaited {
+        Awaited::Object(object) => {
+            let is_lock = facts.objects.get(object.0).is_some_and(Object::is_lock);
+            is_lock.then_some(Item::Lock(object))
+        }
+        Awaited::LockWaits(index, _) => Some(Item::LockWaits(index)),
+        Awaited::Call(_) => None,
+    }
 }

@@ -9,9 +9,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Facts;
 use super::functions::{FunctionIndex, Functions};
 use super::steps::{Doing, End, Step, Steps};
+use super::{Awaited, Facts};
 use crate::model::sync::{ObjectIndex, Waiting};
 use crate::model::thread::ThreadIndex;
 
@@ -70,8 +70,21 @@ pub(super) enum Change {
     RunningOfFunction(FunctionIndex),
     /// This lock is never contended.
     Lock(ObjectIndex),
+    /// This lock, whose calls were not recorded, is never contended.
+    LockWaits(usize),
     /// There are this many times more processors.
     Processors(usize),
+}
+
+impl Change {
+    /// The number of the lock that is never contended. Locks with recorded calls have even numbers.
+    fn lock(self) -> Option<u32> {
+        match self {
+            Change::Lock(object) => Some(2 * object.0 as u32),
+            Change::LockWaits(index) => Some(2 * index as u32 + 1),
+            _ => None,
+        }
+    }
 }
 
 /// A recording in a form that can be replayed.
@@ -124,6 +137,7 @@ impl Replay {
                 let Doing::Blocked {
                     end: End::By(waker),
                     used,
+                    call,
                     ..
                 } = step.doing
                 else {
@@ -134,9 +148,14 @@ impl Replay {
                     .map(|u| u.waiting);
                 let object = used.and_then(|used| facts.object(used));
                 let lock = object.filter(|_| waiting == Some(Waiting::Held));
+                let lock = match (lock, facts.awaited(ThreadIndex(index), used, call)) {
+                    (Some(object), _) => Change::Lock(object).lock(),
+                    (None, Some(Awaited::LockWaits(waits, _))) => Change::LockWaits(waits).lock(),
+                    _ => None,
+                };
                 let signal = Signal {
                     waiter,
-                    lock: lock.map_or(NO_OBJECT, |object| object.0 as u32),
+                    lock: lock.unwrap_or(NO_OBJECT),
                     meets: object.is_some() && lock.is_none(),
                 };
                 let number = give(waker, step.to_ns, signal);
@@ -523,7 +542,7 @@ impl Run<'_> {
 
     /// True if no thread waits for the signal in this replay.
     fn is_free(&self, signal: Signal) -> bool {
-        matches!(self.change, Change::Lock(lock) if signal.lock == lock.0 as u32)
+        self.change.lock() == Some(signal.lock)
     }
 
     fn factor(&self, thread: u32, function: u32, runs: bool) -> f64 {
@@ -535,7 +554,9 @@ impl Run<'_> {
             Change::RunningOfThreads(identity) => runs && is_of(identity),
             Change::Function(changed) => changed.0 as u32 == function,
             Change::RunningOfFunction(changed) => runs && changed.0 as u32 == function,
-            Change::Nothing | Change::Lock(_) | Change::Processors(_) => false,
+            Change::Nothing | Change::Lock(_) | Change::LockWaits(_) | Change::Processors(_) => {
+                false
+            }
         };
         if faster { 0.5 } else { 1.0 }
     }

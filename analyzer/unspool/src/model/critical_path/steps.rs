@@ -220,7 +220,11 @@ fn from_schedule(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan
                 });
                 let ended = match interval.state {
                     RunState::Stopped => End::Recorder,
-                    _ => end(wakers, intervals.get(at + 1), wait.copied()),
+                    _ => match end(wakers, intervals.get(at + 1), wait.copied()) {
+                        // The thread did not wait for the recorder, which interrupted its call.
+                        End::Recorder if interval.call.is_some() => End::Outside,
+                        end => end,
+                    },
                 };
                 let end = match (ended, wait.and_then(|wait| wait.waker)) {
                     // A signal or the recorder interrupted the wait, and a thread ended it

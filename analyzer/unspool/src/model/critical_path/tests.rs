@@ -21,6 +21,7 @@ struct Built {
     waits: Vec<WaitSpan>,
     uses: Vec<Use>,
     objects: Vec<Object>,
+    lock_of: HashMap<(ThreadIndex, CallIndex), usize>,
 }
 
 fn ran(cpu: u32) -> RunState {
@@ -107,6 +108,7 @@ impl Built {
             uses: &self.uses,
             objects: &self.objects,
             identity_of,
+            lock_of: &self.lock_of,
             duration_ns: self.schedule.span_ns.map_or(0, |(_, to)| to),
             processors: None,
             launched: true,
@@ -212,6 +214,28 @@ fn a_timer_is_on_the_path_and_a_wait_for_a_thread_is_not() {
             (0, 701, Running),
         ]
     );
+}
+
+#[test]
+fn the_recorder_interrupts_a_call() {
+    let recorder = 9;
+    for (call, expected) in [
+        (None, PathState::Recorder),
+        (Some(CallIndex(0)), PathState::Outside),
+    ] {
+        let mut built = Built::new();
+        let states = [
+            (100, ran(0)),
+            (500, RunState::Blocked),
+            (510, woken(recorder)),
+            (600, ran(0)),
+        ];
+        built.thread(None, 0, &states);
+        built.schedule.recorder_tid = Some(recorder);
+        built.schedule.threads[0][1].call = call;
+        let state_at_100 = built.walked()[1].2;
+        assert_eq!(state_at_100, expected);
+    }
 }
 
 #[test]
@@ -397,6 +421,31 @@ fn a_lock_that_serializes_is_found() {
 }
 
 #[test]
+fn a_lock_without_recorded_calls_is_found() {
+    let (mut built, _) = alternating();
+    for wait in std::mem::take(&mut built.waits) {
+        built.lock_of.insert((wait.thread, CallIndex(0)), 0);
+    }
+    for intervals in built.schedule.threads.iter_mut().skip(1) {
+        let blocked = intervals.iter_mut();
+        for interval in blocked.filter(|it| it.state == RunState::Blocked) {
+            interval.call = Some(CallIndex(0));
+        }
+    }
+    let path = built.path();
+    let at_lock = path.segments.iter();
+    let at_lock = at_lock.filter(|segment| segment.lock_waits() == Some(0));
+    let at_lock: u64 = at_lock.map(Segment::length_ns).sum();
+    assert!(at_lock > 600 * US, "{path:#?}");
+    assert_eq!(path.impacts[0].item, Item::LockWaits(0));
+    let without = built.replayed(2, 0, Change::LockWaits(0));
+    assert!((480..=540).contains(&without), "{without}");
+    // It is not the recorded object with this number.
+    let of_object = built.replayed(2, 0, Change::Lock(ObjectIndex(0)));
+    assert!((890..=920).contains(&of_object), "{of_object}");
+}
+
+#[test]
 fn a_faster_thread_meets_the_next_limit() {
     // A producer makes an item in 60 µs, and waits for the consumer, which needs 100 µs.
     let mut built = Built::new();
@@ -485,6 +534,7 @@ fn the_path_leads_through_a_pipe() {
             name,
             file: file.to_owned(),
             is_futex: false,
+            waits_for: None,
         });
         built.schedule.threads[thread][1].call = Some(call);
     }

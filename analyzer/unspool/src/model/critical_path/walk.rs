@@ -121,7 +121,7 @@ impl Walk<'_> {
                 } => match end {
                     // A wake-up later than now cannot be what the path waited for.
                     End::By(waker) if step.to_ns == now && jumps <= steps.threads.len() => {
-                        let awaited = self.facts.awaited(used, call);
+                        let awaited = self.facts.awaited(thread, used, call);
                         self.waited.extend(awaited.map(|it| (it, step.from_ns)));
                         (thread, jumps) = (waker, jumps + 1);
                         continue;

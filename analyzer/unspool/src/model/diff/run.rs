@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::join::{Identified, Identity, label};
+use super::lock_waits;
 use crate::model::backtrace::{Place, base_name};
 use crate::model::critical_path::{Item, PathState, Runnable, Work};
 use crate::model::schedule::{Processes, StateTimes};
@@ -104,8 +105,10 @@ pub(super) struct ThreadFacts {
 /// The objects of one identity in one recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ObjectFacts {
-    identity: Identity,
+    pub(super) identity: Identity,
     pub(super) kind: Option<Kind>,
+    /// The program of the processes that have it; none for the recorded program.
+    pub(super) program: Option<String>,
     pub(super) name: Option<Arc<str>>,
     pub(super) number: u64,
     pub(super) waits: Histogram,
@@ -179,6 +182,7 @@ impl Run {
         let names = Names::of(model);
         run.threads = threads(model, &names, &work);
         run.objects = objects(model, &names);
+        run.objects.extend(lock_waits::objects(model, &names));
         run.functions = functions(model, &names, &work);
         run.set_runnable(work.with_used);
         run.with_all = work.with_all;
@@ -243,8 +247,8 @@ fn doubts(model: &Model) -> Vec<Doubt> {
 }
 
 /// What the names of a recording are made from.
-struct Names<'a> {
-    executable: &'a str,
+pub(super) struct Names<'a> {
+    pub(super) executable: &'a str,
     build: Option<Arc<str>>,
 }
 
@@ -260,7 +264,7 @@ impl Names<'_> {
         }
     }
 
-    fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Identity {
         Identity {
             build: self.build.clone(),
             is_named: true,
@@ -366,7 +370,7 @@ fn programs(processes: &Processes) -> Vec<ThreadFacts> {
 }
 
 /// Whether a thread's own activity has that part of the path.
-fn is_own(state: PathState) -> bool {
+pub(super) fn is_own(state: PathState) -> bool {
     matches!(
         state,
         PathState::Running | PathState::Blocked | PathState::Outside

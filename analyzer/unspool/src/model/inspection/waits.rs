@@ -17,7 +17,7 @@ use super::{
     CallSubject, FileReference, Holder, Inspection, Onward, OtherProcess, State, StopCause, Wait,
     WaitTrace,
 };
-use crate::model::backtrace::Backtrace;
+use crate::model::backtrace::{Backtrace, innermost_primitive};
 use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
 use crate::platform::Architecture;
@@ -381,8 +381,11 @@ impl<'a> Inspector<'a> {
             let end = futex.address.saturating_add(AFTER);
             self.inspection.wanted.push(window..end);
         }
-        let found = self.function(stack);
-        let found = found.map(|found| self.waits_for(found, futex));
+        let near = &stack.frames[..stack.frames.len().min(primitive::DEEPEST)];
+        let found = innermost_primitive(near).map(|(at, primitive)| {
+            let module = near[at].place.module.clone();
+            self.waits_for((primitive, module), futex)
+        });
         let function = found.as_ref().map(|(function, _)| *function);
         let kind = function.map_or(Kind::Futex, |function| function.kind);
         let mut wait = Wait {

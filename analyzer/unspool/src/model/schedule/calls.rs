@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use unspool_capture::{BlockingCall, Schedule as Part, ScheduleEntry, ScheduleKind};
 use unspool_image::Arch;
 
+use super::futex_places::{FutexWait, PlacedWait};
 use super::{Interval, RunState, Schedule};
 use crate::platform::syscall::Call;
 
@@ -22,6 +23,8 @@ pub struct BlockedCall {
     pub file: String,
     /// It waits at a futex, so that recorded calls may name the object.
     pub is_futex: bool,
+    /// The object, if the place of the futex call shows it.
+    pub waits_for: Option<FutexWait>,
 }
 
 /// Time that a thread was blocked in one system call, or for a reason that was not recorded.
@@ -41,16 +44,36 @@ pub struct CallTime {
 /// The calls that end a thread or the program.
 const EXITS: [&str; 2] = ["exit", "exit_group"];
 
+impl BlockedCall {
+    /// True if only a recorded call could tell what the thread waits for.
+    pub fn is_unnamed_futex(&self) -> bool {
+        self.is_futex && self.waits_for.is_none()
+    }
+}
+
 impl Schedule {
     /// Adds the calls of a part of the recording.
     pub(super) fn add_calls(
         &mut self,
         part: &Part,
         arch: Option<Arch>,
-        known: &mut HashMap<BlockedCall, CallIndex>,
+        (places, known): (
+            &HashMap<u64, PlacedWait>,
+            &mut HashMap<BlockedCall, CallIndex>,
+        ),
     ) {
         for call in &part.calls {
-            let index = self.add(call, arch, known);
+            let place = places.get(&call.id);
+            let index = self.add(call, place, arch, known);
+            if let Some((index, place)) = index.zip(place) {
+                let known = self.places.entry(index).or_insert_with(|| place.at.clone());
+                if known.address != place.at.address {
+                    known.address = 0;
+                }
+                if known.caller.is_none() {
+                    known.caller.clone_from(&place.at.caller);
+                }
+            }
             self.call_of_id.insert(call.id, index);
         }
     }
@@ -70,6 +93,7 @@ impl Schedule {
     fn add(
         &mut self,
         call: &BlockingCall,
+        place: Option<&PlacedWait>,
         arch: Option<Arch>,
         known: &mut HashMap<BlockedCall, CallIndex>,
     ) -> Option<CallIndex> {
@@ -85,6 +109,7 @@ impl Schedule {
             name: asked.name(arch)?,
             file: file.cloned().unwrap_or_default(),
             is_futex: asked.futex(arch).is_some(),
+            waits_for: place.map(|place| place.wait.clone()),
         };
         // The end of a thread is not a wait in a call.
         if EXITS.contains(&blocked.name) {

@@ -503,6 +503,8 @@ pub(in crate::model) struct AllThreads<'a> {
     pub(in crate::model) schedule: Cow<'a, Schedule>,
     /// Per thread, its identity.
     pub(in crate::model) identity_of: Cow<'a, [usize]>,
+    /// Per thread and system call, the lock that it waits for, in [`Model::lock_waits`].
+    pub(in crate::model) lock_of: HashMap<(ThreadIndex, CallIndex), usize>,
 }
 
 impl Model {
@@ -512,6 +514,7 @@ impl Model {
             threads: Cow::Borrowed(&self.threads),
             schedule: Cow::Borrowed(&self.schedule),
             identity_of: Cow::Borrowed(&self.sync.identity_of),
+            lock_of: self.lock_of_calls(),
         }
     }
 

@@ -137,7 +137,7 @@ fn held(replay: &Replay<'_>, thread: ThreadIndex, object: ObjectIndex) -> Option
 /// The living threads that could end waits at an object, judged by their recorded calls there.
 fn users(basis: &Basis<'_>, object: &Object) -> Option<Vec<ThreadIndex>> {
     let recording = &basis.model.recording;
-    let is_lock = matches!(object.kind, Kind::Mutex | Kind::Rwlock);
+    let is_lock = object.kind.is_lock();
     // Each user of a lock holds it at times and may wait for it, so that some of its calls are seen
     // even with gaps. A thread that only ends waits may have done so in a gap.
     if recording.too_little_seen() || !is_lock && recording.misses_calls() {

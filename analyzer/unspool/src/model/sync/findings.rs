@@ -20,6 +20,8 @@ use crate::model::calls::PathId;
 use crate::model::finding::{Act, Evidence, Finding, FindingKind, ObjectName, Shows};
 use crate::model::{Model, ThreadIndex};
 
+pub(in crate::model) use load::is_much;
+
 /// Maximum number of findings of one kind in a report.
 const MAX_PER_KIND: usize = 25;
 

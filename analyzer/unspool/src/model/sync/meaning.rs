@@ -1,7 +1,7 @@
 //! The meaning of recorded calls: the primitive a system call belongs to, and its results.
 
 use super::under_way::Pending;
-use crate::model::backtrace::Place;
+use crate::model::backtrace::{Place, innermost};
 use crate::model::calls::{Call, Calls, PathId};
 use crate::primitives::{self, Kind, Operation, Primitive};
 
@@ -56,14 +56,8 @@ pub(super) fn in_path(calls: &Calls, path: PathId, waits_as_lock: bool) -> &'sta
     // primitive's.
     let low = frames.first().is_some_and(|frame| frame.place.is_low());
     let outside = |place: &Place| !place.is_within() && (low || place.function.is_some());
-    for frame in frames {
-        let name = frame.place.function.as_deref();
-        if let Some(primitive) = name.or(frame.called.as_deref()).and_then(of) {
-            return primitive;
-        }
-        if outside(&frame.place) {
-            break;
-        }
+    if let Some((_, primitive)) = innermost(frames, of, outside) {
+        return primitive;
     }
     let is_own = |place: &Place| place.is_low() && place.function.as_deref() != Some("syscall");
     match frames.first() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::objects::Object;
-use crate::model::backtrace::{Backtrace, NamedFrame, base_name};
+use crate::model::backtrace::{Backtrace, NamedFrame, Place, base_name};
 use crate::model::identity::Key;
 use crate::model::origin::begins_threads;
 use crate::model::thread::Thread;
@@ -15,17 +15,9 @@ use crate::primitives;
 
 /// The name of an object: its variable, or where it comes from.
 pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc<str>> {
-    if let Some(part) = object.part.as_ref().filter(|_| !object.word) {
-        return Some(part.clone());
-    }
-    if let Some(symbol) = &object.symbol {
-        let name = symbol.function.as_deref()?;
-        return Some(match symbol.offset {
-            0 => name.into(),
-            // An offset within the object, by the size of the largest object of a C library.
-            ..64 if object.word => name.into(),
-            offset => format!("{name}+{offset:#x}").into(),
-        });
+    let (symbol, part) = (object.symbol.as_ref(), object.part.as_ref());
+    if let Some(name) = variable_name(symbol, part, object.word) {
+        return Some(name);
     }
     let frame = caller(origin?)?;
     let apart = object.apart.as_deref().unwrap_or_default();
@@ -36,6 +28,26 @@ pub(super) fn name_of(object: &Object, origin: Option<&Backtrace>) -> Option<Arc
         (false, ..) => "first used",
     };
     Some(format!("{verb} in {}{apart}", place(frame)).into())
+}
+
+/// The name of an object that is in a variable, or is a part of it. With `is_word`, the address is
+/// one inside the object.
+pub(in crate::model) fn variable_name(
+    symbol: Option<&Place>,
+    part: Option<&Arc<str>>,
+    is_word: bool,
+) -> Option<Arc<str>> {
+    if let Some(part) = part.filter(|_| !is_word) {
+        return Some(part.clone());
+    }
+    let symbol = symbol?;
+    let name = symbol.function.as_deref()?;
+    Some(match symbol.offset {
+        0 => name.into(),
+        // An offset within the object, by the size of the largest object of a C library.
+        ..64 if is_word => name.into(),
+        offset => format!("{name}+{offset:#x}").into(),
+    })
 }
 
 /// Gives joined threads their names: the function, or else the thread's own name. Objects with the
@@ -89,9 +101,13 @@ pub(crate) fn caller(path: &Backtrace) -> Option<&NamedFrame> {
     own.or(outside.first())
 }
 
-/// Formats a place, as `push (queue.c:31)`.
+/// Formats the place of a frame, as `push (queue.c:31)`.
 pub(crate) fn place(frame: &NamedFrame) -> String {
-    let place = &frame.place;
+    place_text(&frame.place)
+}
+
+/// Formats a place, as `push (queue.c:31)`.
+pub(crate) fn place_text(place: &Place) -> String {
     let name = match (&place.function, place.shown_module()) {
         (Some(name), _) => name.to_string(),
         (None, Some(module)) => format!("{module}+{:#x}", place.svma.unwrap_or(place.offset)),

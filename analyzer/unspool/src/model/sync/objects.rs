@@ -96,7 +96,7 @@ impl Object {
     /// True if one thread holds it while others wait: a mutex, a read-write lock, or a semaphore
     /// that is used as a lock.
     pub(crate) fn is_lock(&self) -> bool {
-        matches!(self.kind, Kind::Mutex | Kind::Rwlock) || self.used_as_lock
+        self.kind.is_lock() || self.used_as_lock
     }
 
     /// Keeps the hold if it is the longest one during which others waited.

@@ -1,6 +1,7 @@
 //! What limits the run.
 
 use super::capital;
+use super::lock_waits::{object, whose};
 use crate::model::critical_path::{Bottleneck, Item};
 use crate::model::sync::length;
 use crate::model::{Finding, Model};
@@ -18,10 +19,21 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
         wording::count(limit.processors, "processor")
     );
     let what = match limit.item {
-        Item::Lock(lock) => {
-            let object = finding.objects.first();
-            let object = object.map_or(String::new(), |object| object.to_string());
-            let waits_ns = model.sync.object(lock).waits.total_ns;
+        Item::Lock(_) | Item::LockWaits(_) => {
+            let (lock, waits_ns) = match limit.item {
+                Item::LockWaits(index) => {
+                    let waits = &model.lock_waits[index];
+                    (object(waits) + &whose(model, waits), waits.total_ns)
+                }
+                Item::Lock(lock) => {
+                    let name = finding.objects.first().map(ToString::to_string);
+                    (
+                        name.unwrap_or_default(),
+                        model.sync.object(lock).waits.total_ns,
+                    )
+                }
+                _ => (String::new(), 0),
+            };
             let more = match limit.saved_ns > waits_ns {
                 true => {
                     " The run would gain more than that, because threads would then also wait less for \
@@ -33,7 +45,7 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
                 "{} limits the run: if no thread had to wait for it, the run would be {saved} shorter. \
                  All waits for it add up to {}.{more} This estimate comes from a replay of the \
                  recording.",
-                capital(&object),
+                capital(&lock),
                 length(waits_ns)
             );
         }

@@ -183,7 +183,7 @@ fn in_kernel(model: &Model, wait: &KernelWait) -> String {
 }
 
 /// True if a part of a time is large enough to be mentioned.
-fn matters(part_ns: u64, ns: u64) -> bool {
+pub(super) fn matters(part_ns: u64, ns: u64) -> bool {
     part_ns > ns / 10
 }
 

@@ -16,7 +16,7 @@ use crate::model::sync::{Contention, Waiting};
 use crate::model::{Finding, FindingKind, Model, Shows, ThreadIndex};
 use crate::views::call_waits::{self, WokenBy};
 use crate::views::text::line::{clean, width};
-use crate::views::{finding_text, same_identity, text::tree, wording};
+use crate::views::{blocking_call, finding_text, same_identity, text::tree, wording};
 
 /// Maximum number of edges in one graph.
 const MAX_EDGES: usize = 80;
@@ -84,7 +84,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
             }
             At::Call(call) => {
                 let call = model.schedule.call(call);
-                call.map_or(String::new(), wording::blocking_call)
+                call.map_or(String::new(), blocking_call::title)
             }
         };
         // Graphviz reserves no room for thick lines beside labels either.

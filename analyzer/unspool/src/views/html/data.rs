@@ -12,10 +12,11 @@
 //! - `names` has the texts of these processes, for the numbers in a column;
 //! - `uses` maps the numbers in a column to objects and their uses;
 //! - `calls` has the texts of system calls, for the numbers in a column;
+//! - `lock_calls` has, for each of `lock_waits`, the positions of its system calls in `calls`;
 //! - `started` is a sentence about the processes that the program started, or null;
 //! - `columns` has the size of each column in bytes; `sources` has the texts of source files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use serde::Serialize;
@@ -23,7 +24,7 @@ use serde_json::{Map, Value, json};
 
 use super::{SourceFile, encode, path, processes, samples, states};
 use crate::model::Model;
-use crate::views::{json, text, wording};
+use crate::views::{blocking_call, json, text};
 
 /// The version of the layout; `page/data.js` checks it.
 const LAYOUT: u32 = 1;
@@ -66,8 +67,14 @@ fn index(
     index.insert("frames".to_owned(), Value::Array(stacks.frames));
     index.insert("stacks".to_owned(), serde_json::to_value(&stacks.stacks)?);
     index.insert("uses".to_owned(), places_of_uses(model));
-    let calls = model.schedule.calls.iter().map(wording::blocking_call);
+    let calls = model.schedule.calls.iter().map(blocking_call::title);
     index.insert("calls".to_owned(), calls.collect());
+    let locks = model.lock_waits.iter();
+    let locks = locks.map(|waits| {
+        let calls: BTreeSet<u32> = waits.calls.iter().map(|(_, call)| call.0).collect();
+        calls.into_iter().collect::<Value>()
+    });
+    index.insert("lock_calls".to_owned(), locks.collect());
     index.insert("started".to_owned(), text::processes::started(model).into());
     let sources = sources.iter().map(Source::from).collect::<Vec<_>>();
     index.insert("sources".to_owned(), serde_json::to_value(sources)?);

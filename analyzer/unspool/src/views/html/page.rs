@@ -56,6 +56,7 @@ pub(super) const REPORT: Kind = Kind {
             part!("location.js"),
             part!("groups.js"),
             part!("links.js"),
+            part!("lock_waits.js"),
             part!("details.js"),
             part!("findings.js"),
             part!("lanes.js"),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::FunctionPlace;
 use crate::model::critical_path::{Group, Impact, Item, Segment};
 use crate::model::{CriticalPath as Path, Model};
-use crate::views::wording;
+use crate::views::blocking_call;
 
 #[derive(Serialize)]
 pub(in crate::views) struct CriticalPath<'a> {
@@ -50,6 +50,8 @@ struct PathImpact<'a> {
     program: Option<&'a str>,
     function: Option<usize>,
     object: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lock_waits: Option<usize>,
     waits: bool,
     saved_ns: u64,
     share: f64,
@@ -128,7 +130,7 @@ impl<'a> PathGroup<'a> {
             program: program(model, group.identity),
             function: group.function.map(|function| function.0),
             object: group.object.map(|object| object.0),
-            call: group.call.as_ref().map(wording::blocking_call),
+            call: group.call.as_ref().map(blocking_call::title),
             state: group.state.as_str(),
             count: group.count,
             total_ns: group.total_ns,
@@ -145,6 +147,7 @@ impl<'a> PathImpact<'a> {
             program: None,
             function: None,
             object: None,
+            lock_waits: None,
             waits: false,
             saved_ns: impact.saved_ns,
             share: share(impact.saved_ns, path.replayed_ns),
@@ -161,6 +164,7 @@ impl<'a> PathImpact<'a> {
             }
             Item::Function(function) => described.function = Some(function.0),
             Item::Lock(object) => described.object = Some(object.0),
+            Item::LockWaits(index) => described.lock_waits = Some(index),
             Item::Processors => {}
         }
         described
@@ -179,7 +183,7 @@ impl PathSegment {
             state: segment.state.as_str(),
             function: segment.function.map(|function| function.0),
             object: segment.object().map(|object| object.0),
-            call: call.map(wording::blocking_call),
+            call: call.map(blocking_call::title),
         }
     }
 }

@@ -83,6 +83,7 @@ struct Threads<'a> {
 #[derive(Serialize)]
 struct Object<'a> {
     kind: Option<&'static str>,
+    process: Option<&'a str>,
     name: Option<&'a str>,
     number: Change,
     waits: Change,
@@ -182,6 +183,7 @@ impl<'a> Object<'a> {
     fn of(object: &'a diff::ObjectChange) -> Object<'a> {
         Object {
             kind: object.kind.map(|kind| kind.as_str()),
+            process: object.program.as_deref(),
             name: object.name.as_deref(),
             number: Change::count(&object.number),
             waits: Change::count(&object.waits),

@@ -10,6 +10,7 @@ use unspool_capture::Source;
 
 use super::critical::CriticalPath;
 use super::lock_order::{self, JsonOrderEdge};
+use super::lock_waits::{CallObject, LockWaits};
 use super::profile::Profile;
 use super::sync::{self, CallPath, Concurrency, Function, JsonFinding, SyncObject, Times};
 use super::{Frame, FunctionPlace, Target};
@@ -18,7 +19,7 @@ use crate::model::{
     Creation, Model, Paused, Process as StartedProcess, ProgramEnd, Thread, ThreadIndex,
 };
 use crate::views::call_waits::{self, Woken, WokenBy};
-use crate::views::{Style, wording};
+use crate::views::{Style, blocking_call, wording};
 
 /// Writes the report as one JSON document.
 pub fn write(model: &Model, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
@@ -59,6 +60,11 @@ fn report(model: &Model, waits: bool) -> Report<'_> {
             .map(|(index, thread)| ReportThread::of(model, &wakers, index, thread, waits))
             .collect(),
         sync_recorded: model.sync.recorded,
+        lock_waits: model
+            .lock_waits
+            .iter()
+            .map(|waits| LockWaits::of(model, waits))
+            .collect(),
         objects: (model.sync.objects.iter())
             .map(|object| SyncObject::of(&model.sync, object))
             .collect(),
@@ -88,6 +94,7 @@ struct Report<'a> {
     modules: Vec<Module<'a>>,
     threads: Vec<ReportThread<'a>>,
     sync_recorded: bool,
+    lock_waits: Vec<LockWaits<'a>>,
     objects: Vec<SyncObject<'a>>,
     lock_order: Vec<JsonOrderEdge>,
     lock_order_note: Option<String>,
@@ -355,8 +362,11 @@ struct ThreadSchedule<'a> {
 /// Time that a thread was blocked in one system call, or for a reason that was not recorded.
 #[derive(Serialize)]
 struct SystemCall<'a> {
+    text: Option<String>,
     call: Option<&'a str>,
     file: Option<&'a str>,
+    function: Option<&'a str>,
+    object: Option<CallObject<'a>>,
     count: u64,
     blocked_ns: u64,
     longest_ns: u64,
@@ -402,9 +412,13 @@ impl<'a> SystemCall<'a> {
     fn of(model: &'a Model, time: &CallTime, wakes: &[CallWake]) -> SystemCall<'a> {
         let call = time.call.and_then(|call| model.schedule.call(call));
         let file = call.map(|call| call.file.as_str());
+        let wait = call.and_then(|call| call.waits_for.as_ref());
         SystemCall {
+            text: call.map(blocking_call::title),
             call: call.map(|call| call.name),
             file: file.filter(|file| !file.is_empty()),
+            function: wait.map(|wait| &*wait.function),
+            object: wait.and_then(CallObject::of),
             count: time.count,
             blocked_ns: time.blocked_ns,
             longest_ns: time.longest_ns,

@@ -6,8 +6,9 @@
 use serde::Serialize;
 
 use super::Frame;
+use crate::model::critical_path::Item;
 use crate::model::sync::{Caller, Contention, FunctionTimes, Histogram, Object, Slice, Sync, Use};
-use crate::model::{Evidence, Finding, Model, ThreadIndex};
+use crate::model::{Evidence, Facts, Finding, Model, ObjectName, ThreadIndex};
 use crate::views::finding_text;
 
 /// Statistics of durations.
@@ -305,15 +306,27 @@ pub(in crate::views) struct JsonFinding<'a> {
     tids: Vec<Option<u64>>,
     circle: bool,
     objects: Vec<FindingObject<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lock_waits: Option<usize>,
     text: String,
     evidence: Vec<FindingEvidence<'a>>,
 }
 
 #[derive(Serialize)]
-struct FindingObject<'a> {
-    kind: &'static str,
-    address: u64,
-    name: Option<&'a str>,
+pub(super) struct FindingObject<'a> {
+    pub(super) kind: &'static str,
+    pub(super) address: u64,
+    pub(super) name: Option<&'a str>,
+}
+
+impl<'a> FindingObject<'a> {
+    pub(super) fn of(object: &'a ObjectName) -> FindingObject<'a> {
+        FindingObject {
+            kind: object.kind.as_str(),
+            address: object.address,
+            name: object.name.as_deref(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -335,15 +348,15 @@ impl<'a> JsonFinding<'a> {
                 .map(|thread: &ThreadIndex| model.any_thread(*thread).and_then(|thread| thread.tid))
                 .collect(),
             circle: finding.circle,
-            objects: finding
-                .objects
-                .iter()
-                .map(|object| FindingObject {
-                    kind: object.kind.as_str(),
-                    address: object.address,
-                    name: object.name.as_deref(),
-                })
-                .collect(),
+            objects: finding.objects.iter().map(FindingObject::of).collect(),
+            lock_waits: match finding.facts {
+                Facts::LockWaits(index) => Some(index),
+                Facts::Bottleneck(limit) => match limit.item {
+                    Item::LockWaits(index) => Some(index),
+                    _ => None,
+                },
+                _ => None,
+            },
             text: finding_text::text(model, finding),
             evidence: finding
                 .evidence

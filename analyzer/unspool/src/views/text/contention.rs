@@ -9,13 +9,16 @@ use super::{findings, notes};
 use crate::model::sync::Waiting;
 use crate::model::{Model, Topic};
 use crate::views::same_identity::{self, ObjectGroup};
-use crate::views::{Style, wording};
+use crate::views::{Style, finding_text, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Stacks, Topic::Calls, Topic::Times];
 
 /// Maximum number of objects whose contention is shown with stacks.
 const MAX_STACKS: usize = 10;
+/// Locks whose calls were not recorded, and whose waits are less than the fraction
+/// `1 / MIN_SHOWN_DIVISOR` of the recording's time, are only counted.
+const MIN_SHOWN_DIVISOR: u64 = 1000;
 
 /// Writes contention with the stacks of waiters and holders as text.
 pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()> {
@@ -25,6 +28,11 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     page.paragraph(&Line::new(), &Line::new(), Ink::Plain, &summary(model))?;
     let sync = &model.sync;
     let sources = findings::sources(model);
+    // The kernel's schedule has all waits then.
+    let is_partial = model.recording.too_little_seen();
+    if is_partial {
+        known_by_waits(page, model)?;
+    }
     let all = same_identity::of(sync);
     let contended: Vec<&ObjectGroup> = all.iter().filter(|group| held_ns(group) > 0).collect();
     for group in contended.iter().take(MAX_STACKS) {
@@ -73,7 +81,32 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         let more = wording::count(contended.len() - MAX_STACKS, "more object");
         page.line(&Line::new().with(Ink::Faint, format!("{more}: --view waits, or JSON")))?;
     }
+    if !is_partial {
+        known_by_waits(page, model)?;
+    }
     notes::last(page, model, TOPICS)
+}
+
+/// Locks of which only the waits are known, as those of started processes.
+fn known_by_waits(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
+    let lead = Line::new().with(Ink::Plain, "  ");
+    let least_ns = model.recording.duration_ns / MIN_SHOWN_DIVISOR;
+    let long = model.lock_waits.iter();
+    let shown = long.take_while(|waits| waits.total_ns >= least_ns).count();
+    let shown = shown.min(MAX_STACKS);
+    for waits in &model.lock_waits[..shown] {
+        page.blank()?;
+        page.line(&Line::new().with(Ink::Strong, finding_text::lock_title(waits)))?;
+        let text = finding_text::lock_waits(model, waits);
+        page.paragraph(&lead, &lead, Ink::Plain, &text)?;
+    }
+    if model.lock_waits.len() > shown {
+        page.blank()?;
+        let more = wording::count(model.lock_waits.len() - shown, "more lock");
+        let text = format!("{more} with shorter waits: --view waits, or JSON");
+        page.line(&Line::new().with(Ink::Faint, text))?;
+    }
+    Ok(())
 }
 
 fn held_ns(group: &ObjectGroup) -> u64 {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::line::{Ink, Line, Page};
+use super::line::{Ink, Line, Page, clean};
 use super::{frames, notes, tree};
 use crate::model::critical_path::{Basis, CriticalPath, Group, Impact, Item, PathState};
-use crate::model::{Model, ProcessIndex, ThreadIndex, Topic};
+use crate::model::{LockWaits, Model, ProcessIndex, ThreadIndex, Topic};
 use crate::views::call_waits::{self, CallWait, Woken, WokenBy};
-use crate::views::{Style, names, wording};
+use crate::views::{Style, blocking_call, finding_text, names, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
@@ -52,7 +52,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     for group in path.groups.iter().take(MAX_GROUPS) {
         let mut line = group_line(page.width, model, path, group);
         if let Some(call) = &group.call {
-            let (words, name) = (" while others waited in", wording::blocking_call(call));
+            let (words, name) = (" while others waited in", blocking_call::title(call));
             if line.width() + words.len() + 1 + name.len() > page.width {
                 page.line(&line)?;
                 line = Line::new();
@@ -219,8 +219,20 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
             let name = wording::object(&model.sync, object, room);
             format!("if {name} was never contended")
         }
+        Item::LockWaits(index) => {
+            let name = lock(model, &model.lock_waits[index], room);
+            format!("if {name} was never contended")
+        }
         Item::Processors => format!("with {} processors", 2 * path.processors),
     }
+}
+
+/// `mutex m of process shop (pid 7)`.
+fn lock(model: &Model, waits: &LockWaits, room: usize) -> String {
+    let process = finding_text::whose_lock(model, waits);
+    let name = finding_text::lock(waits);
+    let room = room.saturating_sub(process.len()).max(12);
+    names::shorten_object(&name, room) + &clean(&process)
 }
 
 fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) -> Line {
@@ -276,7 +288,7 @@ fn woken(
 ) -> io::Result<()> {
     let woken = waits.iter().filter_map(|wait| {
         let call = model.schedule.call(wait.call?)?;
-        (!call.is_futex).then_some(())?;
+        (!call.is_unnamed_futex()).then_some(())?;
         let mut wakers = wait.wakers.iter();
         let Woken { blocked, .. } = wakers.find(|it| it.by == WokenBy::Threads(identity))?;
         let is_long = blocked.ns >= path.length_ns() / MIN_WOKEN_DIVISOR;
@@ -297,7 +309,7 @@ fn woken(
             wording::times(blocked.count)
         );
         let left = page.width.saturating_sub(line.width() + sum.len());
-        let name = wording::blocking_call(call);
+        let name = blocking_call::title(call);
         line.push(Ink::Name, names::shorten(&name, left));
         line.push(Ink::Plain, sum);
         page.line(&line)?;

@@ -194,8 +194,15 @@ fn object_name(object: &ObjectChange, room: usize) -> String {
         .name
         .as_deref()
         .map_or_else(|| "without a name".to_owned(), clean);
-    let room = room.saturating_sub(noun.len() + number.len() + 1).max(12);
-    format!("{number}{noun} {}", middle(&name, room))
+    let process = object
+        .program
+        .as_deref()
+        .map_or_else(String::new, |program| {
+            format!(" of process {}", clean(program))
+        });
+    let rest = noun.len() + number.len() + process.len() + 1;
+    let room = room.saturating_sub(rest).max(12);
+    format!("{number}{noun} {}{process}", middle(&name, room))
 }
 
 /// A value of a table before and after.

@@ -9,7 +9,7 @@ use super::waits::figures;
 use crate::model::Model;
 use crate::model::schedule::CallIndex;
 use crate::views::call_waits::{self, Blocked, CallWait};
-use crate::views::wording;
+use crate::views::{blocking_call, wording};
 
 /// Maximum number of calls, of identities for each, and of wakers for each identity.
 const MAX_CALLS: usize = 10;
@@ -38,7 +38,7 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     page.line(&Line::new().with(Ink::Strong, "Blocked in system calls"))?;
     let shown = page.rows(MAX_CALLS, calls.len());
     for (call, sum, waits) in calls.iter().take(shown) {
-        rows(page, model, &wording::blocking_call(call), *sum, waits)?;
+        rows(page, model, &blocking_call::title(call), *sum, waits)?;
     }
     let others = calls.iter().skip(shown).map(|(_, sum, _)| *sum);
     rest(page, 2, others, "other call")?;

@@ -14,7 +14,7 @@ use crate::model::schedule::CallIndex;
 use crate::model::sync::{ObjectIndex, Waiting};
 use crate::model::{Cell, Model, ProcessorLevel, ThreadIndex, Timeline, Topic, Window};
 use crate::primitives::Kind;
-use crate::views::{Style, wording};
+use crate::views::{Style, blocking_call, wording};
 use rows::{Row, rows};
 
 /// Topics of the notes that this view shows.
@@ -411,7 +411,7 @@ impl Marks<'_> {
         for (call, letter) in
             calls.filter_map(|(call, sign)| Some((model.schedule.call(*call)?, sign)))
         {
-            let text = format!("{letter} blocked in {}", wording::blocking_call(call));
+            let text = format!("{letter} blocked in {}", blocking_call::title(call));
             page.line(&Line::new().with(Ink::Plain, text))?;
         }
         Ok(())

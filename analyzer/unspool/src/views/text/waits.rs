@@ -195,7 +195,15 @@ pub(super) fn summary(model: &Model) -> String {
     let about = tree::about(model);
     let sync = &model.sync;
     if !sync.recorded {
-        return format!("{about}synchronization was not recorded; use `unspool record --sync`.");
+        return match model.lock_waits.is_empty() {
+            true => {
+                format!("{about}synchronization was not recorded; use `unspool record --sync`.")
+            }
+            false => format!(
+                "{about}the kernel's schedule shows who waited for which lock; `unspool record \
+                 --sync` records more about it."
+            ),
+        };
     }
     let sum = |of: fn(&crate::model::sync::ThreadTimes) -> u64| sync.threads.iter().map(of).sum();
     let (alive, held, others, idle): (u64, u64, u64, u64) = (
@@ -213,10 +221,17 @@ pub(super) fn summary(model: &Model) -> String {
                     " On average {running:.1} threads ran and {runnable:.1} waited for a processor."
                 )
             });
+        let own = model.lock_waits.iter().filter(|it| it.process.is_none());
+        let of_kernel = match own.map(|waits| waits.total_ns).sum() {
+            0 => "Unspool does not know for how much of it they waited.".to_owned(),
+            ns => format!(
+                "The kernel's schedule shows {} of waits for locks.",
+                wording::duration(ns)
+            ),
+        };
         return format!(
-            "{about}{} lived {} in total. Unspool does not know for how much of it they waited. \
-             The recorded waits add up to {} of lock waits, {} of waits for threads and {} of idle \
-             waits.{kernel}",
+            "{about}{} lived {} in total. {of_kernel} The recorded waits add up to {} of lock \
+             waits, {} of waits for threads and {} of idle waits.{kernel}",
             wording::count(model.threads.len(), "thread"),
             wording::duration(alive),
             wording::duration(held),

@@ -16,7 +16,7 @@ use crate::platform::syscall::Futex;
 use crate::primitives::{self, Kind, Operation, Primitive};
 
 /// Maximum number of frames between a system call and the function called by the program.
-const DEEPEST: usize = 16;
+pub(super) const DEEPEST: usize = 16;
 /// Maximum number of places that are read to find one object.
 const MAX_REQUESTS: usize = 48;
 /// Maximum width of the program's addresses: 47 bits on x86-64, 48 on AArch64.
@@ -26,25 +26,6 @@ const ADDRESS_BITS: u32 = 48;
 type Waited = (&'static Primitive, Option<Arc<str>>);
 
 impl Inspector<'_> {
-    /// The innermost primitive that the thread waits in. Only functions of the C library and of the
-    /// language may be below it.
-    pub(super) fn function(&mut self, stack: &Backtrace) -> Option<Waited> {
-        let waits = |name: &str| {
-            let found = primitives::find(name);
-            found.filter(|primitive| primitive.may_wait())
-        };
-        for frame in stack.frames.iter().take(DEEPEST) {
-            let name = frame.place.function.as_deref();
-            if let Some(primitive) = name.or(frame.called.as_deref()).and_then(waits) {
-                return Some((primitive, frame.place.module.clone()));
-            }
-            if !frame.place.is_within() {
-                return None;
-            }
-        }
-        None
-    }
-
     /// The awaited primitive. In a wait at a condition variable, it may be the mutex.
     pub(super) fn waits_for(&self, (function, module): Waited, futex: &Futex) -> Waited {
         let library = self.library.as_ref();
@@ -139,7 +120,7 @@ impl Inspector<'_> {
             if place.module.as_deref() != Some(&*library.path) {
                 break;
             }
-            let function = place.function.clone().or_else(|| frame.called.clone());
+            let function = frame.name().cloned();
             entered = function.filter(|name| !is_own_lock(name)).or(entered);
             if library.inside && entered.is_some() {
                 break;

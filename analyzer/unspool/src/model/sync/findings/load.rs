@@ -18,10 +18,15 @@ const MIN_LONG_HOLD_NS: u64 = 20_000_000;
 /// Minimum number of waits in a convoy that began behind other waits.
 const MIN_QUEUED: u64 = 20;
 
+/// Total waiting time from which on a lock is reported in a recording of this length, nanoseconds.
+pub(in crate::model) fn is_much(duration_ns: u64) -> u64 {
+    (duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS)
+}
+
 pub(super) fn find(basis: &Basis<'_>, findings: &mut Vec<Finding>) {
     let mut indices: Vec<ObjectIndex> = (0..basis.objects.len()).map(ObjectIndex).collect();
     indices.retain(|index| basis.objects[index.0].is_lock());
-    let much = (basis.model.recording.duration_ns / CONTENTION_DIVISOR).max(MIN_CONTENTION_NS);
+    let much = is_much(basis.model.recording.duration_ns);
     for group in parked::find(basis) {
         let is_in = |index: &ObjectIndex| group.helpers.iter().any(|(lock, _)| lock == index);
         indices.retain(|index| !is_in(index));

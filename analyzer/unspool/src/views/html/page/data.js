@@ -139,6 +139,30 @@ function addThreads(rec) {
   });
 }
 
+/**
+ * Adds the locks of which only the waits are known after the recorded objects, in `allObjects`.
+ * These have their waits as `lock`. `lockAt` finds the lock for which a thread waited in a span.
+ */
+function addLocks(rec) {
+  rec.allObjects = [
+    ...rec.objects,
+    ...rec.lock_waits.map((lock) => ({
+      ...lock.object,
+      name: lock.object.name ?? (lock.internal ? `in ${lock.functions[0]}()` : null),
+      lock,
+      waits: {count: lock.count, total_ns: lock.total_ns, max_ns: lock.longest_ns},
+    })),
+  ];
+  const byProcess = new Map();
+  rec.lock_waits.forEach(({process}, index) => {
+    if (!byProcess.has(process)) byProcess.set(process, new Map());
+    const byCall = byProcess.get(process);
+    for (const call of rec.lock_calls[index]) byCall.set(call, rec.objects.length + index);
+  });
+  rec.lockAt = (thread, span) =>
+    byProcess.get(rec.all[thread].process ?? null)?.get(rec.spans.call[span]) ?? -1;
+}
+
 /** Adds to each process the one that started it, its end, and the times of its threads. */
 function completeProcesses(rec) {
   rec.processes.forEach((process, index) => {
@@ -213,6 +237,7 @@ export function readRecording(bytes) {
     const place = rec.uses[use];
     return place ? {object: place[0], used: rec.objects[place[0]].uses[place[1]]} : null;
   };
+  addLocks(rec);
   rec.life = rec.all.map((thread) => lifeOf(rec, thread));
   completeProcesses(rec);
   rec.kinds = new Set([0]);

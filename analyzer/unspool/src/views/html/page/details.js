@@ -1,20 +1,13 @@
 // The panel beside a view: everything about the selected thread, wait or object.
 import {count, counted, duration, kindNoun, moment, percent, shortFunction} from './format.js';
-import {h, shortList} from './dom.js';
+import {facts, h, shortList} from './dom.js';
 import {STATES, STATE_OF, stateBar} from './states.js';
 import {linkTo, select} from './location.js';
 import {threadName} from './groups.js';
 import {spanTimes, threadTimes} from './range.js';
 import {frameLine, callerOf, histogram, momentLink} from './links.js';
 import {objectLink, objectName, placeLink, stackList, threadLink} from './links.js';
-
-function facts(rows) {
-  return h(
-    'dl',
-    {class: 'facts'},
-    rows.filter(Boolean).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]),
-  );
-}
+import {lockDetails} from './lock_waits.js';
 
 function timesTable(times, kinds) {
   const whole = times.reduce((sum, ns) => sum + ns, 0);
@@ -84,6 +77,7 @@ function spanDetails(rec, thread, span) {
   const use = rec.useOf(spans.use[span]);
   const state = STATE_OF[spans.kind[span]];
   const path = use ? rec.paths[use.used.path] : null;
+  const lock = rec.lockAt(thread, span);
   return [
     h(
       'h3',
@@ -99,6 +93,7 @@ function spanDetails(rec, thread, span) {
       ['To', moment(spans.to[span], 1e5)],
       spans.call[span] >= 0 && ['System call', rec.calls[spans.call[span]]],
       use && ['Object', objectLink(rec, use.object)],
+      lock >= 0 && ['Object', objectLink(rec, lock)],
       use && ['Operation', use.used.operation],
       spans.kind[span] === 2 && [
         'Held by',
@@ -126,10 +121,7 @@ function spanDetails(rec, thread, span) {
 function systemCalls(rec, thread) {
   const calls = thread.schedule?.system_calls ?? [];
   if (calls.length === 0) return [];
-  const name = ({call, file}) => {
-    if (call === null) return 'for a reason that was not recorded';
-    return file ? `in ${call}() of ${file}` : `in ${call}()`;
-  };
+  const words = (text) => (text === null ? 'for a reason that was not recorded' : `in ${text}`);
   const wakers = {
     thread: 'other threads',
     interrupt: 'an interrupt (device, timer or network)',
@@ -161,7 +153,7 @@ function systemCalls(rec, thread) {
         h(
           'li',
           {},
-          `${duration(time.blocked_ns)} ${name(time)}, ${counted(time.count, 'time')}, at most ${duration(time.longest_ns)}`,
+          `${duration(time.blocked_ns)} ${words(time.text)}, ${counted(time.count, 'time')}, at most ${duration(time.longest_ns)}`,
           time.woken_by.length > 0 && woken(time),
         ),
       (items) => h('ul', {}, items),
@@ -315,6 +307,7 @@ function threadDetails(rec, at) {
 
 /** Everything about an object. */
 export function objectDetails(rec, index) {
+  if (rec.allObjects[index].lock) return lockDetails(rec, index);
   const object = rec.objects[index];
   const origin = rec.stackOf(rec.paths[object.origin]?.frames);
   return [
@@ -396,7 +389,7 @@ function rangeDetails(rec, range) {
 export function detailsPanel(rec, at) {
   let content = null;
   if (at.thread !== undefined && rec.all[at.thread]) content = threadDetails(rec, at);
-  else if (at.object !== undefined && rec.objects[at.object] && at.view !== 'sync')
+  else if (at.object !== undefined && rec.allObjects[at.object] && at.view !== 'sync')
     content = objectDetails(rec, at.object);
   else if (at.range && at.view === 'timeline') content = rangeDetails(rec, at.range);
   if (!content) return null;

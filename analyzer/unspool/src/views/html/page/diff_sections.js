@@ -190,6 +190,7 @@ export function objectsSection(diff) {
       most(b.it.waited_ns) - most(a.it.waited_ns) || most(b.it.held_ns) - most(a.it.held_ns),
   );
   const column = (...rest) => valueColumn(diff.objects, ...rest);
+  const hasHolds = diff.objects.some((it) => most(it.held_ns) > 0);
   const table = new RowTable({
     name: 'objects',
     title: 'Object',
@@ -198,8 +199,12 @@ export function objectsSection(diff) {
     columns: [
       column('waits', 'waits', 'Waits', 'number', (it) => it.waited_ns.marked),
       column('waited', 'waited_ns', 'Waited', 'time'),
-      column('taken', 'taken', 'Taken', 'number', (it) => it.held_ns.marked),
-      column('held', 'held_ns', 'Held', 'time'),
+      ...(hasHolds
+        ? [
+            column('taken', 'taken', 'Taken', 'number', (it) => it.held_ns.marked),
+            column('held', 'held_ns', 'Held', 'time'),
+          ]
+        : []),
     ],
     details: (row) => subjectDetails(diff, 'lock', row.index, false),
   });

@@ -39,13 +39,14 @@ export function threadsTitle(threads) {
 /** What an object is called. */
 export function changedObjectName(object) {
   const number = Math.max(object.number.before.median, object.number.after.median);
-  return `${number > 1 ? `${number} × ` : ''}${object.name ?? 'without a name'}`;
+  const process = object.process === null ? '' : ` of process ${object.process}`;
+  return `${number > 1 ? `${number} × ` : ''}${object.name ?? 'without a name'}${process}`;
 }
 
 /** The words of a subject, for sorting and for the filter. */
 export function subjectText(diff, kind, index) {
   const it = diff[LISTS[kind]][index];
-  if (kind === 'lock') return `${kindNoun(it.kind)} ${it.name ?? ''}`;
+  if (kind === 'lock') return `${kindNoun(it.kind)} ${it.name ?? ''} ${it.process ?? ''}`;
   if (kind === 'function') return `function ${it.name ?? ''} ${lineWords(it.place) ?? ''}`;
   const {title, name} = threadsTitle(it);
   const {before, after} = it.keys;

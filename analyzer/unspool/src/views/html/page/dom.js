@@ -25,6 +25,15 @@ export function svg(name, attributes, ...children) {
   return fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children);
 }
 
+/** Names and what they stand for; rows without a value are left out. */
+export function facts(rows) {
+  return h(
+    'dl',
+    {class: 'facts'},
+    rows.filter(Boolean).map(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]),
+  );
+}
+
 /** The head of a table; names that begin with `#` stand over numbers. */
 export function tableHead(...names) {
   return h(

@@ -75,13 +75,14 @@ function drawSpans(timeline, context, lane, y, perPixel, object, colors) {
       context.strokeRect(a, y + 2.5, Math.max(1, long / perPixel), lane.height - 5);
       drawn += 1;
     }
-    if (!place || long < perPixel * 60 || (spans.kind[span] === 4 && long < perPixel * 120))
-      continue;
+    if (long < perPixel * 60 || (spans.kind[span] === 4 && long < perPixel * 120)) continue;
+    const waited = place?.[0] ?? timeline.rec.lockAt(thread, span);
+    if (waited < 0) continue;
     const a = Math.max(timeline.labels, timeline.xOf(spans.from[span]));
     const b = Math.min(timeline.width, timeline.xOf(spans.to[span]));
     if (b - a < 50) continue;
     const words = shortened(
-      objectName(timeline.rec.objects[place[0]]),
+      objectName(timeline.rec.allObjects[waited]),
       Math.floor((b - a - 12) / 6.2),
     );
     const wide = Math.min(b - a - 6, context.measureText(words).width + 6);

@@ -2,10 +2,11 @@
 import {counted} from './format.js';
 import {h} from './dom.js';
 import {linkTo} from './location.js';
-import {momentLink, objectLink, stackList, threadLink} from './links.js';
+import {momentLink, objectLink, spanLink, stackList, threadLink} from './links.js';
 
-/** The object that a finding names, by kind and address; the last one that was there. */
-function objectOf(rec, named) {
+/** The object that a finding names: its lock, or the last one of this kind at the address. */
+function objectOf(rec, finding, named) {
+  if (finding.lock_waits !== undefined) return rec.objects.length + finding.lock_waits;
   for (let index = rec.objects.length - 1; index >= 0; index -= 1) {
     const object = rec.objects[index];
     if (object.address === named.address && object.kind === named.kind) return index;
@@ -15,12 +16,12 @@ function objectOf(rec, named) {
 
 /** The longest wait of a finding's threads at its objects. */
 function momentOf(rec, finding) {
-  const objects = new Set(finding.objects.map((named) => objectOf(rec, named)));
+  const objects = new Set(finding.objects.map((named) => objectOf(rec, finding, named)));
   let best = null;
   for (const thread of finding.threads) {
     for (let span = rec.spans.first[thread]; span < rec.spans.first[thread + 1]; span += 1) {
-      const place = rec.uses[rec.spans.use[span]];
-      if (!place || (objects.size > 0 && !objects.has(place[0]))) continue;
+      const place = rec.uses[rec.spans.use[span]] ?? [rec.lockAt(thread, span)];
+      if (place[0] < 0 || (objects.size > 0 && !objects.has(place[0]))) continue;
       const ns = rec.spans.to[span] - rec.spans.from[span];
       if (!best || ns > best.ns) best = {thread, span, ns};
     }
@@ -50,17 +51,7 @@ export function findingCard(rec, finding, at, short) {
       'p',
       {class: 'links'},
       longest
-        ? momentLink(
-            rec,
-            rec.spans.from[longest.span],
-            rec.spans.to[longest.span],
-            {
-              thread: longest.thread,
-              span: longest.span - rec.spans.first[longest.thread],
-              object: null,
-            },
-            'Longest wait in the timeline',
-          )
+        ? spanLink(rec, longest.thread, longest.span, 'Longest wait in the timeline')
         : first !== undefined
           ? momentLink(
               rec,
@@ -71,7 +62,7 @@ export function findingCard(rec, finding, at, short) {
             )
           : null,
       finding.objects.map((named) => {
-        const index = objectOf(rec, named);
+        const index = objectOf(rec, finding, named);
         return index < 0 ? null : objectLink(rec, index);
       }),
     ),

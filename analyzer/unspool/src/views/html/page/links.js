@@ -25,7 +25,7 @@ export function objectName(object) {
 
 /** A link to an object. */
 export function objectLink(rec, index, view) {
-  const object = rec.objects[index];
+  const object = rec.allObjects[index];
   if (!object) return h('span', {}, 'unknown object');
   return h(
     'a',
@@ -56,6 +56,13 @@ export function momentLink(rec, from, to, changes, words) {
   const zoom = [Math.max(0, from - margin), Math.min(rec.end, to + margin)];
   const text = words ?? moment(from, rec.end / 100);
   return h('a', {href: linkTo({view: 'timeline', zoom, ...changes})}, text);
+}
+
+/** A link to a span of a thread in the timeline. */
+export function spanLink(rec, thread, span, words) {
+  const at = span - rec.spans.first[thread];
+  const changes = {thread, span: at, object: null};
+  return momentLink(rec, rec.spans.from[span], rec.spans.to[span], changes, words);
 }
 
 /** The place of a frame as a link to the source view. */

@@ -188,7 +188,7 @@ class Page {
           linkTo({thread: index, object: null, span: null}),
         );
     }
-    rec.objects.forEach((object, index) => {
+    rec.allObjects.forEach((object, index) => {
       if (hits.length < 80 && (has(objectName(object)) || has(`0x${object.address.toString(16)}`)))
         add(
           object.kind,

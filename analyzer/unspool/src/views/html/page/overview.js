@@ -10,6 +10,8 @@ import {findingCard} from './findings.js';
 import {pathCard} from './path.js';
 
 const CHART_BINS = 300;
+/** Waits of less than this part of the recording for a lock without recorded calls are left out. */
+const MIN_SHOWN_DIVISOR = 1000;
 
 function ending(recording) {
   if (recording.signal !== null) return `killed by ${recording.signal_name}`;
@@ -192,7 +194,7 @@ function topGroups(rec) {
 }
 
 function topObjects(rec) {
-  if (!rec.sync_recorded) {
+  if (rec.allObjects.length === 0 && !rec.sync_recorded) {
     return h(
       'section',
       {class: 'card'},
@@ -218,7 +220,11 @@ function topObjects(rec) {
     },
     null,
   );
-  const rows = [...contended].sort((a, b) => b[1].total_ns - a[1].total_ns).slice(0, 5);
+  const least = rec.end / MIN_SHOWN_DIVISOR;
+  const locks = rec.lock_waits
+    .map((lock, index) => [rec.objects.length + index, rec.allObjects[rec.objects.length + index].waits])
+    .filter(([, waits]) => waits.total_ns >= least);
+  const rows = [...contended, ...locks].sort((a, b) => b[1].total_ns - a[1].total_ns).slice(0, 5);
   return h(
     'section',
     {class: 'card'},

@@ -99,7 +99,7 @@ function programLink({program}) {
 }
 
 function itemWords(rec, item) {
-  if (item.kind === 'lock') return [objectLink(rec, item.object), ' never contended'];
+  if (item.kind === 'lock') return [objectLink(rec, item.object ?? rec.objects.length + item.lock_waits), ' never contended'];
   if (item.kind === 'processors') return [`${2 * rec.critical_path.processors} processors`];
   if (item.kind === 'function') {
     const name = h('span', {class: 'function'}, pathFunction(rec, item.function));

@@ -58,21 +58,38 @@ export function groupTimes(rec, threads, range) {
   return sum;
 }
 
-/** By object: how often and how long threads waited for it between two moments. */
+/** Adds the part of a span between two moments to the waits for an object. */
+function addWait(waits, object, spans, span, [from, to]) {
+  if (spans.to[span] <= from || spans.from[span] >= to) return;
+  const ns = Math.min(spans.to[span], to) - Math.max(spans.from[span], from);
+  const wait = waits.get(object) ?? {count: 0, total_ns: 0, max_ns: 0};
+  wait.count += 1;
+  wait.total_ns += ns;
+  wait.max_ns = Math.max(wait.max_ns, ns);
+  waits.set(object, wait);
+}
+
+/** By recorded object: how often and how long threads waited for it between two moments. */
 export function objectWaits(rec, range) {
-  const [from, to] = range ?? [0, Infinity];
   const waits = new Map();
   const {spans} = rec;
   for (let span = 0; span < spans.total; span += 1) {
-    if (spans.use[span] < 0 || spans.to[span] <= from || spans.from[span] >= to) continue;
     const place = rec.uses[spans.use[span]];
-    if (!place) continue;
-    const ns = Math.min(spans.to[span], to) - Math.max(spans.from[span], from);
-    const wait = waits.get(place[0]) ?? {count: 0, total_ns: 0, max_ns: 0};
-    wait.count += 1;
-    wait.total_ns += ns;
-    wait.max_ns = Math.max(wait.max_ns, ns);
-    waits.set(place[0], wait);
+    if (place) addWait(waits, place[0], spans, span, range ?? [0, Infinity]);
+  }
+  return waits;
+}
+
+/** The same for locks of which only the waits are known, by their index in `allObjects`. */
+export function lockWaits(rec, range) {
+  const waits = new Map();
+  const {spans} = rec;
+  if (rec.lock_waits.length === 0) return waits;
+  for (let thread = 0; thread < rec.all.length; thread += 1) {
+    for (let span = spans.first[thread]; span < spans.first[thread + 1]; span += 1) {
+      const lock = rec.lockAt(thread, span);
+      if (lock >= 0) addWait(waits, lock, spans, span, range);
+    }
   }
   return waits;
 }

@@ -2,7 +2,8 @@
 import {count, counted, duration, kindNoun, shortened} from './format.js';
 import {h, shortList, svg, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
-import {objectWaits} from './range.js';
+import {lockWaits, objectWaits} from './range.js';
+import {lockProcess} from './lock_waits.js';
 import {objectDetails} from './details.js';
 import {callerOf, frameLine, groupLink, groupName, objectLink, objectName, stackPair} from './links.js';
 import {lockOrder} from './lock_order.js';
@@ -193,11 +194,25 @@ const OBJECT_SORTS = {
   waited: (row) => -row.waits.total_ns,
   waits: (row) => -row.waits.count,
   longest: (row) => -row.waits.max_ns,
-  taken: (row) => -row.object.taken,
-  held: (row) => -row.object.holds.total_ns,
-  queue: (row) => -row.object.longest_queue,
+  taken: (row) => -(row.object.taken ?? -1),
+  held: (row) => -(row.object.holds?.total_ns ?? -1),
+  queue: (row) => -(row.object.longest_queue ?? -1),
   name: (row) => objectName(row.object),
 };
+
+/** Who used an object: identities, or of a lock of which only the waits are known, its waiters. */
+function users({lock, uses}) {
+  if (lock) return counted(lock.waiters.length, 'waiter');
+  const keys = new Set(uses.flatMap((use) => use.thread_keys));
+  return counted(keys.size, 'identity', 'identities');
+}
+
+/** Cells of a recorded object; empty for a lock whose calls were not recorded. */
+function callCells({lock, taken, holds, longest_queue: queue}) {
+  const cell = (words) => h('td', {class: 'number'}, words);
+  if (lock) return ['', '', ''].map(cell);
+  return [count(taken), duration(holds.total_ns), count(queue)].map(cell);
+}
 
 function objectTable(rec, at) {
   const box = h('input', {
@@ -206,9 +221,11 @@ function objectTable(rec, at) {
     'aria-label': 'Filter objects',
     value: at.q ?? '',
   });
-  const inRange = at.range ? objectWaits(rec, at.range) : null;
+  const inRange = at.range
+    ? new Map([...objectWaits(rec, at.range), ...lockWaits(rec, at.range)])
+    : null;
   const none = {count: 0, total_ns: 0, max_ns: 0};
-  const all = rec.objects.map((object, index) => ({
+  const all = rec.allObjects.map((object, index) => ({
     object,
     index,
     waits: inRange ? (inRange.get(index) ?? none) : object.waits,
@@ -240,22 +257,18 @@ function objectTable(rec, at) {
           h(
             'tr',
             {class: at.object === index ? 'selected' : null, 'data-object': index},
-            h('th', {scope: 'row'}, objectLink(rec, index)),
+            h(
+              'th',
+              {scope: 'row'},
+              objectLink(rec, index),
+              object.lock?.process != null &&
+                h('span', {class: 'quiet'}, ' of ', lockProcess(rec, object.lock)),
+            ),
             h('td', {class: 'number'}, duration(waits.total_ns)),
             h('td', {class: 'number'}, count(waits.count)),
             h('td', {class: 'number'}, duration(waits.max_ns)),
-            h('td', {class: 'number'}, count(object.taken)),
-            h('td', {class: 'number'}, duration(object.holds.total_ns)),
-            h('td', {class: 'number'}, count(object.longest_queue)),
-            h(
-              'td',
-              {class: 'number'},
-              counted(
-                new Set(object.uses.flatMap((use) => use.thread_keys)).size,
-                'identity',
-                'identities',
-              ),
-            ),
+            rec.sync_recorded && callCells(object),
+            h('td', {class: 'number'}, users(object)),
           ),
         (items) => {
           const body = h('tbody', {}, items);
@@ -273,9 +286,11 @@ function objectTable(rec, at) {
                 head('waited', 'Waited'),
                 head('waits', 'Waits'),
                 head('longest', 'Longest'),
-                head('taken', 'Taken'),
-                head('held', 'Held'),
-                head('queue', 'Queue'),
+                rec.sync_recorded && [
+                  head('taken', 'Taken'),
+                  head('held', 'Held'),
+                  head('queue', 'Queue'),
+                ],
                 h('th', {scope: 'col', class: 'number'}, 'Users'),
               ),
             ),
@@ -296,7 +311,7 @@ function objectTable(rec, at) {
     h(
       'div',
       {class: 'toolbar'},
-      h('h2', {}, counted(rec.objects.length, 'object')),
+      h('h2', {}, counted(rec.allObjects.length, rec.sync_recorded ? 'object' : 'lock')),
       box,
       at.range ? h('span', {class: 'quiet'}, 'waits in the selected range') : null,
     ),
@@ -328,14 +343,16 @@ function blameCard(rec, blame) {
 const MEANING = {held: 'lock wait', others: 'for threads', idle: 'idle'};
 
 function objectPage(rec, index) {
-  const object = rec.objects[index];
+  const object = rec.allObjects[index];
+  const attributes = {class: 'object-page', id: 'object', 'aria-label': 'Selected object'};
+  if (object.lock) return h('section', attributes, objectDetails(rec, index));
   const uses = object.uses
     .slice()
     .sort((a, b) => b.waits.total_ns - a.waits.total_ns || b.calls - a.calls);
   const pairs = pairsOf([object]);
   return h(
     'section',
-    {class: 'object-page', id: 'object', 'aria-label': 'Selected object'},
+    attributes,
     objectDetails(rec, index),
     h('h3', {}, 'Uses'),
     h(
@@ -398,7 +415,7 @@ function objectPage(rec, index) {
 
 /** Draws the synchronization view. */
 export function syncView(rec, at) {
-  if (!rec.sync_recorded) {
+  if (rec.allObjects.length === 0 && !rec.sync_recorded) {
     return h(
       'div',
       {class: 'page'},
@@ -416,11 +433,23 @@ export function syncView(rec, at) {
   const order = rec.findings
     .map((finding, index) => [finding, index])
     .filter(([finding]) => ['lock-order', 'deadlock'].includes(finding.kind));
-  const chosen = at.object !== undefined && rec.objects[at.object];
+  const chosen = at.object !== undefined && rec.allObjects[at.object];
   return h(
     'div',
     {class: 'page'},
     h('h1', {}, 'Synchronization'),
+    rec.sync_recorded || chosen
+      ? null
+      : h(
+          'p',
+          {class: 'quiet'},
+          'The kernel’s schedule shows who waited for which lock.',
+          rec.lock_waits.some(({process}) => process === null) && [
+            ' ',
+            h('code', {}, 'unspool record --sync'),
+            ' records more about it.',
+          ],
+        ),
     order.length > 0
       ? h(
           'p',
@@ -435,7 +464,7 @@ export function syncView(rec, at) {
       ? [
           h('p', {}, h('a', {href: linkTo({object: null})}, '← All objects')),
           objectPage(rec, at.object),
-          lockOrder(rec, at, at.object),
+          rec.objects[at.object] && lockOrder(rec, at, at.object),
         ]
       : null,
     pairs.length > 0 && !chosen
@@ -446,7 +475,7 @@ export function syncView(rec, at) {
           h('div', {class: 'pair'}, graph(rec, pairs), matrix(rec, pairs)),
         )
       : null,
-    chosen ? null : lockOrder(rec, at),
+    chosen || !rec.sync_recorded ? null : lockOrder(rec, at),
     h('section', {}, objectTable(rec, at)),
   );
 }
