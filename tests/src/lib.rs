@@ -12,6 +12,7 @@ pub mod elf;
 pub mod ended;
 pub mod finding;
 pub mod inspection;
+pub mod lock_waits;
 pub mod memo;
 pub mod process;
 pub mod program;

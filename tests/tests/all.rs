@@ -21,6 +21,7 @@ mod gdb_session;
 mod html;
 mod identity;
 mod inspect;
+mod lock_waits;
 mod looks;
 mod profile;
 mod prose;
@@ -61,6 +62,7 @@ fn main() {
         top::trials(),
         identity::trials(),
         inspect::trials(),
+        lock_waits::trials(),
         looks::trials(),
         waits::trials(),
         findings::trials(),

@@ -61,6 +61,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         trial::alone("diff::equal_runs".to_owned(), equal_runs),
         trial::alone("diff::of_other_processes".to_owned(), of_other_processes),
+        trial::alone("diff::lock_waits".to_owned(), || lock_waits(false)),
+        trial::alone("diff::lock_waits_of_processes".to_owned(), || {
+            lock_waits(true)
+        }),
         crate::trial("diff::several_recordings".to_owned(), several_recordings),
         crate::trial("diff::exit_codes".to_owned(), exit_codes),
         crate::trial("diff::bad_files".to_owned(), bad_files),
@@ -210,6 +214,36 @@ fn of_other_processes() -> Result<()> {
         "{run}"
     );
     Ok(())
+}
+
+/// A moved lock is first, also if only the kernel's schedule shows the waits for it.
+fn lock_waits(started: bool) -> Result<()> {
+    let (folder, before) = build("-DORIGINAL", false)?;
+    let (_folder, after) = build("-DLOCKED", false)?;
+    let captures = ["before", "after"].map(|name| folder.path().join(name));
+    let name = before.file_name().and_then(|name| name.to_str());
+    let mut failures = Vec::new();
+    for _ in 0..ATTEMPTS {
+        for (program, capture) in [&before, &after].into_iter().zip(&captures) {
+            let script = ["sh", "-c", "\"$0\"; true"].map(Path::new);
+            let script = if started { &script[..] } else { &[] };
+            record_with(&[], &[script, &[program]].concat(), capture)?;
+        }
+        let (diff, failed) = compare(&captures[0], &captures[1])?;
+        let first = &diff["effects"][0];
+        let objects = diff["objects"].as_array().context("objects")?;
+        let [table] = &objects[..] else {
+            bail!("{objects:#?}");
+        };
+        let is_lock = first["kind"] == "lock" && first["cause"] == "contention";
+        ensure!(table["kind"] == "mutex" && table["name"] == "table");
+        ensure!(table["process"].as_str() == name.filter(|_| started));
+        if failed && is_lock {
+            return Ok(());
+        }
+        failures.push(format!("{first:#}\n{table:#}"));
+    }
+    bail!("{}", failures.join("\n"))
 }
 
 /// Several recordings on a side have a spread.

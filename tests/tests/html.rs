@@ -4,6 +4,7 @@
 mod calls;
 mod groups;
 mod lock_order;
+mod lock_waits;
 mod processes;
 
 use std::fs;
@@ -31,7 +32,7 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 15] = [
+    let checks: [(&str, Check); 17] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
@@ -45,6 +46,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("lock_order_many_equal", lock_order::many_equal),
         ("lock_order_missed", lock_order::missed),
         ("lock_order_parts", lock_order::parts),
+        ("lock_waits", lock_waits::own),
+        ("lock_waits_of_processes", lock_waits::of_started_process),
         ("text_stays_text", text_stays_text),
         ("bad_recordings", bad_recordings),
     ];

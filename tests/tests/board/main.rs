@@ -8,6 +8,7 @@ mod creation;
 mod fast;
 mod findings;
 mod instructions;
+mod lock_waits;
 mod scratch;
 mod serial;
 mod server;
@@ -43,6 +44,7 @@ fn main() {
         server::trials(),
         waits::trials(),
         findings::trials(),
+        lock_waits::trials(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,31 @@
+//! Tests the waits for locks that the kernel's schedule shows, without any recorded call: in a
+//! process that the program starts, and in the program itself. The truth is the program's clock.
+
+use anyhow::{Context, Result};
+use libtest_mimic::Trial;
+
+use unspool_tests::{lock_waits, report, waiting};
+
+const COMPILER: &[&str] = &["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        crate::trial("lock-waits::started-process", || check(true)),
+        crate::trial("lock-waits::own", || check(false)),
+    ]
+}
+
+fn check(started: bool) -> Result<()> {
+    let (folder, program) = waiting::compile_in(".", lock_waits::SOURCE, COMPILER)?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let script = format!("{program}; true");
+    let command: &[&str] = match started {
+        true => &["sh", "-c", &script],
+        false => &[program],
+    };
+    let capture = folder.path().join("capture");
+    let run = report::record(&capture, &[], command)?.success()?;
+    let output = String::from_utf8_lossy(&run.stdout);
+    let json = report::json(&capture, &[])?;
+    lock_waits::compare(&output, &json, started)
+}
