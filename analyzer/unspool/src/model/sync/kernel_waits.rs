@@ -16,8 +16,6 @@ use crate::platform::syscall::Call;
 pub(super) struct Blocking {
     /// Latest time at which the span can have begun.
     from_ns: u64,
-    /// Time of the sample.
-    seen_ns: u64,
     /// Time until which the thread had certainly not run.
     to_ns: u64,
     /// Name of the system call; none for a page fault, outside any system call.
@@ -89,7 +87,6 @@ impl KernelWaits {
                     let list = waits.threads.entry(thread).or_default();
                     list.push(Blocking {
                         from_ns,
-                        seen_ns: seen.time_ns,
                         to_ns,
                         call: call.map(|(call, arch)| call.name(arch).unwrap_or("syscall")),
                         futex: call.and_then(|(call, arch)| Some(call.futex(arch)?.address)),
@@ -117,13 +114,12 @@ impl KernelWaits {
         to_ns: u64,
     ) -> Option<(&Blocking, u64)> {
         let all = self.threads.get(&thread)?.iter();
-        let inside = all.filter(|one| (from_ns..=to_ns).contains(&one.seen_ns));
         let part = |one: &Blocking| {
             let end = one.to_ns.min(to_ns);
             end.saturating_sub(one.from_ns.max(from_ns))
         };
-        let all = inside.map(|one| (one, part(one)));
-        all.max_by_key(|(_, ns)| *ns)
+        let parts = all.map(|one| (one, part(one))).filter(|(_, ns)| *ns > 0);
+        parts.max_by_key(|(_, ns)| *ns)
     }
 }
 

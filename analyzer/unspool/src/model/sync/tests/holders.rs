@@ -1,16 +1,20 @@
 //! Tests of waits that only system calls show: holders, and threads that can never continue.
 
-use unspool_capture::ProcessEnded;
+use unspool_capture::{Blocked, ProcessEnded, ScheduleKind};
 
 use super::findings::of_kind;
 use super::*;
+use crate::model::fixture::{schedule_begins, scheduled};
 use crate::model::{FindingKind, HangReason};
 
 /// A recording of a lock's waits and wakes alone. `two` holds the lock for 900 ms while two other
 /// threads wait. These then hold it briefly, one after the other. Later the probe of the waits is
 /// paused, and `missed` calls are missing.
 fn contended_lock(missed: u64) -> Model {
-    let mut acting = two_threads();
+    contended(two_threads(), missed)
+}
+
+fn contended(mut acting: Acting, missed: u64) -> Model {
     let stage = &mut acting.stage;
     stage.instrument(90, "libc.so.6!__lll_lock_wait", ProbeKind::FutexWait);
     stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
@@ -62,6 +66,28 @@ fn contended_lock(missed: u64) -> Model {
     }
     stage.end(1000);
     stage.model()
+}
+
+/// The holder falls asleep, and is looked at, before the first waiter shows that it has the lock.
+#[test]
+fn a_holder_that_was_asleep_before_others_waited() {
+    let mut acting = two_threads();
+    acting.stage.add(schedule_begins());
+    acting.stage.add(scheduled(&[
+        (1_500, ScheduleKind::Runs, TWO, 0),
+        (3_000, ScheduleKind::Blocks, TWO, 0),
+        (905_000, ScheduleKind::Runs, TWO, 0),
+    ]));
+    acting.stage.add(Blocked {
+        time_ns: 5_000_000,
+        tid: TWO,
+        number: Some(230),
+        ..Blocked::default()
+    });
+    let model = contended(acting, 0);
+    let found = text(&model, of_kind(&model, FindingKind::LongHold)[0]);
+    let part = "Most of the time it was in clock_nanosleep().";
+    assert!(found.contains(part), "{found}");
 }
 
 #[test]
