@@ -1,5 +1,7 @@
 //! Whether a thread sleeps in the kernel, as its files in `/proc` show it (proc(5)).
 
+use crate::platform::syscall::Call;
+
 /// `/proc/PID/task/TID/syscall` of a thread that is blocked (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SystemCallState {
@@ -24,6 +26,13 @@ impl SystemCallState {
             args: values,
             sp,
             pc,
+        })
+    }
+
+    pub(super) fn call(&self) -> Option<Call> {
+        Some(Call {
+            number: self.number?,
+            args: self.args.as_slice().try_into().ok()?,
         })
     }
 }

@@ -15,7 +15,7 @@ use super::local_process::stat;
 use super::pipes::numbers;
 use super::session::Session;
 use super::sink::Sink;
-use crate::platform::syscall::Call;
+use crate::platform::syscall::{CODE_BEFORE, Call};
 
 /// Maximum number of threads read per sample, which limits the cost of thousands of idle threads.
 const MAX_READS: usize = 32;
@@ -25,11 +25,7 @@ const STACK: usize = 1024;
 /// The system call in which a thread is asleep.
 pub(super) fn blocking_call(pid: u32, tid: u64) -> Option<Call> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
-    let state = SystemCallState::parse(&text)?;
-    Some(Call {
-        number: state.number?,
-        args: state.args.try_into().ok()?,
-    })
+    SystemCallState::parse(&text)?.call()
 }
 
 /// Records what these threads do in the kernel. `idle` has the threads and the times since which
@@ -46,6 +42,10 @@ pub(super) fn record_blocked(
     };
     let mut memory = None;
     let mut known = Vec::new();
+    let mut read = |address, len| {
+        let memory = memory.get_or_insert_with(|| File::open(format!("/proc/{pid}/mem")));
+        bytes_at(memory.as_ref().ok()?, address, len)
+    };
     for &(tid, since_ns) in idle.iter().take(MAX_READS) {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
         // The file of a running thread says `running`.
@@ -53,11 +53,14 @@ pub(super) fn record_blocked(
             continue;
         };
         known.push(tid);
+        let call = word.call().map(|call| {
+            let start = word.pc.wrapping_sub(CODE_BEFORE as u64);
+            call.continued(session.abi.arch, || read(start, CODE_BEFORE))
+        });
         let place = (word.pc, word.sp);
         let is_new = places.insert(tid, place) != Some(place);
         let snapshot = is_new.then(|| {
-            let memory = memory.get_or_insert_with(|| File::open(format!("/proc/{pid}/mem")));
-            let bytes = memory.as_ref().ok().and_then(|file| stack(file, word.sp));
+            let bytes = read(word.sp, STACK);
             let registers = session.abi.registers_at(word.pc, word.sp);
             let mut snapshot =
                 Snapshot::of_registers(registers.bytes().to_vec(), registers.known());
@@ -67,14 +70,15 @@ pub(super) fn record_blocked(
             }));
             snapshot
         });
-        let file = file_waited_for(session, pid, &word).unwrap_or_default();
+        let descriptor = call.and_then(|call| call.descriptor(session.abi.arch));
+        let file = descriptor.and_then(|descriptor| file_of(pid, descriptor));
         sink.record(Blocked {
             time_ns: sink.now_ns(),
             tid,
             since_ns,
-            number: word.number,
+            number: call.map_or(word.number, |call| Some(call.number)),
             args: word.args,
-            file,
+            file: file.unwrap_or_default(),
             pc: word.pc,
             sp: word.sp,
             snapshot,
@@ -134,24 +138,16 @@ impl BeforeStop {
     }
 }
 
-/// The file on which a system call operates.
-fn file_waited_for(session: &Session, pid: u64, word: &SystemCallState) -> Option<String> {
-    let args = word.args.as_slice().try_into().ok()?;
-    let number = word.number?;
-    let descriptor = Call { number, args }.descriptor(session.abi.arch)?;
-    file_of(pid, descriptor)
-}
-
 /// The file behind a descriptor of a local process, as `/proc` names it.
 pub(super) fn file_of(pid: u64, descriptor: i32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok()?;
     Some(path.to_string_lossy().into_owned())
 }
 
-/// The inner end of a stack, up to [`STACK`] bytes.
-fn stack(memory: &File, sp: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; STACK];
-    let count = memory.read_at(&mut bytes, sp).ok()?;
+/// Up to `len` bytes of memory, fewer at the end of a mapping.
+fn bytes_at(memory: &File, address: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let count = memory.read_at(&mut bytes, address).ok()?;
     bytes.truncate(count);
     (count > 0).then_some(bytes)
 }

@@ -247,6 +247,19 @@ impl Call {
         convention(arch).is_some_and(|convention| convention.restart == self.number)
     }
 
+    /// The interrupted call if this one continues it. `code` returns the [`CODE_BEFORE`] bytes
+    /// before the program counter.
+    pub fn continued(self, arch: Arch, code: impl FnOnce() -> Option<Vec<u8>>) -> Call {
+        if !self.restarts(arch) {
+            return self;
+        }
+        let number = code().and_then(|code| number_before(arch, None, &code)?);
+        Call {
+            number: number.unwrap_or(self.number),
+            ..self
+        }
+    }
+
     /// The wait at a futex, if the call is one. A restarted call counts as a wait with a time limit
     /// if its arguments look like it.
     pub fn futex(&self, arch: Arch) -> Option<Futex> {
@@ -356,6 +369,23 @@ mod tests {
         ])
         .unwrap();
         assert!(call.futex(Arch::X86_64).unwrap().timed);
+    }
+
+    #[test]
+    fn the_code_names_a_continued_call() {
+        let interrupted = |number| Call {
+            number,
+            args: [0; 6],
+        };
+        let name = |number, code: &[u8]| {
+            let call = interrupted(number).continued(Arch::X86_64, || Some(code.to_vec()));
+            call.name(Arch::X86_64)
+        };
+        // mov eax, 230; syscall
+        let sleep = [0xb8, 230, 0, 0, 0, 0x0f, 0x05];
+        assert_eq!(name(219, &sleep), Some("clock_nanosleep"));
+        assert_eq!(name(7, &sleep), Some("poll"));
+        assert_eq!(name(219, &[0x0f, 0x05]), Some("restart_syscall"));
     }
 
     #[test]

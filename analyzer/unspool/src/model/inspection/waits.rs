@@ -22,7 +22,7 @@ use crate::model::finding::ObjectName;
 use crate::model::{Model, ThreadIndex};
 use crate::platform::Architecture;
 use crate::platform::layouts::{self, Layout, Library};
-use crate::platform::syscall::{self, AFTER, AwaitedChildren, BEFORE, Call, Futex};
+use crate::platform::syscall::{self, AFTER, AwaitedChildren, BEFORE, CODE_BEFORE, Call, Futex};
 use crate::primitives::Kind;
 
 mod primitive;
@@ -329,9 +329,13 @@ impl<'a> Inspector<'a> {
         let registers = &self.registers;
         let register = |name: &str| snapshot.register(registers.get(name)?);
         let program = &mut self.program;
-        syscall::of(self.arch, &register, &mut |avma, len| {
+        let call = syscall::of(self.arch, &register, &mut |avma, len| {
             program.code(avma, len)
-        })
+        })?;
+        let pc = register(self.platform.pc);
+        Some(call.continued(self.arch, || {
+            program.code(pc?.checked_sub(CODE_BEFORE as u64)?, CODE_BEFORE)
+        }))
     }
 
     /// The call in which a thread was asleep before the stop, if the stop has ended it: the thread
