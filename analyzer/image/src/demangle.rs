@@ -35,8 +35,13 @@ fn demangled(name: &str, short: bool) -> String {
     }
 }
 
-fn rust(name: &str) -> Option<String> {
-    Some(format!("{:#}", rustc_demangle::try_demangle(name).ok()?))
+/// The name of a Rust symbol. Legacy names look like C++ variables, but have a hash, which `{:#}`
+/// leaves out.
+pub(crate) fn rust(name: &str) -> Option<String> {
+    let symbol = rustc_demangle::try_demangle(name).ok()?;
+    let plain = format!("{symbol:#}");
+    let is_legacy = name.trim_start_matches('_').starts_with('Z');
+    (!is_legacy || plain != symbol.to_string()).then_some(plain)
 }
 
 fn cpp(name: &str, short: bool) -> Option<String> {
@@ -145,6 +150,8 @@ mod tests {
     #[test]
     fn rust_names_lose_their_hash() {
         assert_eq!(demangle("_ZN1r4leaf17hb77086c86ae4a0d8E"), "r::leaf");
+        let variable = "(anonymous namespace)::pool";
+        assert_eq!(demangle("_ZN12_GLOBAL__N_14poolE"), variable);
         assert_eq!(demangle("_RNvCs6GmmlP4bgsG_1r4leaf"), "r::leaf");
     }
 

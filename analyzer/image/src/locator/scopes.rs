@@ -13,7 +13,7 @@ use std::sync::Arc;
 use gimli::{AttributeValue, DwTag, Reader as _, UnitHeader, UnitOffset};
 
 use super::dwarf::{Reader, unit_headers};
-use crate::demangle::function_name;
+use crate::demangle::{self, function_name};
 
 /// Maximum number of references and scopes that a name may lead through.
 const DEPTH_LIMIT: usize = 32;
@@ -248,7 +248,7 @@ impl File {
                 gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
                     die.linkage = text(&dwarf, &unit.unit, attribute.value())
                         .filter(|name| unit.may_be_cpp && name.starts_with("_Z"))
-                        .filter(|name| rustc_demangle::try_demangle(name).is_err());
+                        .filter(|name| demangle::rust(name).is_none());
                 }
                 gimli::DW_AT_specification | gimli::DW_AT_abstract_origin => {
                     die.origin = match attribute.value() {
