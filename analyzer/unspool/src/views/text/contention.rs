@@ -1,5 +1,7 @@
 //! Contention: the objects with the longest waits, and the stacks of waiters and holders.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::frames;
@@ -7,7 +9,7 @@ use super::line::{Ink, Line, Page};
 use super::waits::{holder_name, summary};
 use super::{findings, notes};
 use crate::model::sync::Waiting;
-use crate::model::{Model, Topic};
+use crate::model::{LockWaits, Model, Topic};
 use crate::views::same_identity::{self, ObjectGroup};
 use crate::views::{Style, finding_text, wording};
 
@@ -91,22 +93,72 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
 fn known_by_waits(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let lead = Line::new().with(Ink::Plain, "  ");
     let least_ns = model.recording.duration_ns / MIN_SHOWN_DIVISOR;
-    let long = model.lock_waits.iter();
-    let shown = long.take_while(|waits| waits.total_ns >= least_ns).count();
-    let shown = shown.min(MAX_STACKS);
-    for waits in &model.lock_waits[..shown] {
+    let groups = alike(model);
+    let long = groups.iter();
+    let shown = long.take_while(|locks| total_ns(locks) >= least_ns).count();
+    let (shown, rest) = groups.split_at(shown.min(MAX_STACKS));
+    for locks in shown {
+        let Some((waits, others)) = locks.split_first() else {
+            continue;
+        };
         page.blank()?;
         page.line(&Line::new().with(Ink::Strong, finding_text::lock_title(waits)))?;
-        let text = finding_text::lock_waits(model, waits);
+        let mut text = finding_text::lock_waits(model, waits);
+        if !others.is_empty() {
+            let processes: BTreeSet<_> = others.iter().filter_map(|it| it.process).collect();
+            let place = match processes.len() {
+                0 => String::new(),
+                count => format!(", in {}", wording::count(count, "process")),
+            };
+            let longest_ns = others.iter().map(|it| it.longest_ns).max();
+            text.push_str(&format!(
+                " {} like it{place}: {} in total, at most {} at a time.",
+                wording::count(others.len(), "more lock"),
+                wording::duration(total_ns(others)),
+                wording::duration(longest_ns.unwrap_or(0)),
+            ));
+        }
         page.paragraph(&lead, &lead, Ink::Plain, &text)?;
     }
-    if model.lock_waits.len() > shown {
+    if !rest.is_empty() {
         page.blank()?;
-        let more = wording::count(model.lock_waits.len() - shown, "more lock");
-        let text = format!("{more} with shorter waits: --view waits, or JSON");
+        let locks = rest.iter().map(Vec::len).sum();
+        let more = wording::count(locks, "more lock");
+        let text = format!("{more} with shorter waits: --view waits --each, or JSON");
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
     Ok(())
+}
+
+/// These locks in groups: each run of a program has its own lock of a name, or, without a name, of
+/// a calling place. Groups and locks with the longest waits are first.
+fn alike(model: &Model) -> Vec<Vec<&LockWaits>> {
+    let mut groups: BTreeMap<_, Vec<&LockWaits>> = BTreeMap::new();
+    for waits in &model.lock_waits {
+        let process = waits.process.map(|index| &model.processes.all[index.0]);
+        let program = process.map(|process| model.processes.program_name(process));
+        let caller = waits
+            .caller
+            .as_ref()
+            .filter(|_| waits.object.name.is_none());
+        let caller = caller.map(|it| (&it.module, &it.function, it.line, it.svma));
+        let is_alone = caller.is_none() && (process.is_none() || waits.object.name.is_none());
+        let own = is_alone.then_some((waits.process, waits.object.address));
+        let key = (
+            program,
+            &waits.module,
+            waits.object.kind,
+            &waits.object.name,
+        );
+        groups.entry((key, caller, own)).or_default().push(waits);
+    }
+    let mut groups: Vec<Vec<&LockWaits>> = groups.into_values().collect();
+    groups.sort_by_key(|locks| Reverse(total_ns(locks)));
+    groups
+}
+
+fn total_ns(locks: &[&LockWaits]) -> u64 {
+    locks.iter().map(|waits| waits.total_ns).sum()
 }
 
 fn held_ns(group: &ObjectGroup) -> u64 {
