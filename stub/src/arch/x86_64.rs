@@ -80,8 +80,9 @@ pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
     link: None,
     futex: &[],
 };
-/// Maximum number of stack words in a blocked thread's sample.
-pub(crate) const STACK_WORDS: usize = 16;
+/// Maximum number of stack words in a blocked thread's sample. The frames between the system call
+/// and the caller of glibc's `pthread_cond_timedwait` have 34.
+pub(crate) const STACK_WORDS: usize = 36;
 /// Number of the register that points to a thread's own data: fs_base.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(58);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
