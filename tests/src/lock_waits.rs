@@ -33,6 +33,8 @@ pub fn compare(output: &str, json: &Value, started: bool) -> Result<()> {
         ensure!(same.next().is_none(), "{lock} twice: {seen:#?}");
         let kind = if lock == "map" { "rwlock" } else { "mutex" };
         ensure!(waits["object"]["kind"] == kind, "{waits:#}");
+        let file = waits["caller"]["file"].as_str().unwrap_or_default();
+        ensure!(file.ends_with(SOURCE), "{waits:#}");
         let process = if started { 0.into() } else { Value::Null };
         ensure!(waits["process"] == process, "{waits:#}");
         let total_ns = waits["total_ns"].as_u64().context("total_ns")?;

@@ -148,7 +148,13 @@ pub(super) fn innermost<T>(
 /// and of the language may be below it.
 pub(super) fn innermost_primitive(frames: &[NamedFrame]) -> Option<(usize, &'static Primitive)> {
     let waits = |name: &str| primitives::find(name).filter(|primitive| primitive.may_wait());
-    innermost(frames, waits, |place| !place.is_within())
+    let (at, inner) = innermost(frames, waits, |place| !place.is_within())?;
+    // The function that the program called may call one inside the library for this.
+    let outer = frames.get(at + 1).filter(|_| inner.internal);
+    let outer = outer
+        .and_then(|frame| waits(frame.name()?))
+        .filter(|outer| (outer.kind, outer.operation) == (inner.kind, inner.operation));
+    Some(outer.map_or((at, inner), |outer| (at + 1, outer)))
 }
 
 /// A stack, innermost frame first.

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use holders::{Piece, Wait, joined, pieces};
 
 use super::finding::{Facts, Finding, FindingKind, ObjectName};
-use super::schedule::{CallIndex, FutexObject, Interval, RunState, Waker, runnable_within};
+use super::schedule::{
+    CallIndex, FutexObject, FutexWait, Interval, RunState, Waker, runnable_within,
+};
 use super::sync::is_much;
 use super::{Model, Place, ProcessIndex, ThreadIndex};
 
@@ -22,6 +24,9 @@ const KILL_NS: u64 = 100_000_000;
 /// Maximum time for which a thread runs after something else than a release has ended its wait,
 /// before it waits for the same lock again, or is killed.
 const MAX_INTERRUPTION_NS: u64 = 1_000_000;
+
+/// A lock: its process if it is not the program, and the object.
+type LockKey<'a> = (Option<ProcessIndex>, &'a FutexObject);
 
 /// The waits for one lock.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,16 +107,11 @@ impl Model {
     }
 
     fn waits_for_locks(&self) -> Vec<LockWaits> {
-        let lock = |call: CallIndex| {
-            let wait = self.schedule.call(call)?.waits_for.as_ref()?;
-            Some((wait, wait.object.as_ref().filter(|_| wait.kind.is_lock())?))
-        };
         let calls = u32::try_from(self.schedule.calls.len()).unwrap_or(u32::MAX);
-        if !(0..calls).any(|call| lock(CallIndex(call)).is_some()) {
+        if !(0..calls).any(|call| self.lock_of(CallIndex(call)).is_some()) {
             return Vec::new();
         }
-        type Key<'a> = (Option<ProcessIndex>, &'a FutexObject);
-        let mut all: BTreeMap<Key<'_>, Vec<Wait>> = BTreeMap::new();
+        let mut all: BTreeMap<LockKey<'_>, Vec<Wait>> = BTreeMap::new();
         let wakers = self.wakers();
         if !wakers.are_recorded() {
             return Vec::new();
@@ -131,7 +131,7 @@ impl Model {
                 .map(|(blocked, _, ender)| (blocked.from_ns, ender))
                 .collect();
             // The lock for which it waited last, and for how long it has run since.
-            let mut last: Option<Key<'_>> = None;
+            let mut last: Option<LockKey<'_>> = None;
             let mut ran_ns = 0;
             for interval in self.intervals(thread) {
                 if let RunState::Running { .. } = interval.state {
@@ -148,7 +148,7 @@ impl Model {
                 if ender.is_none() && !is_unended {
                     continue;
                 }
-                let object = lock(call).map(|(_, object)| object);
+                let object = self.lock_of(call).map(|(_, object)| object);
                 let key = object.map(|object| (process.map(|(process, _)| process), object));
                 if let Some(waits) = last.and_then(|last| all.get_mut(&last))
                     && let Some(before) = waits.last_mut()
@@ -174,63 +174,72 @@ impl Model {
                 });
             }
         }
-        let each = all.into_iter().filter_map(|((process, object), waits)| {
-            let waits = joined(waits);
-            let first = waits.first()?;
-            let (wait, _) = lock(first.call)?;
-            let place = self.schedule.places.get(&first.call);
-            let places = ranked(waits.iter().map(|wait| (wait.call, wait.ns())));
-            let caller = places.iter().find_map(|(call, _)| {
-                let place = self.schedule.places.get(call)?;
-                place.caller.clone()
-            });
-            let called = waits.iter().filter_map(|wait| {
-                let (called, _) = lock(wait.call)?;
-                Some((called.function.clone(), wait.ns()))
-            });
-            let calls: BTreeSet<_> = waits.iter().map(|it| (it.thread, it.call)).collect();
-            let unended = || waits.iter().filter(|wait| wait.is_unended);
-            let pieces = pieces(&waits);
-            let runnable = |piece: &Piece| {
-                let holder = self.intervals(piece.holder);
-                piece.waiters * runnable_within(holder, piece.from_ns, piece.to_ns)
-            };
-            let held =
-                |piece: &Piece| (piece.holder, piece.waiters * (piece.to_ns - piece.from_ns));
-            Some(LockWaits {
-                process,
-                object: ObjectName {
-                    kind: wait.kind,
-                    address: match object {
-                        FutexObject::At(address) => *address,
-                        FutexObject::Named { .. } => place.map_or(0, |place| place.address),
-                    },
-                    name: match object {
-                        FutexObject::Named { name, .. } => Some(name.clone()),
-                        FutexObject::At(_) => None,
-                    },
-                },
-                module: match object {
-                    FutexObject::Named { module, .. } => module.clone(),
-                    FutexObject::At(_) => None,
-                },
-                is_internal: wait.is_internal,
-                functions: ranked(called).into_iter().map(|(name, _)| name).collect(),
-                calls: calls.into_iter().collect(),
-                caller,
-                count: waits.len() as u64,
-                total_ns: waits.iter().map(Wait::ns).sum(),
-                longest_ns: waits.iter().map(Wait::ns).max().unwrap_or(0),
-                unended: unended().count() as u64,
-                unended_ns: unended().map(Wait::ns).sum(),
-                waiters: ranked(waits.iter().map(|wait| (wait.thread, wait.ns()))),
-                runnable_ns: pieces.iter().map(runnable).sum(),
-                holders: ranked(pieces.iter().map(held)),
-            })
-        });
+        let each = all.into_iter();
+        let each = each.filter_map(|(key, waits)| self.lock_with(key, &joined(waits)));
         let mut all: Vec<LockWaits> = each.collect();
         all.sort_by_key(|waits| std::cmp::Reverse(waits.total_ns));
         all
+    }
+
+    /// The lock for which a thread waits in a call.
+    fn lock_of(&self, call: CallIndex) -> Option<(&FutexWait, &FutexObject)> {
+        let wait = self.schedule.call(call)?.waits_for.as_ref()?;
+        Some((wait, wait.object.as_ref().filter(|_| wait.kind.is_lock())?))
+    }
+
+    /// Adds up the waits for a lock.
+    fn lock_with(&self, (process, object): LockKey<'_>, waits: &[Wait]) -> Option<LockWaits> {
+        let first = waits.first()?;
+        let (wait, _) = self.lock_of(first.call)?;
+        let place = self.schedule.places.get(&first.call);
+        let (name, module, address) = match object {
+            FutexObject::Named { name, module, .. } => {
+                let address = place.map_or(0, |place| place.address);
+                (Some(name.clone()), module.clone(), address)
+            }
+            FutexObject::At(address) => (None, None, *address),
+        };
+        let calls = ranked(waits.iter().map(|wait| (wait.call, wait.ns())));
+        let caller = calls.iter().find_map(|(call, _)| {
+            let place = self.schedule.places.get(call)?;
+            place.caller.clone()
+        });
+        let functions = waits.iter().filter_map(|wait| {
+            let (called, _) = self.lock_of(wait.call)?;
+            Some((called.function.clone(), wait.ns()))
+        });
+        let calls: BTreeSet<_> = waits.iter().map(|it| (it.thread, it.call)).collect();
+        let unended = || waits.iter().filter(|wait| wait.is_unended);
+        let pieces = pieces(waits);
+        let runnable = |piece: &Piece| {
+            let holder = self.intervals(piece.holder);
+            piece.waiters * runnable_within(holder, piece.from_ns, piece.to_ns)
+        };
+        let held = |piece: &Piece| (piece.holder, piece.waiters * (piece.to_ns - piece.from_ns));
+        Some(LockWaits {
+            process,
+            object: ObjectName {
+                kind: wait.kind,
+                address,
+                name,
+            },
+            module,
+            is_internal: wait.is_internal,
+            functions: ranked(functions)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect(),
+            calls: calls.into_iter().collect(),
+            caller,
+            count: waits.len() as u64,
+            total_ns: waits.iter().map(Wait::ns).sum(),
+            longest_ns: waits.iter().map(Wait::ns).max().unwrap_or(0),
+            unended: unended().count() as u64,
+            unended_ns: unended().map(Wait::ns).sum(),
+            waiters: ranked(waits.iter().map(|wait| (wait.thread, wait.ns()))),
+            runnable_ns: pieces.iter().map(runnable).sum(),
+            holders: ranked(pieces.iter().map(held)),
+        })
     }
 
     /// True if the recorder woke a thread at a moment, also one of a program that it has not
@@ -448,6 +457,22 @@ mod tests {
             assert_eq!(waits.functions, ["pthread_cond_wait".into()]);
             let line = waits.caller.as_ref().and_then(|place| place.line);
             assert_eq!(line, Some(20));
+        }
+    }
+
+    #[test]
+    fn the_function_that_the_program_called() {
+        let wait = "libc.so.6!__futex_abstimed_wait64";
+        let common = "libc.so.6!__pthread_mutex_clocklock_common";
+        let caller = "orders!work@orders.c:20";
+        // It calls the common function, or goes on there and leaves no frame.
+        let called = "libc.so.6!___pthread_mutex_timedlock64";
+        for stack in [&[wait, common, called, caller][..], &[wait, common, caller]] {
+            let mut stage = stage_with([(M, stack), (M, stack)]);
+            stage.end(100);
+            let model = stage.model();
+            let functions = &model.lock_waits[0].functions;
+            assert_eq!(*functions, ["pthread_mutex_timedlock".into()]);
         }
     }
 

@@ -113,9 +113,14 @@ pub static PRIMITIVES: &[Primitive] = &[
             "__pthread_mutex_lock_full",
             "__pthread_mutex_cond_lock",
             "__pthread_mutex_cond_lock_full",
-            "__pthread_mutex_clocklock_common",
         ],
     )),
+    internal(timed(of(
+        Kind::Mutex,
+        Operation::Lock,
+        0,
+        &["__pthread_mutex_clocklock_common"],
+    ))),
     internal(of(
         Kind::Mutex,
         Operation::TryLock,
