@@ -184,14 +184,17 @@ mod tests {
     use crate::views::{Style, graph, text};
 
     /// Two threads of one identity wait for the main thread, for one of them, for a timer, and for
-    /// a reason that is not known.
+    /// a reason that is not known. The recorder stops the main thread.
     fn model() -> Model {
         let mut stage = Stage::new();
         let main = ["orders!main@orders.c:9"];
         for tid in [7, 8] {
             stage.spawn(PID, tid, 1, "orders!work@orders.c:20", &main);
         }
-        stage.add(schedule_begins());
+        stage.add(Schedule {
+            recorder_tid: Some(99),
+            ..schedule_begins()
+        });
         let call = |id, number, file: &str| BlockingCall {
             id,
             number: Some(number),
@@ -214,9 +217,12 @@ mod tests {
             (9400, Kind::Blocks, 8, 0),
             (9700, Kind::Woken, 8, 7),
             (9800, Kind::Runs, 8, 0),
+            (9850, Kind::Blocks, PID, 3),
+            (9900, Kind::Woken, PID, 99),
+            (9910, Kind::Runs, PID, 0),
         ]);
         stage.add(Schedule {
-            calls: vec![call(1, 0, "pipe:[7]"), call(2, 7, "")],
+            calls: vec![call(1, 0, "pipe:[7]"), call(2, 7, ""), call(3, 435, "")],
             ..part
         });
         stage.end(10);
@@ -238,6 +244,7 @@ mod tests {
      1.00 ms once          work 8, woken by an interrupt (device, timer or network)
   not in a known system call  300 µs, once
       300 µs once          work 8, woken by work 7
+  stopped by the recorder  50.0 µs, once
 ";
         assert_eq!(calls, expected);
     }

@@ -8,7 +8,7 @@ use super::line::{Ink, Line, Page};
 use super::waits::figures;
 use crate::model::Model;
 use crate::model::schedule::CallIndex;
-use crate::views::call_waits::{self, Blocked, CallWait};
+use crate::views::call_waits::{self, Blocked, CallWait, WokenBy};
 use crate::views::{blocking_call, wording};
 
 /// Maximum number of calls, of identities for each, and of wakers for each identity.
@@ -16,14 +16,18 @@ const MAX_CALLS: usize = 10;
 const MAX_ROWS: usize = 4;
 const MAX_WAKERS: usize = 3;
 
-/// Page faults, stops by the recorder, calls whose number is not known, and the end of a thread.
+/// Page faults, calls whose number is not known, and the end of a thread.
 const OTHER_TIMES: &str = "not in a known system call";
 
 /// Writes the calls by their total time.
 pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     let mut calls: BTreeMap<Option<CallIndex>, Vec<CallWait>> = BTreeMap::new();
+    let mut stops = Vec::new();
     for wait in call_waits::of_report(model) {
-        calls.entry(wait.call).or_default().push(wait);
+        match is_by_recorder(&wait) {
+            true => stops.push(wait),
+            false => calls.entry(wait.call).or_default().push(wait),
+        }
     }
     if calls.is_empty() {
         return Ok(());
@@ -42,10 +46,20 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     }
     let others = calls.iter().skip(shown).map(|(_, sum, _)| *sum);
     rest(page, 2, others, "other call")?;
-    match other_times {
-        Some(waits) => rows(page, model, OTHER_TIMES, sum_of(&waits), &waits),
-        None => Ok(()),
+    if let Some(waits) = other_times {
+        rows(page, model, OTHER_TIMES, sum_of(&waits), &waits)?;
     }
+    match sum_of(&stops) {
+        Blocked { count: 0, .. } => Ok(()),
+        sum => title(page, "stopped by the recorder", sum),
+    }
+}
+
+/// True if the recorder ended all of these times. It stops threads in calls that it records, such
+/// as the `clone3` of a thread's creation.
+fn is_by_recorder(wait: &CallWait) -> bool {
+    matches!(&wait.wakers[..], [woken] if woken.by == WokenBy::Recorder
+        && woken.blocked == wait.blocked)
 }
 
 fn sum_of(waits: &[CallWait]) -> Blocked {
@@ -62,17 +76,22 @@ fn rows(
     sum: Blocked,
     waits: &[CallWait],
 ) -> io::Result<()> {
-    let mut line = Line::new().with(Ink::Plain, "  ");
-    line.push(Ink::Name, reason);
-    let (ns, times) = (wording::duration(sum.ns), wording::times(sum.count));
-    line.push(Ink::Plain, format!("  {ns}, {times}"));
-    page.line(&line)?;
+    title(page, reason, sum)?;
     let shown = page.rows(MAX_ROWS, waits.len());
     for wait in waits.iter().take(shown) {
         row(page, model, wait)?;
     }
     let others = waits.iter().skip(shown).map(|wait| wait.blocked);
     rest(page, 4, others, "more row")
+}
+
+/// Writes a reason and its sum.
+fn title(page: &mut Page<'_>, reason: &str, sum: Blocked) -> io::Result<()> {
+    let mut line = Line::new().with(Ink::Plain, "  ");
+    line.push(Ink::Name, reason);
+    let (ns, times) = (wording::duration(sum.ns), wording::times(sum.count));
+    line.push(Ink::Plain, format!("  {ns}, {times}"));
+    page.line(&line)
 }
 
 /// Writes the threads of one identity, and their wakers: one that ended all their times on the same
