@@ -4,6 +4,7 @@
 //! Separate from `sync`, which knows the calls that take and release a lock. Here a thread that
 //! wakes another one at a lock counts as its holder until then.
 
+mod ends;
 mod holders;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -13,14 +14,11 @@ use std::sync::Arc;
 use holders::{Piece, Wait, joined, pieces};
 
 use super::finding::{Facts, Finding, FindingKind, ObjectName};
-use super::schedule::{
-    CallIndex, FutexObject, FutexWait, Interval, RunState, Waker, runnable_within,
-};
+use super::schedule::{CallIndex, FutexObject, FutexWait, RunState, Waker, runnable_within};
 use super::sync::is_much;
 use super::{Model, Place, ProcessIndex, ThreadIndex};
+use crate::primitives;
 
-/// Maximum time between the wake-up of a thread that is killed and the end of its process.
-const KILL_NS: u64 = 100_000_000;
 /// Maximum time for which a thread runs after something else than a release has ended its wait,
 /// before it waits for the same lock again, or is killed.
 const MAX_INTERRUPTION_NS: u64 = 1_000_000;
@@ -144,11 +142,12 @@ impl Model {
                     continue;
                 };
                 let ender = enders.get(&interval.from_ns).copied();
-                let is_unended = self.is_cut_off(thread, interval.to_ns, ender);
+                let is_unended = self.is_cut_off(&wakers, (thread, interval.to_ns), ender);
                 if ender.is_none() && !is_unended {
                     continue;
                 }
-                let object = self.lock_of(call).map(|(_, object)| object);
+                let lock = self.lock_of(call);
+                let object = lock.map(|(_, object)| object);
                 let key = object.map(|object| (process.map(|(process, _)| process), object));
                 if let Some(waits) = last.and_then(|last| all.get_mut(&last))
                     && let Some(before) = waits.last_mut()
@@ -169,6 +168,8 @@ impl Model {
                     to_ns: interval.to_ns,
                     waker,
                     by_recorder,
+                    timed_out: ender == Some(Waker::Interrupt)
+                        && lock.is_some_and(|(wait, _)| is_timed(&wait.function)),
                     is_unended,
                     again: false,
                 });
@@ -241,46 +242,10 @@ impl Model {
             holders: ranked(pieces.iter().map(held)),
         })
     }
+}
 
-    /// True if the recorder woke a thread at a moment, also one of a program that it has not
-    /// started.
-    fn is_woken_by_recorder(&self, thread: ThreadIndex, ns: u64) -> bool {
-        let intervals = self.intervals(thread);
-        let next = intervals.partition_point(|interval| interval.from_ns < ns);
-        let waker = match intervals.get(next).map(|interval| interval.state) {
-            Some(RunState::Woken { waker }) => waker,
-            _ => None,
-        };
-        waker.is_some() && waker == self.schedule.recorder_tid
-    }
-
-    /// True if the end of its process, or of the recording, ended a thread's wait at a moment, and
-    /// not a release. A thread that is killed runs for a short time before it ends.
-    fn is_cut_off(&self, thread: ThreadIndex, ns: u64, ender: Option<Waker>) -> bool {
-        let goes_on = |thread: ThreadIndex| {
-            let mut later = self.intervals(thread).iter().rev();
-            later
-                .find(|it| it.call.is_some())
-                .is_some_and(|it| it.from_ns >= ns)
-        };
-        let after = self.intervals(thread).iter().rev();
-        let after = after.take_while(|interval| interval.from_ns >= ns);
-        let running = after.filter(|it| matches!(it.state, RunState::Running { .. }));
-        let is_last = !goes_on(thread)
-            && running.map(Interval::length_ns).sum::<u64>() <= MAX_INTERRUPTION_NS;
-        is_last
-            && match self.process(thread) {
-                None => self
-                    .any_thread(thread)
-                    .is_some_and(|it| it.ended_ns.is_none()),
-                Some((_, process)) => {
-                    let is_killed = process
-                        .ended_ns
-                        .is_none_or(|ended_ns| ended_ns.saturating_sub(ns) <= KILL_NS);
-                    is_killed && !matches!(ender, Some(Waker::Thread(waker)) if goes_on(waker))
-                }
-            }
-    }
+fn is_timed(function: &str) -> bool {
+    primitives::find(function).is_some_and(|primitive| primitive.timed)
 }
 
 /// Sums by thread or function, the largest first.
@@ -319,7 +284,6 @@ mod tests {
 
     use super::*;
     use crate::model::fixture::{PID, Stage, schedule_begins, scheduled};
-    use crate::primitives;
 
     /// The address of variable `m`.
     const M: u64 = 0x4000;
@@ -545,6 +509,22 @@ mod tests {
         assert_eq!(end(&exits), (1, 0));
         let sleeps = (97_200, Kind::Blocks, 20, 3);
         assert_eq!(end(&[&[sleeps], &exits[..]].concat()), (0, 1));
+        // A thread that releases the lock and returns does not end the process.
+        let returns = [
+            (97_150, Kind::Created, 22, 20),
+            (97_160, Kind::Runs, 22, 0),
+            (97_200, Kind::Blocks, 21, 1),
+            (98_000, Kind::Woken, 21, 22),
+            (98_100, Kind::Runs, 21, 0),
+            (98_200, Kind::Ended, 22, 0),
+            (98_500, Kind::Ended, 21, 0),
+            (98_600, Kind::Ended, 20, 0),
+        ];
+        let killed = returns.map(|entry| match entry {
+            (ns, Kind::Woken, 21, 22) => (ns, Kind::Woken, 21, 20),
+            other => other,
+        });
+        assert_eq!((end(&returns).0, end(&killed).0), (0, 1));
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub(super) fn durations(shortest: u64, longest: u64) -> String {
 
 /// `1 thread`, `2 threads`.
 pub(super) fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    let plural = if noun.ends_with('s') { "es" } else { "s" };
+    format!("{number} {noun}{}", if number == 1 { "" } else { plural })
 }
 
 /// `a`, `a and b`, `a, b and c`.

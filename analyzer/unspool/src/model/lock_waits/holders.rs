@@ -15,6 +15,8 @@ pub(super) struct Wait {
     pub(super) waker: Option<ThreadIndex>,
     /// The recorder ended it, and not the program.
     pub(super) by_recorder: bool,
+    /// The call's time limit ended it.
+    pub(super) timed_out: bool,
     /// It had not ended when the recording, or the process, ended.
     pub(super) is_unended: bool,
     /// The thread waited for the same lock again soon after, before it was blocked elsewhere.
@@ -37,11 +39,13 @@ pub(super) fn joined(waits: Vec<Wait>) -> Vec<Wait> {
     let mut is_open = false;
     for wait in waits {
         let waker = wait.waker.filter(|waker| users.contains(waker));
-        let goes_on = wait.again && waker.is_none();
+        let goes_on = wait.again && waker.is_none() && !wait.timed_out;
         match joined
             .last_mut()
             .filter(|before| is_open && before.thread == wait.thread)
         {
+            // The thread would have gone on with the lock by now.
+            Some(_) if wait.by_recorder && !wait.again && !wait.is_unended => {}
             Some(before) => {
                 (before.to_ns, before.waker) = (wait.to_ns, waker);
                 (before.by_recorder, before.is_unended) = (wait.by_recorder, wait.is_unended);
@@ -125,6 +129,7 @@ mod tests {
             to_ns,
             waker,
             by_recorder: false,
+            timed_out: false,
             is_unended: false,
             again: false,
         };
@@ -167,6 +172,24 @@ mod tests {
                 ..wait(b, 10, 50, Some(a))
             }]
         );
+        // The recorder stops the thread for the signal, until the lock is free.
+        let stop = Wait {
+            by_recorder: true,
+            ..wait(b, 31, 50, None)
+        };
+        let before = Wait {
+            waker: None,
+            ..interrupted.clone()
+        };
+        assert_eq!(joined(vec![interrupted.clone(), stop]), [before]);
+        // A call with a time limit, and another one.
+        let limited = Wait {
+            timed_out: true,
+            waker: None,
+            ..interrupted.clone()
+        };
+        let both = vec![limited, wait(b, 31, 50, None)];
+        assert_eq!(joined(both.clone()), both);
         // Thread c takes the lock, too, and another thread was faster than b.
         let waits = vec![
             interrupted,

@@ -199,14 +199,17 @@ impl<'a> Wakers<'a> {
     }
 
     /// True if a thread was probably woken to be killed, because the waker ended the program. Both
-    /// have then been in no further call until their end. The wake-up of a first thread that then
-    /// ends the program itself looks the same.
+    /// have then been in no further call until their end. A thread that ended before the program
+    /// did not end it. The wake-up of a first thread that then ends the program itself may look the
+    /// same.
     pub(in crate::model) fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
         let killed = self.ids.thread(thread);
         let is_last = killed.ended_ns.is_none();
         // A timer that wakes the first thread does not end the program.
         let is_main = killed.creation == Creation::Main && waker != Waker::Interrupt;
         let lasts = |thread: ThreadIndex| self.lasts.get(thread.0).copied().unwrap_or_default();
+        let ends_itself =
+            |thread: &Thread| thread.creation != Creation::Main && thread.ended_ns.is_some();
         let ends = |thread: ThreadIndex| {
             let last = self.intervals(thread).last();
             last.is_some_and(|last| last.state != RunState::Unknown)
@@ -215,7 +218,7 @@ impl<'a> Wakers<'a> {
         (is_last || is_main)
             && ends(thread)
             && match waker {
-                Waker::Thread(waker) => ends(waker),
+                Waker::Thread(waker) => ends(waker) && !ends_itself(self.ids.thread(waker)),
                 _ => lasts(thread).blocked_ns.is_none_or(|from_ns| from_ns < ns),
             }
     }

@@ -123,8 +123,13 @@ fn known_by_waits(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     if !rest.is_empty() {
         page.blank()?;
         let locks = rest.iter().map(Vec::len).sum();
-        let more = wording::count(locks, "more lock");
-        let text = format!("{more} with shorter waits: --view waits --each, or JSON");
+        let noun = if shown.is_empty() {
+            "lock"
+        } else {
+            "more lock"
+        };
+        let more = wording::count(locks, noun);
+        let text = format!("{more} with short waits: --view waits --each, or JSON");
         page.line(&Line::new().with(Ink::Faint, text))?;
     }
     Ok(())
