@@ -19,7 +19,8 @@ pub(super) struct Pending {
     pub(super) entered_ns: u64,
     /// True if the wait has a timeout.
     pub(super) timed: bool,
-    /// The holder when the call began, and where it took the object, if recorded.
+    /// The holder when the call began, and where it took the object, if recorded. If it was a
+    /// reader that has released the lock, another reader.
     pub(super) holder: Option<(ThreadIndex, Option<UseIndex>)>,
     /// The owner by the object's memory when the system call began. It may be the thread itself, or
     /// a thread that has ended.
@@ -83,6 +84,21 @@ impl UnderWay {
             Under::Own(pending) => Some(pending),
             _ => None,
         }
+    }
+
+    /// The calls that wait for an object which a thread holds.
+    pub(super) fn behind_mut(
+        &mut self,
+        object: ObjectIndex,
+        holder: ThreadIndex,
+    ) -> impl Iterator<Item = &mut Pending> {
+        let own = self.calls.values_mut().filter_map(|under| match under {
+            Under::Own(pending) => Some(&mut **pending),
+            _ => None,
+        });
+        own.filter(move |pending| {
+            pending.object == object && pending.holder.is_some_and(|(thread, _)| thread == holder)
+        })
     }
 
     /// The call of a primitive that contains a call.

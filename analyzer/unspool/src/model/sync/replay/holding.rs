@@ -139,6 +139,26 @@ impl Replay<'_> {
         Some((holder, taken))
     }
 
+    /// A reader has released a lock: those that waited for it wait for another reader, if any.
+    fn waits_behind_another(&mut self, object: ObjectIndex, before: ThreadIndex) {
+        let kind = self.objects.objects[object.0].kind;
+        let is_held = |held: &Held| !self.gaps.may_be_free(kind, held.stamp);
+        let Some((holder, taken)) = self.holds.against(object, before, false, is_held) else {
+            return;
+        };
+        let mut first: Option<(u64, UseIndex, ThreadIndex)> = None;
+        for pending in self.under_way.behind_mut(object, before) {
+            pending.holder = Some((holder, Some(taken)));
+            let waiter = (pending.entered_ns, pending.used, pending.thread);
+            first = Some(first.map_or(waiter, |first| first.min(waiter)));
+        }
+        if let Some((_, used, thread)) = first
+            && let Some(held) = self.holds.held_mut(holder, object)
+        {
+            held.waiter.get_or_insert((used, thread));
+        }
+    }
+
     /// A wait at a condition ends: its thread holds the mutex again.
     pub(super) fn holds_again(&mut self, pending: &mut Pending, now: u64) {
         let Some(mut held) = pending.given_up.take() else {
@@ -222,8 +242,12 @@ impl Replay<'_> {
         let held = self
             .holds
             .release(objects, thread, object, now, events, gaps, &lost)?;
+        if held.shared {
+            self.waits_behind_another(object, thread);
+        }
         self.misuse.gave_up(thread, object);
-        if gaps.may_be_two(objects.objects[object.0].kind, held.stamp) {
+        let kind = self.objects.objects[object.0].kind;
+        if self.gaps.may_be_two(kind, held.stamp) {
             self.order.discard(thread, object);
         } else {
             self.order.confirm(thread, object);

@@ -23,6 +23,30 @@ fn long_hold() -> Model {
     acting.stage.model()
 }
 
+/// A writer waits for two readers. The one that it met first leaves 60 ms before the other.
+#[test]
+fn a_writer_waits_for_the_last_reader() {
+    let mut acting = two_threads();
+    acting
+        .call(ONE, 2000, "pthread_rwlock_rdlock", &[A])
+        .call(TWO, 2100, "pthread_rwlock_rdlock", &[A])
+        .enter(PID, 3000, "pthread_rwlock_wrlock", &[A])
+        .call(ONE, 30_000, "pthread_rwlock_unlock", &[A])
+        .call(TWO, 90_000, "pthread_rwlock_unlock", &[A])
+        .leave(PID, 90_010, "pthread_rwlock_wrlock", 0)
+        .call(PID, 90_020, "pthread_rwlock_unlock", &[A]);
+    acting.stage.end(100);
+    let model = acting.stage.model();
+    let [hold, contention] = ["long-hold", "contention"].map(|kind| {
+        let found = model.findings.iter();
+        let mut found = found.filter(|finding| finding.kind.as_str() == kind);
+        text(&model, found.next().unwrap())
+    });
+    assert!(hold.starts_with("two (TID 12) held"), "{hold}");
+    let part = "one wait of main in main (orders.c:9) for two (TID 12)";
+    assert!(contention.contains(part), "{contention}");
+}
+
 #[test]
 fn contention_long_holds_and_convoys() {
     let model = long_hold();
@@ -205,7 +229,10 @@ fn a_holder_that_waits_for_a_processor_is_not_blamed_for_it() {
     let part = ", of which it waited 15.0 ms for a processor.";
     assert!(found.contains(part), "{found}");
     let found = text(&model, &model.findings[1]);
-    assert!(found.contains("For 15.0 ms of that, the holder"), "{found}");
+    assert!(
+        found.contains("In 15.0 ms of all these waits, the holder"),
+        "{found}"
+    );
     // Without the wait for a processor, 25 ms are not enough for contention.
     let model = preempted_for(26);
     assert_eq!(kinds(&model), [("long-hold", false)]);
