@@ -149,11 +149,14 @@ pub(super) fn innermost<T>(
 pub(super) fn innermost_primitive(frames: &[NamedFrame]) -> Option<(usize, &'static Primitive)> {
     let waits = |name: &str| primitives::find(name).filter(|primitive| primitive.may_wait());
     let (at, inner) = innermost(frames, waits, |place| !place.is_within())?;
-    // The function that the program called may call one inside the library for this.
-    let outer = frames.get(at + 1).filter(|_| inner.internal);
-    let outer = outer
-        .and_then(|frame| waits(frame.name()?))
-        .filter(|outer| (outer.kind, outer.operation) == (inner.kind, inner.operation));
+    // The function that the program called may call another one of the library for this.
+    let outer = frames.get(at + 1);
+    let outer = outer.filter(|outer| outer.place.module == frames[at].place.module);
+    let does_the_same = |outer: &&Primitive| {
+        (outer.kind, outer.operation) == (inner.kind, inner.operation) && !outer.is_of_a_language()
+    };
+    let outer = outer.and_then(|frame| waits(frame.name()?));
+    let outer = outer.filter(does_the_same);
     Some(outer.map_or((at, inner), |outer| (at + 1, outer)))
 }
 

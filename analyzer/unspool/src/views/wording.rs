@@ -344,7 +344,13 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     let mut text = number + &title;
     let main = model.main().and_then(|main| model.thread(main));
     let name = names(&[thread], main.map_or("", |main| &main.name));
+    let is_of_all = || {
+        let all = model.threads.iter().enumerate();
+        let mut all = all.filter(|(at, _)| model.identity_of(ThreadIndex(*at)) == identity);
+        all.all(|(_, other)| other.name == thread.name)
+    };
     let told = unknown || *count == 1 && model.name_instead(thread).is_some();
+    let told = told || *count > 1 && !name.is_empty() && !is_of_all();
     if !name.is_empty() && !told && super::text::line::width(&text) + 1 + name.len() <= room {
         text = format!("{text} {name}");
     }

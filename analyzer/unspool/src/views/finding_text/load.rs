@@ -191,7 +191,7 @@ pub(super) fn matters(part_ns: u64, ns: u64) -> bool {
 fn processor(object: &Object) -> String {
     match matters(object.runnable_ns, object.waits.total_ns) {
         true => format!(
-            " For {} of that, the holder or the waiting thread waited for a processor.",
+            " In {} of all these waits, the holder or the waiting thread waited for a processor.",
             length(object.runnable_ns)
         ),
         false => String::new(),

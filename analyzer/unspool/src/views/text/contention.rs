@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use super::frames;
 use super::line::{Ink, Line, Page};
-use super::waits::{holder_name, summary};
+use super::waits::{holder_name, summary, waiter_name};
 use super::{findings, notes};
 use crate::model::sync::Waiting;
 use crate::model::{LockWaits, Model, Topic};
@@ -59,7 +59,7 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
             page.blank()?;
             let text = format!(
                 "{} waited for {}: {}, {}",
-                wording::identity(model, pair.waiting, page.width / 3),
+                waiter_name(model, pair, page.width / 3),
                 holder_name(model, pair, page.width / 3),
                 wording::duration(pair.total_ns),
                 wording::times(pair.count),

@@ -96,6 +96,15 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     notes::last(page, model, TOPICS)
 }
 
+/// The name of the waiting threads, `3 × work`, or of a single one, `work 4711`.
+pub(super) fn waiter_name(model: &Model, pair: &Contention, room: usize) -> String {
+    let waiters = Threads {
+        identity: pair.waiting,
+        one: Some(pair.longest.0).filter(|_| pair.by_one),
+    };
+    wording::threads(model, waiters, room)
+}
+
 /// The name of the holders, `3 × work`, or of a single holder, `work 4711`. If threads wait for
 /// others of their own kind, `one another`.
 pub(super) fn holder_name(model: &Model, pair: &Contention, room: usize) -> String {
@@ -137,10 +146,7 @@ fn contention(
         let mut line = Line::new().with(Ink::Plain, "    ");
         let figures = figures(pair.count, pair.total_ns);
         line.push(Ink::Plain, format!("{figures}  "));
-        line.push(
-            Ink::Plain,
-            wording::identity(model, pair.waiting, page.width / 3),
-        );
+        line.push(Ink::Plain, waiter_name(model, pair, page.width / 3));
         line.push(Ink::Faint, " in ");
         let room = page.width.saturating_sub(line.width());
         line.push(Ink::Function, place(model, used.path.0, sources, room));
