@@ -535,6 +535,15 @@ impl Model {
         self.own_name(thread).filter(|_| anonymous)
     }
 
+    /// True if all threads of an identity have the same name.
+    pub(crate) fn has_one_name(&self, identity: usize) -> bool {
+        let all = self.threads.iter().enumerate();
+        let all = all.filter(|(at, _)| self.identity_of(ThreadIndex(*at)) == identity);
+        let mut names = all.map(|(_, thread)| &thread.name);
+        let first = names.next();
+        names.all(|name| Some(name) == first)
+    }
+
     /// The main thread, if it was recorded.
     pub fn main(&self) -> Option<ThreadIndex> {
         self.threads

@@ -323,10 +323,8 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     if let Some((program, count)) = model.program(identity) {
         return program_of(program, *count, room);
     }
-    let Some((_, first, count)) = model.sync.identities.get(identity) else {
-        return "unknown threads".to_owned();
-    };
-    let Some(thread) = model.thread(*first) else {
+    let of_sync = model.sync.identities.get(identity);
+    let Some((thread, count)) = of_sync.and_then(|it| Some((model.thread(it.1)?, it.2))) else {
         return "unknown threads".to_owned();
     };
     let number = match count {
@@ -335,23 +333,21 @@ pub(super) fn identity(model: &Model, identity: usize, room: usize) -> String {
     };
     let room = room.saturating_sub(number.len()).max(12);
     // The first thread does not represent all threads of unknown function.
-    let unknown = thread.function.is_none() && *count > 1;
+    let unknown = thread.function.is_none() && count > 1;
     let title = match unknown {
         true => "thread of unknown function".to_owned(),
-        false if *count == 1 => one(model, thread, room),
+        false if count == 1 => one(model, thread, room),
         false => title(model, thread, room),
     };
     let mut text = number + &title;
     let main = model.main().and_then(|main| model.thread(main));
     let name = names(&[thread], main.map_or("", |main| &main.name));
-    let is_of_all = || {
-        let all = model.threads.iter().enumerate();
-        let mut all = all.filter(|(at, _)| model.identity_of(ThreadIndex(*at)) == identity);
-        all.all(|(_, other)| other.name == thread.name)
+    let is_left_out = match count {
+        1 => model.name_instead(thread).is_some(),
+        _ => unknown || !model.has_one_name(identity),
     };
-    let told = unknown || *count == 1 && model.name_instead(thread).is_some();
-    let told = told || *count > 1 && !name.is_empty() && !is_of_all();
-    if !name.is_empty() && !told && super::text::line::width(&text) + 1 + name.len() <= room {
+    if !name.is_empty() && !is_left_out && super::text::line::width(&text) + 1 + name.len() <= room
+    {
         text = format!("{text} {name}");
     }
     text
