@@ -2,9 +2,25 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::waiting;
 
 /// The program's source, in `programs`.
 pub const SOURCE: &str = "lock_waits.c";
+
+/// Compiles the program for this machine. Returns its folder, and the command that runs it, or that
+/// runs a shell which starts it.
+pub fn build(started: bool) -> Result<(TempDir, Vec<String>)> {
+    let compiler = ["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", SOURCE, &compiler)?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let command = match started {
+        true => vec!["sh".to_owned(), "-c".to_owned(), format!("{program}; true")],
+        false => vec![program.to_owned()],
+    };
+    Ok((folder, command))
+}
 
 /// Waits are shorter than the calls, which also take time on a processor and to get one.
 const SHARES: std::ops::RangeInclusive<f64> = 0.7..=1.05;

@@ -1,12 +1,10 @@
 //! Tests the waits for locks that the kernel's schedule shows, without any recorded call: in a
 //! process that the program starts, and in the program itself. The truth is the program's clock.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use libtest_mimic::Trial;
 
-use unspool_tests::{lock_waits, report, waiting};
-
-const COMPILER: &[&str] = &["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
+use unspool_tests::{lock_waits, report};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -16,15 +14,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn check(started: bool) -> Result<()> {
-    let (folder, program) = waiting::compile_in(".", lock_waits::SOURCE, COMPILER)?;
-    let program = program.to_str().context("a path in UTF-8")?;
-    let script = format!("{program}; true");
-    let command: &[&str] = match started {
-        true => &["sh", "-c", &script],
-        false => &[program],
-    };
+    let (folder, command) = lock_waits::build(started)?;
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
     let capture = folder.path().join("capture");
-    let run = report::record(&capture, &[], command)?.success()?;
+    let run = report::record(&capture, &[], &command)?.success()?;
     let output = String::from_utf8_lossy(&run.stdout);
     let json = report::json(&capture, &[])?;
     lock_waits::compare(&output, &json, started)

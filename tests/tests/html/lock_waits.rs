@@ -5,25 +5,18 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use unspool_tests::browser::Browser;
 use unspool_tests::memo::Memo;
-use unspool_tests::{report, waiting};
+use unspool_tests::{lock_waits, report};
 
 use super::{REBUILD, Recorded, no_errors, opened, same, select, text};
 
-const COMPILER: &[&str] = &["gcc", "-std=gnu11", "-g", "-O1", "-pthread"];
-
 /// One recording of the program itself, and one in which another program starts it.
 fn recorded(started: bool) -> Result<Recorded> {
-    let (folder, program) = waiting::compile_in(".", "lock_waits.c", COMPILER)?;
+    let (folder, command) = lock_waits::build(started)?;
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
     let capture = folder.path().join("locks.unspool");
     let page = folder.path().join("locks.html");
     let html = page.to_str().context("a path in UTF-8")?;
-    let program = program.to_str().context("a path in UTF-8")?;
-    let script = format!("{program}; true");
-    let command: &[&str] = match started {
-        true => &["sh", "-c", &script],
-        false => &[program],
-    };
-    report::record(&capture, &["-q", "--html", html], command)?.success()?;
+    report::record(&capture, &["-q", "--html", html], &command)?.success()?;
     Ok(Recorded {
         folder,
         capture,

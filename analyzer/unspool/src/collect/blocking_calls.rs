@@ -277,9 +277,7 @@ impl Batch<'_> {
                 program.number(place, (spot?, other), number?, passed, work)
             })
             .filter(|number| *number <= MAX_NUMBER);
-        let mut args = [0; 6];
-        args[..2].copy_from_slice(&place.args);
-        let call = number.map(|number| Call { number, args });
+        let call = number.map(|number| Call::with_first(number, &place.args));
         let name = call.and_then(|call| call.name(program.arch));
         let descriptor = call.and_then(|call| call.descriptor(program.arch));
         let is_futex = call.is_some_and(|call| call.futex(program.arch).is_some());

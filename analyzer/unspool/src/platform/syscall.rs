@@ -182,6 +182,15 @@ pub fn number_of(arch: Arch, name: &str) -> Option<u64> {
 }
 
 impl Call {
+    /// A call whose first arguments are known. Further ones are 0.
+    pub fn with_first(number: u64, known: &[u64]) -> Call {
+        let mut args = [0; 6];
+        for (arg, value) in args.iter_mut().zip(known) {
+            *arg = *value;
+        }
+        Call { number, args }
+    }
+
     /// Its name in the kernel's tables.
     pub fn name(&self, arch: Arch) -> Option<&'static str> {
         let number = usize::try_from(self.number).ok()?;

@@ -6,9 +6,8 @@ use crate::model::schedule::{BlockedCall, FutexObject, takes_again};
 /// `read() of pipe:[41234]`, or the function that waits at a futex: `pthread_mutex_lock() of m`, or
 /// `pthread_cond_wait(), to take m again`.
 pub(super) fn title(call: &BlockedCall) -> String {
-    let function = call.waits_for.as_ref().map(|wait| &*wait.function);
-    let name = function.unwrap_or(call.name);
     let wait = call.waits_for.as_ref();
+    let name = wait.map_or(call.name, |wait| &wait.function);
     let takes_again = wait.is_some_and(|wait| takes_again(wait.kind, &wait.function));
     match object(call) {
         Some(object) if takes_again => format!("{name}(), to take {object} again"),
@@ -19,13 +18,12 @@ pub(super) fn title(call: &BlockedCall) -> String {
 
 /// The file of the call, or the object that its thread waits for: a name or an address.
 fn object(call: &BlockedCall) -> Option<String> {
-    let object = call
-        .waits_for
-        .as_ref()
-        .and_then(|wait| wait.object.as_ref());
-    let of_futex = object.map(|object| match object {
-        FutexObject::Named { name, .. } => clean(name),
-        FutexObject::At(address) => format!("{address:#x}"),
-    });
+    let wait = call.waits_for.as_ref();
+    let of_futex = wait
+        .and_then(|wait| wait.object.as_ref())
+        .map(|object| match object {
+            FutexObject::Named { name, .. } => clean(name),
+            FutexObject::At(address) => format!("{address:#x}"),
+        });
     of_futex.or_else(|| (!call.file.is_empty()).then(|| clean(&call.file)))
 }

@@ -59,12 +59,8 @@ fn thread_or_process(model: &Model, thread: Option<ThreadIndex>) -> (Option<usiz
 /// A frame of a stack.
 #[derive(Debug, Serialize)]
 pub(in crate::views) struct Frame<'a> {
-    pub(in crate::views) function: Option<&'a str>,
-    pub(in crate::views) offset: u64,
-    pub(in crate::views) module: &'a str,
-    pub(in crate::views) svma: u64,
-    pub(in crate::views) file: Option<&'a str>,
-    pub(in crate::views) line: Option<u32>,
+    #[serde(flatten)]
+    pub(in crate::views) place: CodePlace<'a>,
     pub(in crate::views) inlined: bool,
     pub(in crate::views) provenance: &'static str,
 }
@@ -74,16 +70,34 @@ pub(in crate::views) const NO_MODULE: &str = "[unknown]";
 
 impl<'a> From<&'a NamedFrame> for Frame<'a> {
     fn from(frame: &'a NamedFrame) -> Frame<'a> {
-        let place = &frame.place;
         Frame {
+            place: CodePlace::from(&frame.place),
+            inlined: frame.inlined,
+            provenance: frame.provenance.as_str(),
+        }
+    }
+}
+
+/// A place in code.
+#[derive(Debug, Serialize)]
+pub(in crate::views) struct CodePlace<'a> {
+    pub(in crate::views) function: Option<&'a str>,
+    pub(in crate::views) offset: u64,
+    pub(in crate::views) module: &'a str,
+    pub(in crate::views) svma: u64,
+    pub(in crate::views) file: Option<&'a str>,
+    pub(in crate::views) line: Option<u32>,
+}
+
+impl<'a> From<&'a Place> for CodePlace<'a> {
+    fn from(place: &'a Place) -> CodePlace<'a> {
+        CodePlace {
             function: place.function.as_deref(),
             offset: place.offset,
             module: place.module.as_deref().unwrap_or(NO_MODULE),
             svma: place.svma.unwrap_or(place.avma),
             file: place.file.as_deref(),
             line: place.line,
-            inlined: frame.inlined,
-            provenance: frame.provenance.as_str(),
         }
     }
 }

@@ -28,12 +28,7 @@ impl Model {
         (thread, ns): (ThreadIndex, u64),
         ender: Option<Waker>,
     ) -> bool {
-        let goes_on = |thread: ThreadIndex| {
-            let mut later = self.intervals(thread).iter().rev();
-            later
-                .find(|it| it.call.is_some())
-                .is_some_and(|it| it.from_ns >= ns)
-        };
+        let goes_on = |thread| wakers.is_in_call_after(thread, ns);
         let after = self.intervals(thread).iter().rev();
         let after = after.take_while(|interval| interval.from_ns >= ns);
         let running = after.filter(|it| matches!(it.state, RunState::Running { .. }));

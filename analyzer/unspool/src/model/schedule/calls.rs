@@ -97,12 +97,8 @@ impl Schedule {
         arch: Option<Arch>,
         known: &mut HashMap<BlockedCall, CallIndex>,
     ) -> Option<CallIndex> {
-        let mut args = [0; 6];
-        for (arg, value) in args.iter_mut().zip(&call.args) {
-            *arg = *value;
-        }
         let (number, arch) = call.number.zip(arch)?;
-        let asked = Call { number, args };
+        let asked = Call::with_first(number, &call.args);
         // `anon_inode:[eventpoll]` says no more than `epoll_wait`.
         let file = Some(&call.file).filter(|file| !file.starts_with("anon_inode:"));
         let blocked = BlockedCall {

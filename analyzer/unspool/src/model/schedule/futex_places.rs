@@ -94,17 +94,9 @@ pub(super) fn of(capture: &Capture, frames: &mut dyn Frames) -> HashMap<u64, Pla
 
 /// The futex of a call. Only the first two arguments are known.
 fn futex(call: &BlockingCall, arch: Arch) -> Option<Futex> {
-    let mut args = [0; 6];
-    for (arg, value) in args.iter_mut().zip(&call.args) {
-        *arg = *value;
-    }
-    let call = Call {
-        number: call.number?,
-        args,
-    };
     Some(Futex {
         expected: None,
-        ..call.futex(arch)?
+        ..Call::with_first(call.number?, &call.args).futex(arch)?
     })
 }
 

@@ -198,6 +198,17 @@ impl<'a> Wakers<'a> {
         by_call
     }
 
+    fn lasts(&self, thread: ThreadIndex) -> Lasts {
+        self.lasts.get(thread.0).copied().unwrap_or_default()
+    }
+
+    /// True if a thread begins to wait in a system call at a moment, or later.
+    pub(in crate::model) fn is_in_call_after(&self, thread: ThreadIndex, ns: u64) -> bool {
+        self.lasts(thread)
+            .call_ns
+            .is_some_and(|from_ns| from_ns >= ns)
+    }
+
     /// True if a thread was probably woken to be killed, because the waker ended the program. Both
     /// have then been in no further call until their end. A thread that ended before the program
     /// did not end it. The wake-up of a first thread that then ends the program itself may look the
@@ -207,19 +218,21 @@ impl<'a> Wakers<'a> {
         let is_last = killed.ended_ns.is_none();
         // A timer that wakes the first thread does not end the program.
         let is_main = killed.creation == Creation::Main && waker != Waker::Interrupt;
-        let lasts = |thread: ThreadIndex| self.lasts.get(thread.0).copied().unwrap_or_default();
         let ends_itself =
             |thread: &Thread| thread.creation != Creation::Main && thread.ended_ns.is_some();
         let ends = |thread: ThreadIndex| {
             let last = self.intervals(thread).last();
             last.is_some_and(|last| last.state != RunState::Unknown)
-                && lasts(thread).call_ns.is_none_or(|from_ns| from_ns < ns)
+                && !self.is_in_call_after(thread, ns)
         };
         (is_last || is_main)
             && ends(thread)
             && match waker {
                 Waker::Thread(waker) => ends(waker) && !ends_itself(self.ids.thread(waker)),
-                _ => lasts(thread).blocked_ns.is_none_or(|from_ns| from_ns < ns),
+                _ => self
+                    .lasts(thread)
+                    .blocked_ns
+                    .is_none_or(|from_ns| from_ns < ns),
             }
     }
 }

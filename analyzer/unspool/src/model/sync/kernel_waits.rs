@@ -70,11 +70,8 @@ impl KernelWaits {
                     if let Some(snapshot) = &seen.snapshot {
                         stacks.insert(place, frames.backtrace(at, snapshot));
                     }
-                    let mut args = [0; 6];
-                    for (arg, value) in args.iter_mut().zip(&seen.args) {
-                        *arg = *value;
-                    }
-                    let call = seen.number.map(|number| Call { number, args });
+                    let call = seen.number;
+                    let call = call.map(|number| Call::with_first(number, &seen.args));
                     let call = call.as_ref().zip(arch);
                     let span = match model.schedule.is_known() {
                         true => blocked_span(model, thread, seen.time_ns),

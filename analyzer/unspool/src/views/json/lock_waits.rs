@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::NO_MODULE;
+use super::CodePlace;
 use super::sync::FindingObject;
 use crate::model::schedule::{FutexObject, FutexWait};
-use crate::model::{self, Model, Place, ThreadIndex};
+use crate::model::{self, Model, ThreadIndex};
 
 /// The object at which a thread waits in a futex call.
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ pub(super) struct LockWaits<'a> {
     object: FindingObject<'a>,
     internal: bool,
     functions: Vec<&'a str>,
-    caller: Option<Caller<'a>>,
+    caller: Option<CodePlace<'a>>,
     count: u64,
     total_ns: u64,
     longest_ns: u64,
@@ -44,30 +44,6 @@ pub(super) struct LockWaits<'a> {
     runnable_ns: u64,
     waiters: Vec<ThreadSum>,
     holders: Vec<ThreadSum>,
-}
-
-/// The code that called a function of a lock.
-#[derive(Serialize)]
-struct Caller<'a> {
-    function: Option<&'a str>,
-    offset: u64,
-    module: &'a str,
-    svma: u64,
-    file: Option<&'a str>,
-    line: Option<u32>,
-}
-
-impl<'a> From<&'a Place> for Caller<'a> {
-    fn from(place: &'a Place) -> Caller<'a> {
-        Caller {
-            function: place.function.as_deref(),
-            offset: place.offset,
-            module: place.module.as_deref().unwrap_or(NO_MODULE),
-            svma: place.svma.unwrap_or(place.avma),
-            file: place.file.as_deref(),
-            line: place.line,
-        }
-    }
 }
 
 /// The sum of the waits of a thread, or for it.
@@ -93,7 +69,7 @@ impl<'a> LockWaits<'a> {
             object: FindingObject::of(&waits.object),
             internal: waits.is_internal,
             functions: waits.functions.iter().map(|name| &**name).collect(),
-            caller: waits.caller.as_ref().map(Caller::from),
+            caller: waits.caller.as_ref().map(CodePlace::from),
             count: waits.count,
             total_ns: waits.total_ns,
             longest_ns: waits.longest_ns,
