@@ -60,8 +60,8 @@ pub(crate) const BLOCKED: super::BlockedRegisters = super::BlockedRegisters {
     futex: &[98, 128],
 };
 /// Maximum number of stack words in a blocked thread's sample. The frames between the system call
-/// and the caller of glibc's `pthread_cond_wait` have 10.
-pub(crate) const STACK_WORDS: usize = 16;
+/// and the caller of glibc's `pthread_cond_wait` have 10, and more if it takes the mutex again.
+pub(crate) const STACK_WORDS: usize = 36;
 /// Number of the register that points to a thread's own data: tpidr.
 pub(crate) const THREAD_POINTER: Option<usize> = Some(68);
 /// Whether thread-local data is below the address in that register (ELF Handling for TLS, variant
