@@ -261,6 +261,37 @@ fn uses_jumps(note: &str) -> bool {
     }
 }
 
+/// A recording must not stop a thread that creates another: the tracepoints for which the analyzer
+/// allows a jump must have one.
+#[test]
+fn creations_are_recorded_by_jumps() {
+    let dir = tempfile::tempdir().unwrap();
+    let locks = program(dir.path(), "locks", &["-O2"]);
+    for options in [&[][..], &["--sync"]] {
+        let log = dir.path().join("log");
+        let options = [options, &["--rsp-log", log.to_str().unwrap()]].concat();
+        Recorded::of(&dir, &options, &[&locks], &["1", "5"]);
+        let log = std::fs::read_to_string(log).unwrap();
+        // `-> QTDP:N:ADDR:E:0:0:FLENGTH` defines a tracepoint that may have a jump.
+        let fast = log.lines().filter_map(|line| {
+            let (number, rest) = line.split_once("-> QTDP:")?.1.split_once(':')?;
+            rest.contains(":F").then_some(number)
+        });
+        let fast: Vec<_> = fast.collect();
+        assert!(fast.len() >= 4, "{fast:?}");
+        // The reply to `qUnspoolPlaces` ends with the numbers of the tracepoints with traps.
+        let asked = log.rfind("-> qUnspoolPlaces").expect("a request");
+        let reply = log[asked..].split_once("<- ").expect("a reply").1;
+        let traps = reply.lines().next().and_then(|line| line.split_once(';'));
+        let traps: Vec<_> = traps.expect("traps").1.split(',').collect();
+        let stopped: Vec<_> = fast
+            .iter()
+            .filter(|number| traps.contains(number))
+            .collect();
+        assert_eq!(stopped.len(), 0, "{stopped:?} of {fast:?}");
+    }
+}
+
 /// The program's jumps and traps must record the same: threads with their identities, and each
 /// thread's calls with paths, objects and results.
 #[test]

@@ -17,6 +17,9 @@ use crate::tracepoint::variable::{Computed, Variables};
 const FUEL: u32 = 400;
 /// Maximum number of bytes that a hit records.
 const MAX_HIT_BYTES: u64 = 32 << 10;
+/// Maximum number of bytes of the stack that a hit records if the tracepoint asks for the rest of
+/// the stack. The stub handles hits with more.
+const MAX_HIT_STACK: u64 = 16 << 10;
 
 /// The memory to record, and the hits that a collector must leave to the stub.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -120,6 +123,11 @@ impl Plan {
         Some(())
     }
 
+    /// Leaves hits with more than `limit` bytes of stack left to the stub.
+    fn leave_longer(&mut self, limit: u32) {
+        self.stack_left = Some(self.stack_left.map_or(limit, |known| known.min(limit)));
+    }
+
     fn add(&mut self, block: Block) {
         let same = |known: &&mut Block| known.base == block.base && known.offset == block.offset;
         match self.blocks.iter_mut().find(same) {
@@ -169,6 +177,14 @@ impl Way<'_> {
                     let (length, address) = (stack.pop()?, stack.pop()?);
                     self.collect(address, length, most)?;
                 }
+                Op::Tracenz => {
+                    let (limit, address) = (stack.pop()?, stack.pop()?);
+                    // 0 is no limit. The string may end before the limit.
+                    if limit == Value::Constant(0) {
+                        return None;
+                    }
+                    self.collect(address, limit, most)?;
+                }
                 Op::TraceQuick(length) => {
                     self.collect(*stack.last()?, Value::Constant(length), most)?;
                 }
@@ -185,10 +201,7 @@ impl Way<'_> {
                             not = most.min(limit);
                             if self.stops(to) {
                                 // Only the stub can stop the thread, so it handles such a hit.
-                                let limit = u32::try_from(limit).ok()?;
-                                let known = self.plan.stack_left;
-                                self.plan.stack_left =
-                                    Some(known.map_or(limit, |known| known.min(limit)));
+                                self.plan.leave_longer(u32::try_from(limit).ok()?);
                                 most = not;
                                 continue;
                             }
@@ -219,7 +232,7 @@ impl Way<'_> {
                     }
                 }
                 Op::Tracev(_) => {}
-                Op::Tracenz | Op::Pick(_) | Op::Rot | Op::Printf { .. } => return None,
+                Op::Pick(_) | Op::Rot | Op::Printf { .. } => return None,
             }
         }
     }
@@ -242,7 +255,12 @@ impl Way<'_> {
     fn collect(&mut self, address: Value, length: Value, most: u64) -> Option<()> {
         let length = match length {
             Value::Constant(length) => length,
-            Value::StackLeft => most,
+            Value::StackLeft => {
+                if most > MAX_HIT_STACK {
+                    self.plan.leave_longer(MAX_HIT_STACK as u32);
+                }
+                most.min(MAX_HIT_STACK)
+            }
             _ => return None,
         };
         self.plan.note(address, length)
@@ -323,19 +341,23 @@ mod tests {
             Action::Expression(vec![
                 0x26, 0, 5, 0x22, 4, 0x02, 0x19, 0x29, 0x26, 0, 5, 0x22, 40, 0x0c, 0x27,
             ]),
+            // reg 4, const8 16, tracenz
+            Action::Expression(vec![0x26, 0, 4, 0x22, 16, 0x2f, 0x27]),
         ]);
         let absolute = Block {
             base: Base::Absolute,
             offset: 0x1000,
             length: 4,
         };
-        let blocks = vec![block(7, 8, 100), absolute, block(5, 4, 4), block(5, 0, 40)];
+        let mut blocks = vec![block(7, 8, 100), absolute, block(5, 4, 4), block(5, 0, 40)];
+        blocks.push(block(4, 0, 16));
         assert_eq!(known.map(|plan| plan.blocks), Some(blocks));
-        // An address from memory; a length from memory; a string; more than the largest block.
+        // An address from memory; a length from memory; a string without a limit; more than the
+        // largest block.
         for code in [
+            vec![0x26, 0, 5, 0x22, 0, 0x2f, 0x27],
             vec![0x26, 0, 5, 0x1a, 0x0d, 8, 0x27],
             vec![0x26, 0, 5, 0x28, 0x19, 0x0c, 0x27],
-            vec![0x26, 0, 5, 0x22, 9, 0x2f, 0x27],
             vec![0x26, 0, 5, 0x23, 0xff, 0xff, 0x0c, 0x27],
             vec![0x21, 0, 0],
             vec![0x22, 1, 0x2d, 0, 6, 0x27],
@@ -357,11 +379,18 @@ mod tests {
             (vec![block(7, 0, 4096)], None)
         );
         // The whole stack, or a stop if it is larger.
-        let or_stop = vec![
-            0x23, 0x40, 0, 0x2c, 0, 5, 0x15, 0x20, 0, 0x12, 0x26, 0, 7, 0x2c, 0, 5, 0x0c, 0x27,
-            0x22, 1, 0x2d, 0, 6, 0x27,
-        ];
-        let known = plan(vec![Action::Expression(or_stop)]).expect("a plan");
+        let or_stop = |limit: [u8; 4]| {
+            let mut code = vec![0x24];
+            code.extend(limit);
+            code.extend([0x2c, 0, 5, 0x15, 0x20, 0, 0x14, 0x26, 0, 7]);
+            code.extend([0x2c, 0, 5, 0x0c, 0x27, 0x22, 1, 0x2d, 0, 6, 0x27]);
+            plan(vec![Action::Expression(code)]).expect("a plan")
+        };
+        let known = or_stop([0, 0, 0x20, 0]);
+        assert_eq!(known.blocks, [block(7, 0, 0x2000)]);
+        assert_eq!(known.stack_left, Some(0x2000));
+        // A stack for which a hit has no room is left to the stub, not the whole tracepoint.
+        let known = or_stop([0, 2, 0, 0]);
         assert_eq!(known.blocks, [block(7, 0, 0x4000)]);
         assert_eq!(known.stack_left, Some(0x4000));
     }
