@@ -187,7 +187,7 @@ impl Schedule {
         if wanted.processes && wanted.creations
             && let Some(tracepoints) = &tracepoints
             // Where the kernel refuses, only these stacks are missing.
-            && let Some(stacks) = creation_stacks(process, tracepoints)
+            && let Some(stacks) = creation_stacks(tracepoints)
             && drains.watch(&stacks.rings).is_ok()
         {
             opened.events.extend(stacks.events);
@@ -510,8 +510,9 @@ fn waking_tracepoint(tracepoints: &Tracepoints) -> Option<(u64, WakingFormat)> {
     Some((id, WakingFormat::parse(&format)?))
 }
 
-/// Opens the events that sample each thread of a process and its descendants that creates a thread.
-fn creation_stacks(process: Tid, tracepoints: &Tracepoints) -> Option<ThreadEvents> {
+/// Opens the events that sample each thread of the system that creates a thread. Events that the
+/// threads of a process inherit would cost each thread that it creates 45 us.
+fn creation_stacks(tracepoints: &Tracepoints) -> Option<ThreadEvents> {
     let id = tracepoints.id("task/task_newtask")?;
     let sampled = SampledStack {
         period_ns: 1,
@@ -523,7 +524,7 @@ fn creation_stacks(process: Tid, tracepoints: &Tracepoints) -> Option<ThreadEven
         let tracepoint = (id, CREATES_THREAD);
         perf::open_tracepoint_samples(tid, cpu, threads_only, watermark, tracepoint, sampled)
     };
-    ThreadEvents::open(process, CREATION_RINGS, Heirs::Processes, &open).ok()
+    ThreadEvents::open_for_processors(CREATION_RINGS, &open).ok()
 }
 
 /// Parses the sample of a thread that has created another one.

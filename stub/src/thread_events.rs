@@ -77,15 +77,7 @@ impl ThreadEvents {
         open: &Open<'_>,
     ) -> Result<ThreadEvents, Refusal> {
         let _more = MoreDescriptors::allow();
-        let mut opened = ThreadEvents {
-            rings: Vec::new(),
-            events: Vec::new(),
-            threads: Vec::new(),
-            processors: (0..perf::processors()).collect(),
-            threads_only: heirs == Heirs::Threads,
-            limits,
-            size: ring_size(perf::processors().into(), limits),
-        };
+        let mut opened = ThreadEvents::new(limits, heirs == Heirs::Threads);
         // New threads inherit the events of their creator. Threads whose creator has no events yet
         // can appear meanwhile, so list again.
         let mut seen = HashSet::new();
@@ -111,6 +103,30 @@ impl ThreadEvents {
         match opened.rings.is_empty() {
             true => Err(Refusal::Other(Errno::ESRCH)),
             false => Ok(opened),
+        }
+    }
+
+    /// Opens an event for all threads of the system on each processor. `open` gets no thread's id.
+    pub(crate) fn open_for_processors(
+        limits: RingLimits,
+        open: &Open<'_>,
+    ) -> Result<ThreadEvents, Refusal> {
+        const ALL_THREADS: Tid = Tid(-1);
+        let _more = MoreDescriptors::allow();
+        let mut opened = ThreadEvents::new(limits, false);
+        opened.add_first(ALL_THREADS, open)?;
+        Ok(opened)
+    }
+
+    fn new(limits: RingLimits, threads_only: bool) -> ThreadEvents {
+        ThreadEvents {
+            rings: Vec::new(),
+            events: Vec::new(),
+            threads: Vec::new(),
+            processors: (0..perf::processors()).collect(),
+            threads_only,
+            limits,
+            size: ring_size(perf::processors().into(), limits),
         }
     }
 

@@ -28,7 +28,8 @@ pub(super) fn wait_rewinding(
             // On failure the thread is being killed.
             let _ = rewind(tid);
         }
-        let was_killed = signal.is_none() && Stat::of(tid).is_some_and(|stat| stat.was_killed());
+        let was_killed =
+            signal.is_none() && Stat::of_thread(tid, tid).is_some_and(|stat| stat.was_killed());
         match wait(Some(tid), false)? {
             Some((tid, Status::Exited(code))) if was_killed => {
                 return Ok(Some((tid, Status::KilledByExit(code))));

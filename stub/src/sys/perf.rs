@@ -158,8 +158,8 @@ pub(crate) fn open_blocked(
 
 /// Opens an event for a thread on one processor that samples the thread's registers and stack of
 /// user mode at each hit of a tracepoint, and for all threads that it creates from now on. A kernel
-/// that cannot filter the tracepoint samples all hits. Needs the permission to see the kernel's
-/// events. Uses no period of `sampled`.
+/// that cannot filter the tracepoint samples all hits. Thread -1 stands for all threads of the
+/// system. Needs the permission to see the kernel's events. Uses no period of `sampled`.
 pub(crate) fn open_tracepoint_samples(
     thread: Tid,
     cpu: u32,
