@@ -197,11 +197,10 @@ impl Recorder {
 
     /// The process has executed another program, which has none of the old probes and modules.
     pub(super) fn on_exec(&mut self, tid: u64, path: &str) -> Result<(), Error> {
-        self.sink.note(
-            Severity::Info,
-            format!("the process executed another program: {path}"),
-        );
-        self.threads.clear(&mut self.sink, Some(tid));
+        let text = format!("the process executed another program: {path}");
+        self.sink.note(Severity::Info, text);
+        let (session, sink) = (&mut self.session, &mut self.sink);
+        self.threads.replaced(sink, session, tid);
         self.hits.creations.clear();
         self.schedule.on_exec();
         self.planter.clear();

@@ -277,13 +277,13 @@ impl Threads {
         self.live.values().map(|thread| thread.id).collect()
     }
 
-    /// Removes all threads except `but`. After an exec only the calling thread is left, with the
-    /// process's id and a new program.
-    pub(super) fn clear(&mut self, sink: &mut Sink, but: Option<u64>) {
-        for id in self.ids() {
-            if Some(id.tid) != but {
-                self.exited(sink, id.tid, None, false);
-            }
+    /// Removes all threads except `left`, which has executed another program, and has its name.
+    pub(super) fn replaced(&mut self, sink: &mut Sink, session: &mut Session, left: u64) {
+        self.retain_present(sink, |tid| tid == left);
+        if let Some(id) = self.live.get(&left).map(|thread| thread.id)
+            && let Some(name) = session.thread_name(id)
+        {
+            self.rename(sink, left, name);
         }
     }
 

@@ -195,6 +195,7 @@ int main(int argc, char **argv)
         return WEXITSTATUS(system("exit 6"));
     }
     if (!strcmp(what, "exec")) {
+        pthread_setname_np(pthread_self(), "before");
         one_thread();
         execl(argv[0], argv[0], "exit", "5", (char *)NULL);
         return 91;
