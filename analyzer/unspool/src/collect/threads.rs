@@ -277,7 +277,8 @@ impl Threads {
         self.live.values().map(|thread| thread.id).collect()
     }
 
-    /// Removes all threads except `left`, which has executed another program, and has its name.
+    /// Removes all threads except `left`, which has executed another program and is now named after
+    /// it.
     pub(super) fn replaced(&mut self, sink: &mut Sink, session: &mut Session, left: u64) {
         self.retain_present(sink, |tid| tid == left);
         if let Some(id) = self.live.get(&left).map(|thread| thread.id)

@@ -173,15 +173,18 @@ impl History<'_> {
             let total = functions.len() as u64;
             let named = functions.iter().filter(|is_known| **is_known).count() as u64;
             let details = match total - named {
+                0 if total == 1 => "Its function comes from its stack.".to_owned(),
                 0 => "Their functions come from their stacks.".to_owned(),
+                1 if total == 1 => "Its function is not known either.".to_owned(),
                 _ if named == 0 => "Their functions are not known either.".to_owned(),
                 unnamed => format!(
                     "The functions of {named} come from their stacks; those of {unnamed} are not known."
                 ),
             };
             let text = format!(
-                "{} before the recording began, so their creation is not known.",
-                count(total, "thread ran", "threads ran")
+                "{} before the recording began, so {} creation is not known.",
+                count(total, "thread ran", "threads ran"),
+                if total == 1 { "its" } else { "their" }
             );
             notes.push(Note::info(text).with_details(details));
         }
