@@ -51,7 +51,7 @@ pub(crate) enum Heirs {
     Processes,
 }
 
-/// The open events of all threads of a process.
+/// The open events of all threads of a process, or of the system.
 pub(crate) struct ThreadEvents {
     /// The rings, one for each processor that is online.
     pub(crate) rings: Vec<Ring>,

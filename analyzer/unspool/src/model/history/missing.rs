@@ -172,12 +172,12 @@ impl History<'_> {
         if !functions.is_empty() {
             let total = functions.len() as u64;
             let named = functions.iter().filter(|is_known| **is_known).count() as u64;
-            let details = match total - named {
-                0 if total == 1 => "Its function comes from its stack.".to_owned(),
-                0 => "Their functions come from their stacks.".to_owned(),
-                1 if total == 1 => "Its function is not known either.".to_owned(),
-                _ if named == 0 => "Their functions are not known either.".to_owned(),
-                unnamed => format!(
+            let details = match (named, total - named) {
+                (1, 0) => "Its function comes from its stack.".to_owned(),
+                (_, 0) => "Their functions come from their stacks.".to_owned(),
+                (0, 1) => "Its function is not known either.".to_owned(),
+                (0, _) => "Their functions are not known either.".to_owned(),
+                (_, unnamed) => format!(
                     "The functions of {named} come from their stacks; those of {unnamed} are not known."
                 ),
             };
