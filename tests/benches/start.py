@@ -45,6 +45,8 @@ PROGRAMS = {
 
 def seconds(words, directory):
     environment = dict(os.environ, XDG_CACHE_HOME=str(directory))
+    # The kernel may take 50 ms to close the perf events of the recording before.
+    time.sleep(0.1)
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     begin = time.monotonic()
     subprocess.run(words, preexec_fn=priority, cwd=directory, env=environment, check=True, **quiet)

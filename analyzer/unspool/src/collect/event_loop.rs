@@ -147,11 +147,15 @@ impl EventLoop {
         let missing = recorder.record_rest(reason);
         let write = recorder.sink.finish(reason, detail).map(Error::Write);
         recorder.program.modules.keep_tables();
+        if failure.is_none()
+            && let Some(stub) = recorder.session.stub.take()
+        {
+            stub.leave();
+        }
         Outcome {
             ended,
             failure: write.or(failure).or(missing),
             unmatched: recorder.planter.calls.unmatched(),
-            _stub: recorder.session.stub.take(),
         }
     }
 

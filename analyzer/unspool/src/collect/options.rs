@@ -12,7 +12,6 @@ use unspool_rsp::Endpoint;
 
 use super::calls::selection::Instrumented;
 use super::error::Error;
-use super::launch::Stub;
 use super::wanted::Wanted;
 use crate::store::Store;
 
@@ -159,7 +158,4 @@ pub struct Outcome {
     pub failure: Option<Error>,
     /// Warnings about patterns that name no function. The capture has them as notes, too.
     pub unmatched: Vec<String>,
-    /// The recorder's own stub, which is about to end. The kernel may need 50 ms to close its perf
-    /// events, so that there is time for the report. Dropping it waits for its end.
-    pub(super) _stub: Option<Stub>,
 }
