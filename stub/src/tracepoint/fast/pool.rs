@@ -25,17 +25,16 @@ const MIN_SLOTS: u64 = 16;
 /// Maximum size of all slots together, in bytes: in memory of the program alone, and in memory that
 /// the stub maps too.
 const MAX_SLOT_BYTES: u64 = 2 << 20;
-const MAX_SHARED_SLOT_BYTES: u64 = 8 << 20;
+const MAX_SHARED_SLOT_BYTES: u64 = 16 << 20;
 /// Maximum number of slots in one batch: in memory of the program alone, where one system call
 /// reads them all, and in memory that the stub maps too.
 const MAX_BATCH_SLOTS: usize = 32;
 const MAX_SHARED_BATCH_SLOTS: usize = 4;
 /// Maximum number of addresses in one read (`UIO_MAXIOV`).
 const MAX_REMOTE_PARTS: usize = 1024;
-/// Interval at which the pool is drained for a client that waits for hits.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
-/// The interval while hits would fill half of the pool in [`DRAIN_INTERVAL`].
-const BUSY_DRAIN_INTERVAL: Duration = Duration::from_millis(2);
+/// Longest and shortest interval at which the pool is drained for a client that waits for hits.
+const MAX_DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+const MIN_DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 /// Time without hits after which the stub stops polling. The next hit then wakes it.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 
@@ -49,8 +48,8 @@ pub(crate) struct Pool {
     clock: TickConverter,
     looked: Instant,
     last_hit: Instant,
-    /// True if the last drain found many hits.
-    busy: bool,
+    /// Time from this drain to the next one.
+    interval: Duration,
     /// True if the next hit wakes the stub.
     armed: bool,
 }
@@ -138,7 +137,7 @@ impl Pool {
             clock: TickConverter::new(),
             looked: now,
             last_hit: now,
-            busy: false,
+            interval: MAX_DRAIN_INTERVAL,
             armed: false,
         }
     }
@@ -148,7 +147,7 @@ impl Pool {
     /// `told`, the next hit after a quiet time wakes the stub.
     pub(crate) fn filled(&mut self, memory: &Memory, told: bool) -> Filled {
         let now = Instant::now();
-        self.looked = now;
+        let since = now - std::mem::replace(&mut self.looked, now);
         // Reading the states takes time. Hits that began meanwhile are left for the next drain:
         // their slots may be read as filled after the slot of an earlier hit was read as free.
         // All hits before one that began until now are filled now.
@@ -174,7 +173,7 @@ impl Pool {
         filled.slots.sort_by_key(|(_, begin)| *begin);
         // The last is taken first.
         filled.slots.reverse();
-        self.busy = filled.slots.len() as u64 > self.slots / 8;
+        self.interval = interval(self.slots, filled.slots.len(), since);
         if !filled.slots.is_empty() {
             self.last_hit = now;
             self.armed = false;
@@ -292,12 +291,7 @@ impl Pool {
 
     /// Time of the next drain for a client that waits for hits.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let interval = if self.busy {
-            BUSY_DRAIN_INTERVAL
-        } else {
-            DRAIN_INTERVAL
-        };
-        (!self.armed).then(|| self.looked + interval)
+        (!self.armed).then(|| self.looked + self.interval)
     }
 
     fn words(&self, memory: &Memory) -> Option<Words> {
@@ -395,6 +389,14 @@ impl Pool {
     }
 }
 
+/// Time until hits as frequent as the `found` ones of the time `since` the last drain fill an
+/// eighth of the pool. At half of the pool, a hit would stop its thread to wake the stub.
+fn interval(slots: u64, found: usize, since: Duration) -> Duration {
+    let room = u32::try_from(slots / 8).unwrap_or(u32::MAX);
+    let found = u32::try_from(found).unwrap_or(u32::MAX).max(1);
+    (since.saturating_mul(room) / found).clamp(MIN_DRAIN_INTERVAL, MAX_DRAIN_INTERVAL)
+}
+
 /// Copies slots from shared memory, one behind the other, as far as they are `used`. Returns the
 /// sizes of the copies.
 fn copy(
@@ -460,7 +462,7 @@ mod tests {
         assert_eq!(Pool::shape(256, 1 << 20, false), Some(1024));
         assert_eq!(Pool::shape(2304, 1 << 20, false), Some(256));
         assert_eq!(Pool::shape(17 << 10, 128 << 20, false), Some(64));
-        assert_eq!(Pool::shape(17 << 10, 128 << 20, true), Some(256));
+        assert_eq!(Pool::shape(17 << 10, 128 << 20, true), Some(512));
         assert_eq!(Pool::shape(17 << 10, 4096, true), None);
     }
 }
