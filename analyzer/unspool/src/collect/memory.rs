@@ -9,6 +9,10 @@ use crate::platform::abi::Abi;
 
 /// Maximum length of a string. The dynamic linker's paths are never longer (PATH_MAX).
 const STRING_LIMIT: usize = 4096;
+/// Maximum number of program headers.
+const MAX_HEADERS: usize = 128;
+/// Size of the start of an image, in bytes. Linkers map at least a page.
+const IMAGE_START: usize = 2048;
 
 /// Reads exactly `len` bytes; `None` if some cannot be read.
 pub(super) fn read(client: &mut Client, address: u64, len: usize) -> Option<Vec<u8>> {
@@ -64,6 +68,11 @@ pub(super) const PT_INTERP: u32 = 3;
 pub(super) const PT_NOTE: u32 = 4;
 pub(super) const PT_PHDR: u32 = 6;
 
+/// Size of a program header in bytes.
+fn header_size(abi: &Abi) -> usize {
+    if abi.pointer == 8 { 56 } else { 32 }
+}
+
 /// Reads `count` program headers at `address`.
 pub(super) fn program_headers(
     client: &mut Client,
@@ -71,16 +80,20 @@ pub(super) fn program_headers(
     address: u64,
     count: usize,
 ) -> Option<Vec<ProgramHeader>> {
-    // Elf32_Phdr and Elf64_Phdr (gABI, "Program Header") order their fields differently.
+    let size = header_size(abi);
+    let bytes = read(client, address, count.min(MAX_HEADERS) * size)?;
+    parse_headers(abi, &bytes)
+}
+
+fn parse_headers(abi: &Abi, bytes: &[u8]) -> Option<Vec<ProgramHeader>> {
     let wide = abi.pointer == 8;
-    let size = if wide { 56 } else { 32 };
-    let bytes = read(client, address, count.min(128) * size)?;
     let word =
         |entry: &[u8], at: usize| Some(u32::from_le_bytes(entry.get(at..at + 4)?.try_into().ok()?));
     let long =
         |entry: &[u8], at: usize| Some(u64::from_le_bytes(entry.get(at..at + 8)?.try_into().ok()?));
+    // Elf32_Phdr and Elf64_Phdr (gABI, "Program Header") order their fields differently.
     bytes
-        .chunks_exact(size)
+        .chunks_exact(header_size(abi))
         .map(|entry| {
             let narrow = |at| word(entry, at).map(u64::from);
             Some(ProgramHeader {
@@ -94,38 +107,55 @@ pub(super) fn program_headers(
         .collect()
 }
 
-/// Reads the program headers of the image whose ELF header is mapped at `address`.
-pub(super) fn headers_of_image(
-    client: &mut Client,
-    abi: &Abi,
+/// The start of a mapped image. Linkers place the program headers and the build-id there, so that
+/// one read has them all.
+pub(super) struct ImageStart {
     address: u64,
-) -> Option<Vec<ProgramHeader>> {
-    let header = read(client, address, 64)?;
-    if !header.starts_with(b"\x7fELF") {
-        return None;
-    }
-    let (offset_at, count_at) = if abi.pointer == 8 { (32, 56) } else { (28, 44) };
-    let offset = abi.pointer_at(&header[offset_at..], 0)?;
-    let count = u16::from_le_bytes(header[count_at..count_at + 2].try_into().ok()?);
-    program_headers(client, abi, address.checked_add(offset)?, count.into())
+    bytes: Vec<u8>,
 }
 
-/// Reads the build-id in the notes of a mapped image (gABI, "Note Section"; type 3 of owner GNU).
-pub(super) fn build_id(
-    client: &mut Client,
-    headers: &[ProgramHeader],
-    bias: u64,
-) -> Option<BuildId> {
-    for note in headers.iter().filter(|header| header.kind == PT_NOTE) {
-        let len = usize::try_from(note.mem_size.min(4096)).ok()?;
-        let Some(bytes) = read(client, bias.wrapping_add(note.svma), len) else {
-            continue;
-        };
-        if let Some(id) = build_id_in_notes(&bytes) {
-            return Some(id);
+impl ImageStart {
+    /// Reads the start of the image whose ELF header is mapped at `address`.
+    pub(super) fn read(client: &mut Client, address: u64) -> Option<Self> {
+        let bytes = read(client, address, IMAGE_START)?;
+        let is_image = bytes.starts_with(b"\x7fELF");
+        is_image.then_some(Self { address, bytes })
+    }
+
+    pub(super) fn program_headers(
+        &self,
+        client: &mut Client,
+        abi: &Abi,
+    ) -> Option<Vec<ProgramHeader>> {
+        let (offset_at, count_at) = if abi.pointer == 8 { (32, 56) } else { (28, 44) };
+        let offset = abi.pointer_at(&self.bytes[offset_at..], 0)?;
+        let count = u16::from_le_bytes(*self.bytes[count_at..].first_chunk()?);
+        let len = usize::from(count).min(MAX_HEADERS) * header_size(abi);
+        parse_headers(abi, &self.at(client, self.address.checked_add(offset)?, len)?)
+    }
+
+    /// The build-id in the image's notes (gABI, "Note Section"; type 3 of owner GNU).
+    pub(super) fn build_id(
+        &self,
+        client: &mut Client,
+        headers: &[ProgramHeader],
+        bias: u64,
+    ) -> Option<BuildId> {
+        let mut notes = headers.iter().filter(|header| header.kind == PT_NOTE);
+        notes.find_map(|note| {
+            let len = usize::try_from(note.mem_size.min(4096)).ok()?;
+            build_id_in_notes(&self.at(client, bias.wrapping_add(note.svma), len)?)
+        })
+    }
+
+    fn at(&self, client: &mut Client, address: u64, len: usize) -> Option<Vec<u8>> {
+        let start = usize::try_from(address.wrapping_sub(self.address)).ok();
+        let known = start.and_then(|start| self.bytes.get(start..start.checked_add(len)?));
+        match known {
+            Some(bytes) => Some(bytes.to_vec()),
+            None => read(client, address, len),
         }
     }
-    None
 }
 
 fn build_id_in_notes(mut notes: &[u8]) -> Option<BuildId> {

@@ -10,7 +10,7 @@ use unspool_rsp::Client;
 use unspool_unwind::{Module, ModuleMap, Table};
 
 use super::generated_code::{GeneratedCodeSearch, UnknownCode, empty_map};
-use super::memory::{self, PT_LOAD};
+use super::memory::{ImageStart, PT_LOAD};
 use super::place::Place;
 use super::rendezvous::Listed;
 use super::session::Session;
@@ -217,9 +217,13 @@ impl Modules {
         mut adding: Adding,
     ) -> u32 {
         let (bias, header) = (adding.bias, adding.header.unwrap_or(adding.bias));
-        let headers =
-            memory::headers_of_image(&mut session.client, &session.abi, header).unwrap_or_default();
-        let mapped_id = memory::build_id(&mut session.client, &headers, bias);
+        let (client, abi) = (&mut session.client, &session.abi);
+        let start = ImageStart::read(client, header);
+        let headers = start
+            .as_ref()
+            .and_then(|start| start.program_headers(client, abi))
+            .unwrap_or_default();
+        let mapped_id = start.and_then(|start| start.build_id(client, &headers, bias));
         if !adding.path.starts_with('/') {
             adding.path = session.mapped_file(header).unwrap_or(adding.path);
         }
@@ -301,8 +305,9 @@ impl Modules {
 
     /// Adds the vDSO, whose only copy is in the target's memory.
     pub(super) fn add_vdso(&mut self, session: &mut Session, sink: &mut Sink, address: u64) {
-        let Some(headers) = memory::headers_of_image(&mut session.client, &session.abi, address)
-        else {
+        let (client, abi) = (&mut session.client, &session.abi);
+        let start = ImageStart::read(client, address);
+        let Some(headers) = start.and_then(|start| start.program_headers(client, abi)) else {
             return;
         };
         let Some(load) = headers.iter().find(|header| header.kind == PT_LOAD) else {
