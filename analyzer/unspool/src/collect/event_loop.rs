@@ -147,10 +147,8 @@ impl EventLoop {
         let missing = recorder.record_rest(reason);
         let write = recorder.sink.finish(reason, detail).map(Error::Write);
         recorder.program.modules.keep_tables();
-        if failure.is_none()
-            && let Some(stub) = recorder.session.stub.take()
-        {
-            stub.leave();
+        if failure.is_none() {
+            recorder.session.leave_stub();
         }
         Outcome {
             ended,

@@ -100,8 +100,8 @@ impl Stub {
         line.strip_prefix("error: ").unwrap_or(line).to_owned()
     }
 
-    /// Lets the stub end by itself after it has released the program. Nobody waits for the kernel,
-    /// which may take 50 ms to close the stub's perf events.
+    /// Lets the stub end by itself. The kernel may need 50 ms to close the stub's perf events, and
+    /// the recorder does not wait for that.
     pub(super) fn leave(self) {
         std::thread::spawn(move || drop(self));
     }

@@ -167,6 +167,13 @@ impl Session {
         Ok((session, stop))
     }
 
+    /// Lets the recorder's own stub end by itself, after it has released the program.
+    pub(super) fn leave_stub(&mut self) {
+        if let Some(stub) = self.stub.take() {
+            stub.leave();
+        }
+    }
+
     /// The header of a capture of this session.
     pub(super) fn header(options: &Options, inspected: bool) -> Header {
         let (source, endpoint) = match &options.source {

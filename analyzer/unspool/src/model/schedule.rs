@@ -16,7 +16,9 @@ use unspool_image::Arch;
 
 use super::backtrace::Frames;
 use super::{Model, ThreadIndex};
-pub use calls::{BlockedCall, CallIndex, CallTime, call_within, stopped_within};
+pub use calls::{
+    BlockedCall, CallIndex, CallTime, add_time, blocked_within, call_within, stopped_within,
+};
 use calls::{join_blocks, mark_stops};
 use futex_places::WaitPlace;
 pub use futex_places::{FutexObject, FutexWait, takes_again};

@@ -7,6 +7,7 @@ mod load;
 mod lock_waits;
 mod usage;
 
+pub(super) use load::holder_call;
 pub(super) use lock_waits::{
     object as lock, text as lock_waits, title as lock_title, whose as whose_lock,
 };

@@ -8,6 +8,7 @@ use super::text::line::clean;
 use super::wording;
 use crate::model::Key;
 use crate::model::calls::PathId;
+use crate::model::schedule::add_time;
 use crate::model::sync::{
     Contention, Histogram, Object, ObjectIndex, Share, Sync, TimedOut, Use, Waiting, share,
 };
@@ -220,6 +221,9 @@ fn contention(sync: &Sync, contention: Vec<Contention>) -> Vec<Contention> {
                 sum.count += pair.count;
                 sum.for_one &= pair.for_one && sum.longest.1 == pair.longest.1;
                 sum.total_ns = sum.total_ns.saturating_add(pair.total_ns);
+                for (call, ns) in pair.holder_calls {
+                    add_time(&mut sum.holder_calls, call, ns);
+                }
                 if pair.max_ns > sum.max_ns {
                     sum.max_ns = pair.max_ns;
                     sum.longest = pair.longest;

@@ -172,28 +172,43 @@ impl Schedule {
 /// The system call that blocked a thread with these intervals for the longest time within a span.
 /// `None` if the calls of more than half of the blocked time are unknown.
 pub fn call_within(intervals: &[Interval], from_ns: u64, to_ns: u64) -> Option<CallIndex> {
-    let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
     let mut times: Vec<(CallIndex, u64)> = Vec::new();
     let (mut known_ns, mut unknown_ns) = (0, 0);
-    for interval in &intervals[first..] {
-        if interval.from_ns >= to_ns {
-            break;
-        }
-        let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
-        let Some(call) = interval.call else {
-            if interval.state == RunState::Blocked {
-                unknown_ns += ns;
-            }
+    for (call, ns) in blocked_within(intervals, from_ns, to_ns) {
+        let Some(call) = call else {
+            unknown_ns += ns;
             continue;
         };
         known_ns += ns;
-        match times.iter_mut().find(|(known, _)| *known == call) {
-            Some((_, sum)) => *sum += ns,
-            None => times.push((call, ns)),
-        }
+        add_time(&mut times, call, ns);
     }
     let (call, _) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
     (known_ns >= unknown_ns).then_some(call)
+}
+
+/// The times within a span for which a thread with these intervals was blocked, and in which calls.
+pub fn blocked_within(
+    intervals: &[Interval],
+    from_ns: u64,
+    to_ns: u64,
+) -> impl Iterator<Item = (Option<CallIndex>, u64)> + '_ {
+    let first = intervals.partition_point(|interval| interval.to_ns <= from_ns);
+    let within = intervals[first..].iter();
+    within
+        .take_while(move |interval| interval.from_ns < to_ns)
+        .filter(|interval| interval.state == RunState::Blocked)
+        .map(move |interval| {
+            let ns = interval.to_ns.min(to_ns) - interval.from_ns.max(from_ns);
+            (interval.call, ns)
+        })
+}
+
+/// Adds a time in a call to the sums by call.
+pub fn add_time(times: &mut Vec<(CallIndex, u64)>, call: CallIndex, ns: u64) {
+    match times.iter_mut().find(|(known, _)| *known == call) {
+        Some((_, sum)) => *sum = sum.saturating_add(ns),
+        None => times.push((call, ns)),
+    }
 }
 
 /// Time within a span for which the recorder had stopped a thread with these intervals.

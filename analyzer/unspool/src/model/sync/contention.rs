@@ -6,6 +6,7 @@ use foldhash::HashMap;
 use super::objects::{Contention, Objects, UseIndex};
 use crate::model::ThreadIndex;
 use crate::model::calls::PathId;
+use crate::model::schedule::{CallIndex, add_time};
 
 /// A wait that is charged to the thread that held the object.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,16 @@ pub(super) struct ContendedWait {
     pub(super) ns: u64,
 }
 
+impl Contention {
+    /// The system call in which the holders were blocked longest during the waits, if that is more
+    /// than a tenth of the waits, and the time.
+    pub fn holder_call(&self) -> Option<(CallIndex, u64)> {
+        let calls = self.holder_calls.iter().copied();
+        let longest = calls.max_by_key(|(_, ns)| *ns);
+        longest.filter(|(_, ns)| *ns > self.total_ns / 10)
+    }
+}
+
 /// The key of a sum: [`ContendedWait`]'s waiter, holder, end and identities.
 type SumKey = (UseIndex, Option<UseIndex>, Option<PathId>, usize, usize);
 
@@ -32,7 +43,12 @@ pub(super) struct ContentionSums {
 }
 
 impl ContentionSums {
-    pub(super) fn add(&mut self, wait: &ContendedWait) {
+    /// Adds a wait during which the holder was blocked in these system calls.
+    pub(super) fn add(
+        &mut self,
+        wait: &ContendedWait,
+        calls: impl IntoIterator<Item = (CallIndex, u64)>,
+    ) {
         let (waiting, holding) = wait.identities;
         let pair = self
             .sums
@@ -49,9 +65,13 @@ impl ContentionSums {
                 longest: wait.threads,
                 for_one: true,
                 by_one: true,
+                holder_calls: Vec::new(),
             });
         pair.for_one &= pair.longest.1 == wait.threads.1;
         pair.by_one &= pair.longest.0 == wait.threads.0;
+        for (call, ns) in calls {
+            add_time(&mut pair.holder_calls, call, ns);
+        }
         pair.count += 1;
         pair.total_ns = pair.total_ns.saturating_add(wait.ns);
         if wait.ns >= pair.max_ns {

@@ -18,6 +18,7 @@ use super::remapping::{FileIndex, LastEvent};
 use crate::model::backtrace::{Backtrace, Frames, Place};
 use crate::model::calls::PathId;
 use crate::model::identity::{Key, write_place};
+use crate::model::schedule::CallIndex;
 use crate::model::thread::ThreadIndex;
 use crate::primitives::{Kind, Operation};
 
@@ -233,6 +234,9 @@ pub struct Contention {
     pub for_one: bool,
     /// All waits were by the same thread.
     pub by_one: bool,
+    /// Times during these waits for which the holders were blocked in system calls, without futex
+    /// calls. Empty without the kernel's schedule.
+    pub holder_calls: Vec<(CallIndex, u64)>,
 }
 
 /// A hold while others waited.

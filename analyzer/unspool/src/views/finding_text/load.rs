@@ -1,8 +1,10 @@
 //! Objects that cost time: contention, convoys, long holds.
 
 use super::{at, at_path, object, thread, times};
-use crate::model::sync::{Object, ObjectIndex, length, place};
+use crate::model::schedule::add_time;
+use crate::model::sync::{Contention, Object, ObjectIndex, length, place};
 use crate::model::{KernelWait, Model, ThreadIndex};
+use crate::views::blocking_call;
 
 pub(super) fn long_hold(
     model: &Model,
@@ -84,10 +86,11 @@ pub(super) fn convoy(model: &Model, index: ObjectIndex, overloaded: bool) -> Str
     };
     format!(
         "Threads queue up at {name}, up to {} at a time: {queued}. {held}A wait lasts {} on \
-         average; all waits of all threads add up to {}.{}{}{}{}",
+         average; all waits of all threads add up to {}.{}{}{}{}{}",
         object.longest_queue,
         length(object.waits.mean_ns()),
         length(object.waits.total_ns),
+        holders_call(model, object),
         processor(object),
         as_lock(model, index),
         of_which(object.waits.total_ns, object.stood_ns),
@@ -155,12 +158,43 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, overloaded: bool) ->
             ),
         };
         text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
+        if let Some((call, ns)) = holder_call(model, pair) {
+            let who = match pair.for_one {
+                true => format!("{} was", thread(model, holding)),
+                false => "the other threads were".to_owned(),
+            };
+            text.push_str(&format!(" For {} of that, {who} in {call}.", length(ns)));
+        }
     }
     text.push_str(&processor(object));
     text.push_str(as_lock(model, index));
     text.push_str(&of_which(object.waits.total_ns, object.stood_ns));
     text.push_str(doubted(overloaded));
     text
+}
+
+/// The system call in which the holders were for a large part of the waits, and how long.
+pub(in crate::views) fn holder_call(model: &Model, pair: &Contention) -> Option<(String, u64)> {
+    let (call, ns) = pair.holder_call()?;
+    let call = model.schedule.call(call)?;
+    Some((blocking_call::title(call), ns))
+}
+
+/// Says in which system call the holders were for a large part of all waits.
+fn holders_call(model: &Model, object: &Object) -> String {
+    let mut calls = Vec::new();
+    for pair in &object.contention {
+        for (call, ns) in &pair.holder_calls {
+            add_time(&mut calls, *call, *ns);
+        }
+    }
+    let longest = calls.into_iter().max_by_key(|(_, ns)| *ns);
+    let longest = longest.filter(|(_, ns)| matters(*ns, object.waits.total_ns));
+    let longest = longest.and_then(|(call, ns)| Some((model.schedule.call(call)?, ns)));
+    longest.map_or(String::new(), |(call, ns)| {
+        let (call, ns) = (blocking_call::title(call), length(ns));
+        format!(" For {ns} of that, the threads waited for were in {call}.")
+    })
 }
 
 /// A wait in the kernel, as `it was in read() of pipe:[7], called in refill (cache.cpp:9)`.

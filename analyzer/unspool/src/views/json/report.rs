@@ -66,7 +66,7 @@ fn report(model: &Model, waits: bool) -> Report<'_> {
             .map(|waits| LockWaits::of(model, waits))
             .collect(),
         objects: (model.sync.objects.iter())
-            .map(|object| SyncObject::of(&model.sync, object))
+            .map(|object| SyncObject::of(model, object))
             .collect(),
         lock_order: lock_order::edges(model),
         lock_order_note: wording::missing_circles(model),

@@ -3,13 +3,15 @@
 //! The fields are in the order of the output. `docs/reference/report-json.md` documents every
 //! field.
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 use super::Frame;
 use crate::model::critical_path::Item;
 use crate::model::sync::{Caller, Contention, FunctionTimes, Histogram, Object, Slice, Sync, Use};
 use crate::model::{Evidence, Facts, Finding, Model, ObjectName, ThreadIndex};
-use crate::views::finding_text;
+use crate::views::{blocking_call, finding_text};
 
 /// Statistics of durations.
 #[derive(Serialize)]
@@ -52,7 +54,8 @@ pub(in crate::views) struct SyncObject<'a> {
 }
 
 impl<'a> SyncObject<'a> {
-    pub(in crate::views) fn of(sync: &'a Sync, object: &'a Object) -> SyncObject<'a> {
+    pub(in crate::views) fn of(model: &'a Model, object: &'a Object) -> SyncObject<'a> {
+        let sync = &model.sync;
         SyncObject {
             kind: object.kind.as_str(),
             address: object.address,
@@ -76,7 +79,7 @@ impl<'a> SyncObject<'a> {
             blames: object
                 .contention
                 .iter()
-                .map(|pair| SyncBlame::of(sync, pair))
+                .map(|pair| SyncBlame::of(model, pair))
                 .collect(),
         }
     }
@@ -155,10 +158,24 @@ struct SyncBlame {
     longest_waiter: usize,
     longest_holder: usize,
     for_one: bool,
+    holder_calls: Vec<HolderCall>,
+}
+
+#[derive(Serialize)]
+struct HolderCall {
+    text: String,
+    blocked_ns: u64,
 }
 
 impl SyncBlame {
-    fn of(sync: &Sync, pair: &Contention) -> SyncBlame {
+    fn of(model: &Model, pair: &Contention) -> SyncBlame {
+        let sync = &model.sync;
+        let mut calls = pair.holder_calls.clone();
+        calls.sort_by_key(|(_, ns)| Reverse(*ns));
+        let calls = calls.into_iter().filter_map(|(call, blocked_ns)| {
+            let text = blocking_call::title(model.schedule.call(call)?);
+            Some(HolderCall { text, blocked_ns })
+        });
         SyncBlame {
             waiter_key: key(sync, pair.waiting),
             waiter_path: sync.used(pair.waiter).path.0,
@@ -171,6 +188,7 @@ impl SyncBlame {
             longest_waiter: pair.longest.0.0,
             longest_holder: pair.longest.1.0,
             for_one: pair.for_one,
+            holder_calls: calls.collect(),
         }
     }
 }

@@ -57,13 +57,17 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
         page.paragraph(&lead, &lead, Ink::Plain, &text)?;
         for pair in group.contention.iter().take(3) {
             page.blank()?;
-            let text = format!(
+            let mut text = format!(
                 "{} waited for {}: {}, {}",
                 waiter_name(model, pair, page.width / 3),
                 holder_name(model, pair, page.width / 3),
                 wording::duration(pair.total_ns),
                 wording::times(pair.count),
             );
+            if let Some((call, ns)) = finding_text::holder_call(model, pair) {
+                let ns = wording::duration(ns);
+                text.push_str(&format!("; for {ns} of that, the holder was in {call}"));
+            }
             page.paragraph(&lead, &lead, Ink::Plain, &text)?;
             let waiter = sync.path(sync.used(pair.waiter));
             let holder = pair.holder.map(|holder| sync.path(sync.used(holder)));

@@ -2,11 +2,13 @@
 //! recording's length.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::Basis;
 use super::parked::{self, Parked};
 use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait};
-use crate::model::sync::objects::{Object, ObjectIndex};
+use crate::model::schedule::{add_time, blocked_within};
+use crate::model::sync::objects::{LongHold, Object, ObjectIndex};
 
 /// Total waiting time below which an object is not reported.
 const MIN_CONTENTION_NS: u64 = 30_000_000;
@@ -76,16 +78,20 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
         (None, Some((used, thread))) => (used, thread),
         (None, None) => return None,
     };
-    let busy = basis
+    let sampled = basis
         .kernel_waits
         .longest(hold.thread, hold.from_ns, hold.from_ns + hold.ns);
-    let kernel = busy.map(|(blocking, ns)| KernelWait {
+    let sampled = sampled.map(|(blocking, ns)| KernelWait {
         call: blocking.call,
         object: blocking.futex.and_then(|word| basis.object_with(word)),
         file: blocking.file.clone(),
         stack: blocking.stack.clone(),
         ns,
     });
+    let called = longest_call(basis, hold);
+    let called_ns = called.as_ref().map_or(0, |wait| wait.ns);
+    // A sample has the stack, too.
+    let kernel = sampled.filter(|wait| wait.ns >= called_ns / 2).or(called);
     let holding = match (hold.taken, hold.given_up) {
         (Some(taken), _) => Some(basis.evidence(hold.thread, taken, Act::TookFor(hold.ns), index)),
         (None, Some(path)) => {
@@ -110,6 +116,28 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
             overloaded: basis.is_overloaded,
         },
         evidence: holding.into_iter().chain([waited]).collect(),
+    })
+}
+
+/// The system call in which the holder was blocked longest, by the kernel's schedule. Samples do
+/// not see short calls.
+fn longest_call(basis: &Basis<'_>, hold: &LongHold) -> Option<KernelWait> {
+    let schedule = &basis.model.schedule;
+    let intervals = schedule.of_thread(hold.thread);
+    let mut times = Vec::new();
+    for (call, ns) in blocked_within(intervals, hold.from_ns, hold.from_ns + hold.ns) {
+        if let Some(call) = call {
+            add_time(&mut times, call, ns);
+        }
+    }
+    let (index, ns) = times.into_iter().max_by_key(|(_, ns)| *ns)?;
+    let call = schedule.call(index).filter(|call| !call.is_futex)?;
+    Some(KernelWait {
+        call: Some(call.name),
+        object: None,
+        file: call.file.clone(),
+        stack: Arc::default(),
+        ns,
     })
 }
 

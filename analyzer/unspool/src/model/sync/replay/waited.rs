@@ -4,6 +4,7 @@
 use super::holding::lost;
 use super::{Replay, WAITED_NS};
 use crate::model::Creation;
+use crate::model::schedule::blocked_within;
 use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::journal::WaitSpan;
 use crate::model::sync::objects::TimedOut;
@@ -92,13 +93,19 @@ impl Replay<'_> {
         let runnable_ns = lost.iter().sum::<u64>().min(ns);
         self.objects.objects[pending.object.0].runnable_ns += runnable_ns;
         let ended = ender.filter(|_| taken.is_none());
-        self.contention.add(&ContendedWait {
+        let wait = ContendedWait {
             waiter: pending.used,
             holder: taken,
             ended: ended.and_then(|ended| ended.path),
             identities: (identity, self.identity(holder)),
             threads: (pending.thread, holder),
             ns,
-        });
+        };
+        // A futex call may be the wait for this same object.
+        let calls = blocked_within(schedule.of_thread(holder), from_ns, woken_ns);
+        let calls = calls.filter_map(|(call, ns)| Some((call?, ns)));
+        let is_futex = |call| schedule.call(call).is_some_and(|call| call.is_futex);
+        let calls = calls.filter(|(call, _)| !is_futex(*call));
+        self.contention.add(&wait, calls);
     }
 }

@@ -42,14 +42,15 @@ impl Replay<'_> {
         self.gives_up_contended(*word, call);
         for late in self.stale_waits.wake(*word, by) {
             if let Some(wait) = late.wait {
-                self.contention.add(&ContendedWait {
+                let wait = ContendedWait {
                     waiter: wait.used,
                     holder: None,
                     ended: by.path,
                     identities: (wait.identity, self.identity(by.thread)),
                     threads: (late.thread, by.thread),
                     ns: wait.ns,
-                });
+                };
+                self.contention.add(&wait, []);
             } else if let Some(pending) = self.under_way.own_mut(late.number) {
                 pending.ended = pending.ended.or(Some(by));
             }

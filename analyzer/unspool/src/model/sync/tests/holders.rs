@@ -1,6 +1,6 @@
 //! Tests of waits that only system calls show: holders, and threads that can never continue.
 
-use unspool_capture::{Blocked, ProcessEnded, ScheduleKind};
+use unspool_capture::{Blocked, BlockingCall, ProcessEnded, ScheduleKind};
 
 use super::findings::of_kind;
 use super::*;
@@ -87,6 +87,32 @@ fn a_holder_that_was_asleep_before_others_waited() {
     let model = contended(acting, 0);
     let found = text(&model, of_kind(&model, FindingKind::LongHold)[0]);
     let part = "Most of the time it was in clock_nanosleep().";
+    assert!(found.contains(part), "{found}");
+}
+
+/// The schedule shows short calls, which no look at the threads has seen.
+#[test]
+fn a_holder_that_was_in_a_system_call_while_others_waited() {
+    let mut acting = two_threads();
+    acting.stage.add(schedule_begins());
+    let mut part = scheduled(&[
+        (1_500, ScheduleKind::Runs, TWO, 0),
+        (3_000, ScheduleKind::Blocks, TWO, 1),
+        (905_000, ScheduleKind::Runs, TWO, 0),
+    ]);
+    part.calls = vec![BlockingCall {
+        id: 1,
+        number: Some(0),
+        file: "pipe:[7]".to_owned(),
+        ..BlockingCall::default()
+    }];
+    acting.stage.add(part);
+    let model = contended(acting, 0);
+    let found = text(&model, of_kind(&model, FindingKind::Contention)[0]);
+    assert!(found.contains("For 895 ms of that, "), "{found}");
+    assert!(found.contains(" was in read() of pipe:[7]."), "{found}");
+    let found = text(&model, of_kind(&model, FindingKind::LongHold)[0]);
+    let part = "Most of the time it was in read() of pipe:[7].";
     assert!(found.contains(part), "{found}");
 }
 
