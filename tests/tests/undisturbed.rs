@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("calls_of_inspected_threads", calls_of_inspected_threads),
         ("calls_of_recorded_threads", calls_of_recorded_threads),
         ("watchpoint_in_left_thread", watchpoint_in_left_thread),
+        ("missed_change_of_a_word", missed_change_of_a_word),
     ]
     .into_iter()
     .map(|(name, check)| crate::trial(format!("undisturbed::{name}"), check))
@@ -265,6 +266,35 @@ fn calls_of_recorded_threads() -> Result<()> {
             .end_uninterrupted()
             .with_context(|| format!("{options:?}"))?;
     }
+    Ok(())
+}
+
+/// Neither an inspection nor a recording ends a hang that a stop would end. An inspection proves
+/// it.
+fn missed_change_of_a_word() -> Result<()> {
+    let (folder, file) = waiting::compile_in(".", "missed.c", &OPTIONS)?;
+    let mut program = Command::new(&file);
+    let mut program = Background(process::start(program.stdout(Stdio::piped()))?);
+    let pid = program.0.id();
+    let mut output = BufReader::new(program.0.stdout.take().context("piped")?);
+    output.read_line(&mut String::new())?;
+    let both_sleep = || {
+        let calls = process::calls(pid);
+        calls.len() == 2 && calls.values().all(|call| call.starts_with("202 "))
+    };
+    process::wait_until("both threads sleep", LIMIT, both_sleep)?;
+    let before = process::calls(pid);
+    for _ in 0..3 {
+        let shown = inspect(pid)?;
+        for words in ["Wake-up that cannot come (proved)", "futex word", "waits "] {
+            ensure!(shown.contains(words), "{words}: {shown}");
+        }
+    }
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "--attach", &pid.to_string()]);
+    record.args(["--duration", "0.5", "-o"]);
+    process::run(record.arg(folder.path().join("capture")), LIMIT)?.success()?;
+    ensure!(process::calls(pid) == before, "{:?}", process::calls(pid));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use crate::arch::{self, Register, call};
 use crate::sys::stat::Stat;
-use crate::sys::{Tid, proc_file};
+use crate::sys::{Tid, memory, proc_file};
 
 /// A system call in which a thread sleeps. The thread's registers do not change meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,7 +34,10 @@ impl BlockedCall {
     /// as a write to a full pipe. `None` if the thread does something else.
     pub(crate) fn ended_by_stops(process: Tid, tid: Tid) -> Option<BlockedCall> {
         let call = BlockedCall::read(process, tid)?;
-        if !call.is_ended_by_stop() && !call.reads_socket(process, tid) {
+        let is_ended = call.is_ended_by_stop()
+            || call.reads_socket(process, tid)
+            || call.has_missed_a_change(process);
+        if !is_ended {
             return None;
         }
         // In between, the thread may have left the call.
@@ -64,6 +67,21 @@ impl BlockedCall {
             file.is_ok_and(|file| file.as_os_str().as_bytes().starts_with(b"socket:"))
         };
         self.number().is_some_and(reads) && is_socket()
+    }
+
+    /// True if a thread waits at a futex whose word has changed since. A program that forgets to
+    /// wake the thread hangs there, and a stop would end the hang.
+    fn has_missed_a_change(&self, process: Tid) -> bool {
+        let number = self.number();
+        let is_wait = || {
+            let operation = self.arguments[1] as i32 & libc::FUTEX_CMD_MASK;
+            [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET].contains(&operation)
+        };
+        number.is_some()
+            && number == call::FUTEX_ENDED_BY_STOPS
+            && is_wait()
+            && memory::word(process, self.arguments[0])
+                .is_some_and(|word| word != self.arguments[2] as u32)
     }
 
     /// The call's number, if the thread is in a call.

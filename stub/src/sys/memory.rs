@@ -18,6 +18,18 @@ use super::Tid;
 
 const PAGE: u64 = 4096;
 
+/// A word of 32 bits in the memory of a process that need not be traced yet.
+pub(crate) fn word(process: Tid, address: u64) -> Option<u32> {
+    let mut bytes = [0; 4];
+    let remote = RemoteIoVec {
+        base: usize::try_from(address).ok()?,
+        len: bytes.len(),
+    };
+    let pid = Pid::from_raw(process.0);
+    let read = process_vm_readv(pid, &mut [IoSliceMut::new(&mut bytes)], &[remote]);
+    (read == Ok(bytes.len())).then(|| u32::from_le_bytes(bytes))
+}
+
 /// The memory of one process.
 pub(crate) struct Memory {
     process: Tid,

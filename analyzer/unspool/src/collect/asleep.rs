@@ -1,5 +1,7 @@
 //! Whether a thread sleeps in the kernel, as its files in `/proc` show it (proc(5)).
 
+use unspool_image::Arch;
+
 use crate::platform::syscall::Call;
 
 /// `/proc/PID/task/TID/syscall` of a thread that is blocked (proc(5)).
@@ -94,6 +96,15 @@ impl Rest {
             return Some(Rest::Stopped);
         }
         Asleep::read(status, call).map(Rest::Asleep)
+    }
+
+    /// The address of the futex at which the thread is asleep.
+    pub(super) fn futex(&self, arch: Arch) -> Option<u64> {
+        let Rest::Asleep(asleep) = self else {
+            return None;
+        };
+        let call = Call::with_first(asleep.number, &asleep.args);
+        Some(call.futex(arch)?.address)
     }
 }
 

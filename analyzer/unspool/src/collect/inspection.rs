@@ -221,9 +221,9 @@ impl Inspection {
             .record(self.session.target(executable.path.clone()));
         let (threads, sink, session) = (&mut self.threads, &mut self.sink, &mut self.session);
         match &taken {
-            Some((taken, _)) => {
-                let mut there: Vec<ThreadId> = Vec::with_capacity(taken.len());
-                for one in taken {
+            Some(taken) => {
+                let mut there: Vec<ThreadId> = Vec::with_capacity(taken.threads.len());
+                for one in &taken.threads {
                     // A thread without registers has ended, or cannot be stopped and is read later.
                     let tid = one.thread.tid;
                     if one.registers.is_some() || session.task_file(tid, "comm").is_some() {
@@ -239,7 +239,8 @@ impl Inspection {
         self.program
             .list_modules(&mut self.session, &mut self.sink, executable);
         match taken {
-            Some((taken, pcs)) => {
+            Some(mut taken) => {
+                let pcs = std::mem::take(&mut taken.pcs);
                 self.program.modules.read_ahead(pcs);
                 let mut reader = self.reader();
                 reader.record_taken(taken, Some(from_ns))?;

@@ -131,7 +131,10 @@ impl ImageStart {
         let offset = abi.pointer_at(&self.bytes[offset_at..], 0)?;
         let count = u16::from_le_bytes(*self.bytes[count_at..].first_chunk()?);
         let len = usize::from(count).min(MAX_HEADERS) * header_size(abi);
-        parse_headers(abi, &self.at(client, self.address.checked_add(offset)?, len)?)
+        parse_headers(
+            abi,
+            &self.at(client, self.address.checked_add(offset)?, len)?,
+        )
     }
 
     /// The build-id in the image's notes (gABI, "Note Section"; type 3 of owner GNU).

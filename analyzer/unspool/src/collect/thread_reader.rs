@@ -3,8 +3,10 @@
 //! An inspection needs nothing else. A recording reads the threads whose creation it missed, and
 //! all threads at its end. Apart from `hits` because no probe is involved.
 
+mod unstopped;
+
+use std::collections::HashMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use unspool_capture::{
     Chunk, Event, Memory, SNAPSHOT_PROBE, Severity, Snapshot, Standstill, ThreadState,
@@ -12,7 +14,7 @@ use unspool_capture::{
 use unspool_rsp::{Registers, ThreadId, ThreadStack};
 use unspool_unwind::{StackEnd, StackMemory, WalkOptions, walk};
 
-use super::asleep::{Asleep, Rest, field, own_tid};
+use super::asleep::{Rest, field, own_tid};
 use super::collected_stack::CollectedStack;
 use super::error::Error;
 use super::generated_code::UnknownCode;
@@ -35,15 +37,15 @@ const MAX_OBJECT_READ: u64 = 4096;
 /// Bytes of each longer stack in the second read.
 const LONG_STACK: usize = 64 * 1024;
 
-/// Limit on attempts to find all threads asleep.
-const ASLEEP_TRIES: usize = 60;
-/// Maximum number of times that a thread is read that runs meanwhile.
-const UNSTOPPED_TRIES: usize = 5;
-/// Time for which all threads must sleep.
-const ASLEEP_FOR: Duration = Duration::from_millis(5);
-
-/// Threads and their program counters.
-pub(super) type Taken = (Vec<ThreadStack>, Vec<u64>);
+/// Threads that were read at one moment.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) threads: Vec<ThreadStack>,
+    /// The program counters of the threads with registers.
+    pub(super) pcs: Vec<u64>,
+    /// The states of the other threads, if they did not run at that moment, by thread id.
+    rested: HashMap<u64, Rest>,
+}
 
 /// A thread whose registers were read.
 pub(super) struct ReadThread {
@@ -111,17 +113,28 @@ impl<'a> ThreadReader<'a> {
         let abi = &self.session.abi;
         let registers = taken.iter().filter_map(|one| one.registers.as_ref());
         let looked: Vec<Registers> = registers.map(|all| abi.looked(all)).collect();
-        let words = looked.iter().filter_map(|one| abi.waits_at(one)).collect();
+        let mut words: Vec<u64> = looked.iter().filter_map(|one| abi.waits_at(one)).collect();
         let pcs = looked.iter().filter_map(|one| abi.pc(one)).collect();
+        let arch = abi.arch;
         let unread = taken.iter().filter(|one| one.registers.is_none());
         let unread: Vec<ThreadId> = unread.map(|one| one.thread).collect();
         let before = self.rests(&unread);
+        let asleep = before.iter().flatten();
+        words.extend(asleep.filter_map(|rest| rest.futex(arch)));
         self.read_around(words);
-        if is_stopped && before.is_some() && before == self.rests(&unread) {
+        let mut rested = HashMap::new();
+        if let Some(before) = before.filter(|_| is_stopped)
+            && self.rests(&unread).as_ref() == Some(&before)
+        {
             let to_ns = self.sink.now_ns();
             self.sink.record(Standstill { from_ns, to_ns });
+            rested.extend(unread.iter().map(|thread| thread.tid).zip(before));
         }
-        Ok(Some((taken, pcs)))
+        Ok(Some(Taken {
+            threads: taken,
+            pcs,
+            rested,
+        }))
     }
 
     /// Reads all threads one after another.
@@ -144,7 +157,7 @@ impl<'a> ThreadReader<'a> {
         let taken = self.take_threads(from_ns, is_stopped)?;
         self.record_kernel_state(&BeforeStop::default());
         match taken {
-            Some((taken, _)) => self.record_taken(taken, Some(from_ns)),
+            Some(taken) => self.record_taken(taken, Some(from_ns)),
             None => self.read_each(from_ns, is_stopped),
         }
     }
@@ -162,61 +175,6 @@ impl<'a> ThreadReader<'a> {
             };
         }
         self.read_ranges(&wanted.memory);
-    }
-
-    /// Reads all threads of a program again that cannot be stopped. Each thread may wait when it is
-    /// read, although at every moment another thread runs. The kernel's files show whether all of
-    /// them slept at the same time.
-    fn read_all_asleep(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
-        self.record_memory_users()?;
-        let mut slept = None;
-        // Threads that the first read woke need a processor to fall asleep again.
-        for _ in 0..ASLEEP_TRIES {
-            let before = self.asleep(threads);
-            let from_ns = self.sink.now_ns();
-            std::thread::sleep(ASLEEP_FOR);
-            let to_ns = self.sink.now_ns();
-            if before.is_some() && before == self.asleep(threads) {
-                slept = before.map(|calls| (calls, from_ns, to_ns));
-                break;
-            }
-        }
-        let same = self.session.client.thread_ids()?.len() == threads.len();
-        let Some((calls, from_ns, to_ns)) = slept.filter(|_| same) else {
-            return self.read_threads(threads);
-        };
-        let taken = self.session.client.stacks(threads, FIRST_READ)?;
-        let abi = &self.session.abi;
-        let asleep = taken.iter().zip(&calls).all(|(one, call)| {
-            let registers = one.registers.as_ref().map(|all| abi.looked(all));
-            registers.is_some_and(|registers| {
-                (abi.waits_at(&registers), abi.sp(&registers))
-                    == (Some(call.args[0]), Some(call.sp))
-            })
-        });
-        if asleep {
-            self.sink.record(Standstill { from_ns, to_ns });
-        }
-        self.record_taken(taken, Some(to_ns).filter(|_| asleep))
-    }
-
-    /// The system call that each thread sleeps in; `None` if one does not sleep.
-    fn asleep(&mut self, threads: &[ThreadId]) -> Option<Vec<Asleep>> {
-        let asleep = |rest| match rest {
-            Rest::Asleep(asleep) => Some(asleep),
-            Rest::Stopped | Rest::Uninterruptible => None,
-        };
-        self.rests(threads)?.into_iter().map(asleep).collect()
-    }
-
-    /// The states of threads that execute nothing now. `None` if one of them runs.
-    fn rests(&mut self, threads: &[ThreadId]) -> Option<Vec<Rest>> {
-        let one = |id: &ThreadId| {
-            let status = self.session.task_file(id.tid, "status")?;
-            let call = self.session.task_file(id.tid, "syscall");
-            Rest::read(&status, &call.unwrap_or_default())
-        };
-        threads.iter().map(one).collect()
     }
 
     /// Records the other processes that run in the program's memory. This precedes the read of the
@@ -331,18 +289,15 @@ impl<'a> ThreadReader<'a> {
     }
 
     /// Records the threads as read, and reads threads with longer stacks again.
-    pub(super) fn record_taken(
-        &mut self,
-        taken: Vec<ThreadStack>,
-        time_ns: Option<u64>,
-    ) -> Result<(), Error> {
+    pub(super) fn record_taken(&mut self, taken: Taken, time_ns: Option<u64>) -> Result<(), Error> {
         let mut long = Vec::new();
         let unread: Vec<ThreadId> = taken
+            .threads
             .iter()
             .filter(|one| one.registers.is_none())
             .map(|one| one.thread)
             .collect();
-        for one in taken {
+        for one in taken.threads {
             let Some((registers, first)) = self.parts(&one) else {
                 continue;
             };
@@ -362,7 +317,7 @@ impl<'a> ThreadReader<'a> {
                 self.record_thread(one.thread, &registers, noted.into_chunks(), time_ns);
             }
         }
-        self.read_unstopped(&unread)?;
+        self.read_unstopped(&unread, (&taken.rested, time_ns))?;
         if long.is_empty() {
             return Ok(());
         }
@@ -397,6 +352,10 @@ impl<'a> ThreadReader<'a> {
     pub(super) fn read_threads(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
         if self.session.client.has_stacks() {
             let taken = self.session.client.stacks(threads, FIRST_READ)?;
+            let taken = Taken {
+                threads: taken,
+                ..Taken::default()
+            };
             return self.record_taken(taken, None);
         }
         threads
@@ -419,51 +378,6 @@ impl<'a> ThreadReader<'a> {
             return Ok(parts.collect());
         }
         self.separate_registers(threads)
-    }
-
-    /// Reads threads that are not stopped, because they cannot be or because a stop would end their
-    /// system calls. The server knows only some of their registers.
-    fn read_unstopped(&mut self, threads: &[ThreadId]) -> Result<(), Error> {
-        let mut unstoppable = Vec::new();
-        for thread in threads {
-            let thread = std::slice::from_ref(thread);
-            let mut rests = self.rests(thread);
-            let mut is_cut = false;
-            for _ in 0..UNSTOPPED_TRIES {
-                let read = match rests {
-                    Some(_) => self.separate_registers(thread)?,
-                    // The server stops a thread that runs.
-                    None => self.registers_of(thread)?,
-                };
-                for one in read {
-                    let end = self.read_thread(one.thread, &one.registers, one.stack, None);
-                    is_cut = matches!(end, StackEnd::RegisterMissing { .. });
-                }
-                let before = std::mem::replace(&mut rests, self.rests(thread));
-                // Otherwise the thread may have run while its stack was read.
-                if before.is_some() && before == rests {
-                    break;
-                }
-            }
-            let [thread] = thread else { continue };
-            let waits = |rests: &Vec<Rest>| rests.contains(&Rest::Uninterruptible);
-            if rests.as_ref().is_some_and(waits) {
-                unstoppable.push(thread.tid);
-            } else {
-                self.needs_stop |= is_cut;
-            }
-        }
-        let threads = match unstoppable[..] {
-            [] => return Ok(()),
-            [tid] => format!("Thread {tid}"),
-            [first, .., last] => format!("{} threads ({first} to {last})", unstoppable.len()),
-        };
-        let note = format!(
-            "{threads} could not be stopped: in an uninterruptible wait in the kernel, or frozen \
-             by a cgroup. Frames may be missing from the stack."
-        );
-        self.sink.note(Severity::Warning, note);
-        Ok(())
     }
 
     /// The registers of all readable threads, each read by a request of its own.
@@ -537,7 +451,17 @@ impl<'a> ThreadReader<'a> {
         registers: &Registers,
         first: Option<Chunk>,
         time_ns: Option<u64>,
-    ) -> StackEnd {
+    ) {
+        let (chunks, _) = self.walk_thread(registers, first);
+        self.record_thread(thread, registers, chunks, time_ns);
+    }
+
+    /// Reads the stack of a thread, and why its walk ended.
+    fn walk_thread(
+        &mut self,
+        registers: &Registers,
+        first: Option<Chunk>,
+    ) -> (Vec<Chunk>, StackEnd) {
         let file = self.session.abi.register_file(registers);
         let end = self.session.abi.sp(registers).filter(|_| first.is_none());
         let mut memory = LiveStack::new(&mut self.session.client, first);
@@ -555,8 +479,7 @@ impl<'a> ThreadReader<'a> {
         self.unknown_code.note(self.modules, &stack);
         let chunks = memory.into_chunks();
         self.waited_at.extend(self.session.abi.waits_at(registers));
-        self.record_thread(thread, registers, chunks, time_ns);
-        stack.end
+        (chunks, stack.end)
     }
 
     fn record_thread(

@@ -13,6 +13,7 @@ pub(crate) const VFORK: Option<u64> = None;
 /// register, which unwinding needs.
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
 pub(crate) const READS: &[u64] = &[];
+pub(crate) const FUTEX_ENDED_BY_STOPS: Option<u64> = None;
 pub(crate) const MMAP: u64 = 222;
 /// The unit of its offset, in bytes.
 pub(crate) const MMAP_UNIT: u64 = 1;

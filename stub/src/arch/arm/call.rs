@@ -14,6 +14,7 @@ pub(crate) const VFORK: Option<u64> = Some(190);
 /// register, which unwinding needs.
 pub(crate) const ENDED_BY_STOPS: &[u64] = &[];
 pub(crate) const READS: &[u64] = &[];
+pub(crate) const FUTEX_ENDED_BY_STOPS: Option<u64> = None;
 /// `mmap2`, whose offset is in pages.
 pub(crate) const MMAP: u64 = 192;
 /// The unit of its offset, in bytes.

@@ -406,7 +406,7 @@ impl<'a> Inspector<'a> {
             timed: futex.timed,
             shared: futex.shared,
             proved: true,
-            moving: self.has_moved(futex),
+            moving: self.has_moved(futex) && !self.was_left_asleep(waiter),
             refused: false,
             unknown: None,
             trace: None,
@@ -504,6 +504,13 @@ impl<'a> Inspector<'a> {
             || futex
                 .expected
                 .is_some_and(|expected| word != Some(expected))
+    }
+
+    /// True if the thread was not stopped, because it slept in its call, so that only some of its
+    /// registers are known. It is not about to run.
+    fn was_left_asleep(&self, waiter: &Waiter<'_>) -> bool {
+        let snapshot = waiter.event.snapshot.as_ref();
+        snapshot.is_some_and(|snapshot| self.standing(snapshot).contains(&None))
     }
 
     /// True if the thread's wait and the object's words were seen at one moment.
