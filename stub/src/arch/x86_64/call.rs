@@ -45,7 +45,7 @@ pub(crate) const READS: &[u64] = &[
     0,  // read
     19, // readv
 ];
-/// futex(2). The kernel repeats a wait after a stop, and that ends the wait if the word has changed.
+/// futex(2). The kernel repeats a wait after a stop, which ends the wait if the word has changed.
 pub(crate) const FUTEX_ENDED_BY_STOPS: Option<u64> = Some(202);
 pub(crate) const MMAP: u64 = 9;
 /// The unit of its offset, in bytes.

@@ -1,5 +1,5 @@
-//! Reads threads without a stop: those that cannot be stopped, and those that are asleep in a system
-//! call that a stop would end.
+//! Reads threads without a stop: those that cannot be stopped, and those that are asleep in a
+//! system call that a stop would end.
 
 use std::collections::HashMap;
 use std::time::Duration;
