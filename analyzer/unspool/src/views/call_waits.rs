@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::schedule::{CallIndex, CallWake, Waker};
+use crate::model::schedule::{CallIndex, CallWake, RunState, Waker};
 use crate::model::{Model, Process, ProcessIndex, ThreadIndex};
 
 /// How often threads were blocked, and for how long in total.
@@ -101,6 +101,22 @@ pub(super) fn of(model: &Model) -> Vec<CallWait> {
 pub(super) fn of_report(model: &Model) -> Vec<CallWait> {
     let is_apart = |(_, process): (ProcessIndex, &Process)| process.is_apart;
     of_threads(model, |thread| !model.process(thread).is_some_and(is_apart))
+}
+
+/// The times for which the recorder had stopped threads. Processes with a report of their own are
+/// left out.
+pub(super) fn stopped(model: &Model) -> Blocked {
+    let mut sum = Blocked::default();
+    let threads = (0..model.any_threads().count()).map(ThreadIndex);
+    let is_apart = |thread| model.process(thread).is_some_and(|(_, it)| it.is_apart);
+    for thread in threads.filter(|thread| !is_apart(*thread)) {
+        let intervals = model.intervals(thread).iter();
+        for stop in intervals.filter(|interval| interval.state == RunState::Stopped) {
+            let ns = stop.length_ns();
+            sum.add(Blocked { count: 1, ns });
+        }
+    }
+    sum
 }
 
 fn of_threads(model: &Model, is_wanted: impl Fn(ThreadIndex) -> bool) -> Vec<CallWait> {
@@ -244,7 +260,7 @@ mod tests {
      1.00 ms once          work 8, woken by an interrupt (device, timer or network)
   not in a known system call  300 µs, once
       300 µs once          work 8, woken by work 7
-  stopped by the recorder  50.0 µs, once
+  stopped by the recorder  1.05 ms, twice
 ";
         assert_eq!(calls, expected);
     }

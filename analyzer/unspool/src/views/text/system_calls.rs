@@ -49,7 +49,9 @@ pub(super) fn write(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     if let Some(waits) = other_times {
         rows(page, model, OTHER_TIMES, sum_of(&waits), &waits)?;
     }
-    match sum_of(&stops) {
+    let mut stopped = sum_of(&stops);
+    stopped.add(call_waits::stopped(model));
+    match stopped {
         Blocked { count: 0, .. } => Ok(()),
         sum => title(page, "stopped by the recorder", sum),
     }
