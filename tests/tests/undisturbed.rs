@@ -286,7 +286,7 @@ fn missed_change_of_a_word() -> Result<()> {
     let before = process::calls(pid);
     for _ in 0..3 {
         let shown = inspect(pid)?;
-        for words in ["Wake-up that cannot come (proved)", "futex word", "waits "] {
+        for words in ["Wake-up that cannot come (proved)", "futex at 0x", "waits "] {
             ensure!(shown.contains(words), "{words}: {shown}");
         }
     }

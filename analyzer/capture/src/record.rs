@@ -375,6 +375,9 @@ pub struct ThreadState {
     /// The other processes that run in its memory, as after vfork(2). (Since 1.20)
     #[prost(uint64, repeated, tag = "7")]
     pub memory_users: Vec<u64>,
+    /// Addresses of futex words in memory that its process shares with no other. (Since 1.25)
+    #[prost(uint64, repeated, tag = "8")]
+    pub private_words: Vec<u64>,
 }
 
 /// No thread of the program executed during this time, so everything read in between belongs to one

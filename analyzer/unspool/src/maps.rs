@@ -35,6 +35,27 @@ pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
     })
 }
 
+/// The addresses among `addresses` that are in memory which no other process shares, by the text of
+/// `/proc/PID/maps`.
+pub(crate) fn private(maps: &str, mut addresses: Vec<u64>) -> Vec<u64> {
+    let ranges: Vec<Range<u64>> = maps
+        .lines()
+        .filter_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            let address = |text| u64::from_str_radix(text, 16).ok();
+            (rest.as_bytes().get(3) == Some(&b'p')).then_some(address(start)?..address(end)?)
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.retain(|address| {
+        let after = ranges.partition_point(|range| range.end <= *address);
+        ranges.get(after).is_some_and(|range| range.contains(address))
+    });
+    addresses
+}
+
 /// Executable memory without a file of the disk, in the text of `/proc/PID/maps`, by address: what
 /// JIT compilers and other code generators map. Some map it twice, by memfd_create(2). V8 also maps
 /// a part of its own file, which `is_module` names, a second time.

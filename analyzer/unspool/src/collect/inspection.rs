@@ -235,7 +235,8 @@ impl Inspection {
             None => threads.compare(sink, session, true),
         }
         before.record(&mut self.sink);
-        self.reader().record_kernel_state(before);
+        let words = taken.as_ref().map_or(&[][..], |taken| &taken.words);
+        self.reader().record_kernel_state(before, words);
         self.program
             .list_modules(&mut self.session, &mut self.sink, executable);
         match taken {

@@ -25,6 +25,7 @@ use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
 use super::threads::Threads;
 use super::wanted::Wanted;
+use crate::maps;
 use crate::platform::syscall::{AFTER, BEFORE};
 
 /// Number of threads whose registers and stacks one batch requests.
@@ -43,6 +44,8 @@ pub(super) struct Taken {
     pub(super) threads: Vec<ThreadStack>,
     /// The program counters of the threads with registers.
     pub(super) pcs: Vec<u64>,
+    /// Addresses of futex words at which threads may wait.
+    pub(super) words: Vec<u64>,
     /// The states of the other threads, if they did not run at that moment, by thread id.
     rested: HashMap<u64, Rest>,
 }
@@ -121,7 +124,7 @@ impl<'a> ThreadReader<'a> {
         let before = self.rests(&unread);
         let asleep = before.iter().flatten();
         words.extend(asleep.filter_map(|rest| rest.futex(arch)));
-        self.read_around(words);
+        self.read_around(words.clone());
         let mut rested = HashMap::new();
         if let Some(before) = before.filter(|_| is_stopped)
             && self.rests(&unread).as_ref() == Some(&before)
@@ -133,6 +136,7 @@ impl<'a> ThreadReader<'a> {
         Ok(Some(Taken {
             threads: taken,
             pcs,
+            words,
             rested,
         }))
     }
@@ -155,7 +159,8 @@ impl<'a> ThreadReader<'a> {
     pub(super) fn read_all(&mut self, is_stopped: bool) -> Result<(), Error> {
         let from_ns = self.sink.now_ns();
         let taken = self.take_threads(from_ns, is_stopped)?;
-        self.record_kernel_state(&BeforeStop::default());
+        let words = taken.as_ref().map_or(&[][..], |taken| &taken.words);
+        self.record_kernel_state(&BeforeStop::default(), words);
         match taken {
             Some(taken) => self.record_taken(taken, Some(from_ns)),
             None => self.read_each(from_ns, is_stopped),
@@ -196,8 +201,9 @@ impl<'a> ThreadReader<'a> {
     }
 
     /// Records the state that only the kernel knows: whether a signal had stopped the program,
-    /// which signals it handles, and the thread ids inside its PID namespace.
-    pub(super) fn record_kernel_state(&mut self, before: &BeforeStop) {
+    /// which signals it handles, the thread ids inside its PID namespace, and which of the futex
+    /// words are in private memory.
+    pub(super) fn record_kernel_state(&mut self, before: &BeforeStop, words: &[u64]) {
         let Some(pid) = self.session.pid else {
             return;
         };
@@ -211,6 +217,10 @@ impl<'a> ThreadReader<'a> {
             handled_signals: field(&status, "SigCgt:")
                 .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
             own_tid: own,
+            private_words: match words {
+                [] => Vec::new(),
+                _ => maps::private(&self.session.maps().unwrap_or_default(), words.to_vec()),
+            },
             ..ThreadState::default()
         });
         if own.is_none_or(|own| own == pid) {

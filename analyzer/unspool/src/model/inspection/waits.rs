@@ -3,7 +3,7 @@
 //! The registers show the wait and its word, the stack shows the primitive, and the object's words
 //! show the holder. Facts that they do not show stay unknown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use unspool_capture::{
@@ -114,6 +114,8 @@ struct Inspector<'a> {
     /// The system call in which each thread was asleep before the stop, by thread id.
     blocked: HashMap<u64, &'a Blocked>,
     standstills: Vec<(u64, u64)>,
+    /// Addresses of futex words in memory that no other process shares.
+    private_words: HashSet<u64>,
     /// Threads by the id that the program itself uses.
     by_tid: HashMap<u64, ThreadIndex>,
     /// Thread pointers, sorted.
@@ -155,6 +157,7 @@ impl<'a> Inspector<'a> {
             events: HashMap::new(),
             blocked: HashMap::new(),
             standstills: Vec::new(),
+            private_words: HashSet::new(),
             by_tid: HashMap::new(),
             pointers: Vec::new(),
             stopped: None,
@@ -194,6 +197,7 @@ impl<'a> Inspector<'a> {
                         .or(inspector.inspection.handled_signals);
                     let users = &mut inspector.inspection.memory_users;
                     users.extend(state.memory_users.iter().copied());
+                    inspector.private_words.extend(&state.private_words);
                     inspector.inspection.ids_known |= state.own_tid.is_some();
                     if let (Some(id), Some(index)) =
                         (state.own_tid, inspector.by_tid.get(&state.tid))
@@ -435,7 +439,8 @@ impl<'a> Inspector<'a> {
         wait.object.name = self.program.variable(address);
         // A process does not share its files' variables, but glibc treats every robust mutex as
         // shared.
-        wait.shared &= wait.object.name.is_none();
+        let is_private = self.private_words.contains(&futex.address);
+        wait.shared &= wait.object.name.is_none() && !is_private;
         // The kernel ends a join. Processes in the same memory may end all other waits.
         let has_users = !self.inspection.memory_users.is_empty();
         wait.shared |= has_users && wait.object.kind != Kind::Join;
