@@ -51,7 +51,9 @@ pub(crate) fn private(maps: &str, mut addresses: Vec<u64>) -> Vec<u64> {
     addresses.dedup();
     addresses.retain(|address| {
         let after = ranges.partition_point(|range| range.end <= *address);
-        ranges.get(after).is_some_and(|range| range.contains(address))
+        ranges
+            .get(after)
+            .is_some_and(|range| range.contains(address))
     });
     addresses
 }
