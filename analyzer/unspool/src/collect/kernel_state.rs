@@ -11,7 +11,7 @@ use unspool_capture::{Blocked, Chunk, Snapshot};
 
 use super::asleep::SystemCallState;
 use super::cgroup;
-use super::local_process::stat;
+use super::local_process::{stat, text};
 use super::pipes::numbers;
 use super::session::Session;
 use super::sink::Sink;
@@ -105,7 +105,7 @@ impl BeforeStop {
         let state = |file: &str| Some(stat(file)?.state);
         let folder = format!("/proc/{pid}/task");
         let blocked = numbers(&folder).filter_map(|tid| {
-            let call = fs::read_to_string(format!("{folder}/{tid}/syscall")).ok()?;
+            let call = text(&format!("{folder}/{tid}/syscall"))?;
             let call = SystemCallState::parse(&call)?;
             // A stopped thread may have left the call.
             let state = state(&format!("{folder}/{tid}/stat"))?;

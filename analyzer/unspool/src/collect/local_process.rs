@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,10 +109,7 @@ impl LocalProcess {
     /// asleep until a deadline.
     pub fn asleep(&self, tid: u64, until: Instant) -> Option<Asleep> {
         loop {
-            let read = |file: &str| {
-                let path = format!("/proc/{}/task/{tid}/{file}", self.pid);
-                fs::read_to_string(path).ok()
-            };
+            let read = |file: &str| text(&format!("/proc/{}/task/{tid}/{file}", self.pid));
             let asleep = Asleep::read(&read("status")?, &read("syscall")?);
             if asleep.is_some() || Instant::now() >= until {
                 return asleep;
@@ -291,7 +289,26 @@ pub(super) fn monotonic_ns() -> u64 {
 
 /// Reads the `stat` file of a process or thread.
 pub(super) fn stat(path: &str) -> Option<Stat> {
-    Stat::parse(&fs::read_to_string(path).ok()?)
+    Stat::parse(&text(path)?)
+}
+
+/// Reads a file in `/proc` with few system calls. These files have no size, so that the standard
+/// library reads them in some ten pieces.
+pub(super) fn text(path: &str) -> Option<String> {
+    let mut file = fs::File::open(path).ok()?;
+    let mut bytes = vec![0; 4096];
+    let mut end = 0;
+    loop {
+        match file.read(&mut bytes[end..]).ok()? {
+            0 => break,
+            count => end += count,
+        }
+        if end == bytes.len() {
+            bytes.resize(2 * end, 0);
+        }
+    }
+    bytes.truncate(end);
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
