@@ -17,15 +17,22 @@ pub(crate) struct FileMapping<'l> {
     pub(crate) path: &'l str,
 }
 
+/// The addresses of a line of `/proc/PID/maps`, and the rest of the line: permissions, offset,
+/// device, inode, name.
+pub(crate) fn parse(line: &str) -> Option<(Range<u64>, &str)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    Some((address(start)?..address(end)?, rest))
+}
+
 /// All file mappings in the text of `/proc/PID/maps`, by address.
 pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
     maps.lines().filter_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let address = |text| u64::from_str_radix(text, 16).ok();
+        let (range, rest) = parse(line)?;
         Some(FileMapping {
-            range: address(start)?..address(end)?,
-            offset: address(rest.split(' ').nth(1)?)?,
+            range,
+            offset: u64::from_str_radix(rest.split(' ').nth(1)?, 16).ok()?,
             executable: rest.as_bytes().get(2) == Some(&b'x'),
             shared: rest.as_bytes().get(3) == Some(&b's'),
             device: rest.split(' ').nth(2)?,
@@ -38,15 +45,10 @@ pub(crate) fn files(maps: &str) -> impl Iterator<Item = FileMapping<'_>> {
 /// The addresses among `addresses` that are in memory which no other process shares, by the text of
 /// `/proc/PID/maps`.
 pub(crate) fn private(maps: &str, mut addresses: Vec<u64>) -> Vec<u64> {
-    let ranges: Vec<Range<u64>> = maps
-        .lines()
-        .filter_map(|line| {
-            let (range, rest) = line.split_once(' ')?;
-            let (start, end) = range.split_once('-')?;
-            let address = |text| u64::from_str_radix(text, 16).ok();
-            (rest.as_bytes().get(3) == Some(&b'p')).then_some(address(start)?..address(end)?)
-        })
-        .collect();
+    let all = maps.lines().filter_map(parse);
+    let is_private = |rest: &str| rest.as_bytes().get(3) == Some(&b'p');
+    let ranges = all.filter_map(|(range, rest)| is_private(rest).then_some(range));
+    let ranges: Vec<Range<u64>> = ranges.collect();
     addresses.sort_unstable();
     addresses.dedup();
     addresses.retain(|address| {
@@ -66,10 +68,7 @@ pub(crate) fn generated_code(
     is_module: impl Fn(&str) -> bool,
 ) -> impl Iterator<Item = Range<u64>> {
     maps.lines().filter_map(move |line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let address = |text| u64::from_str_radix(text, 16).ok();
-        // Permissions, offset, device, inode, name.
+        let (range, rest) = parse(line)?;
         let name = rest.split_whitespace().nth(4).unwrap_or_default();
         let is_kernels = ["[vdso]", "[vsyscall]", "[vectors]", "[sigpage]"].contains(&name);
         let is_shared = ["/memfd:", "/dev/zero", "/SYSV"]
@@ -78,7 +77,7 @@ pub(crate) fn generated_code(
         let is_file = name.starts_with('/') && !is_shared && !is_module(name);
         let is_executable = rest.as_bytes().get(2) == Some(&b'x');
         let is_generated = is_executable && !is_kernels && !is_file;
-        is_generated.then_some(address(start)?..address(end)?)
+        is_generated.then_some(range)
     })
 }
 

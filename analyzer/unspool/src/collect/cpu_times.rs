@@ -1,13 +1,13 @@
 //! Samples the threads' processor times from the kernel's counters while the program runs.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use unspool_capture::{CpuTime, CpuTimes};
 
 use super::kernel_state;
+use super::local_process::text;
 use super::schedule::ScheduleRecording;
 use super::server_clock::ServerClock;
 use super::session::{ANSWER_TIMEOUT, Session};
@@ -170,7 +170,7 @@ fn own_cpu_time() -> Duration {
 
 /// Processor times of a local thread.
 pub(super) fn local(pid: u64, tid: u64) -> Option<CpuTime> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let text = text(&format!("/proc/{pid}/task/{tid}/schedstat"))?;
     let mut numbers = text.split_whitespace().map(str::parse);
     Some(CpuTime {
         tid,

@@ -24,7 +24,7 @@ const STACK: usize = 1024;
 
 /// The system call in which a thread is asleep.
 pub(super) fn blocking_call(pid: u32, tid: u64) -> Option<Call> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let text = text(&format!("/proc/{pid}/task/{tid}/syscall"))?;
     SystemCallState::parse(&text)?.call()
 }
 
@@ -47,9 +47,9 @@ pub(super) fn record_blocked(
         bytes_at(memory.as_ref().ok()?, address, len)
     };
     for &(tid, since_ns) in idle.iter().take(MAX_READS) {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+        let call = text(&format!("/proc/{pid}/task/{tid}/syscall"));
         // The file of a running thread says `running`.
-        let Some(word) = text.ok().and_then(|text| SystemCallState::parse(&text)) else {
+        let Some(word) = call.and_then(|call| SystemCallState::parse(&call)) else {
             continue;
         };
         known.push(tid);

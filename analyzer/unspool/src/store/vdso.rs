@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use unspool_image::{BuildId, Image};
 
+use crate::maps;
+
 /// The name of its module.
 pub(super) const PATH: &str = "[vdso]";
 
@@ -17,13 +19,11 @@ pub(super) fn find(build_id: Option<&BuildId>) -> Option<Image> {
 
 /// The vDSO of this process.
 pub(super) fn own() -> Option<Image> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.ends_with(PATH))?;
-    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-    let address = |text| u64::from_str_radix(text, 16).ok();
-    let (start, end) = (address(start)?, address(end)?);
-    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
+    let text = fs::read_to_string("/proc/self/maps").ok()?;
+    let line = text.lines().find(|line| line.ends_with(PATH))?;
+    let (range, _) = maps::parse(line)?;
+    let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
     let memory = File::open("/proc/self/mem").ok()?;
-    memory.read_exact_at(&mut bytes, start).ok()?;
+    memory.read_exact_at(&mut bytes, range.start).ok()?;
     Image::parse(PATH, bytes).ok()
 }

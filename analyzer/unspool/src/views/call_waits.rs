@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::schedule::{CallIndex, CallWake, RunState, Waker};
-use crate::model::{Model, Process, ProcessIndex, ThreadIndex};
+use crate::model::{Model, ThreadIndex};
 
 /// How often threads were blocked, and for how long in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,8 +99,13 @@ pub(super) fn of(model: &Model) -> Vec<CallWait> {
 
 /// As [`of`], without the processes that have a report of their own.
 pub(super) fn of_report(model: &Model) -> Vec<CallWait> {
-    let is_apart = |(_, process): (ProcessIndex, &Process)| process.is_apart;
-    of_threads(model, |thread| !model.process(thread).is_some_and(is_apart))
+    of_threads(model, |thread| !is_apart(model, thread))
+}
+
+/// True for a thread of a process that has a report of its own.
+fn is_apart(model: &Model, thread: ThreadIndex) -> bool {
+    let process = model.process(thread);
+    process.is_some_and(|(_, process)| process.is_apart)
 }
 
 /// The times for which the recorder had stopped threads. Processes with a report of their own are
@@ -108,8 +113,7 @@ pub(super) fn of_report(model: &Model) -> Vec<CallWait> {
 pub(super) fn stopped(model: &Model) -> Blocked {
     let mut sum = Blocked::default();
     let threads = (0..model.any_threads().count()).map(ThreadIndex);
-    let is_apart = |thread| model.process(thread).is_some_and(|(_, it)| it.is_apart);
-    for thread in threads.filter(|thread| !is_apart(*thread)) {
+    for thread in threads.filter(|thread| !is_apart(model, *thread)) {
         let intervals = model.intervals(thread).iter();
         for stop in intervals.filter(|interval| interval.state == RunState::Stopped) {
             let ns = stop.length_ns();

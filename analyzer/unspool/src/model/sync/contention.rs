@@ -23,16 +23,6 @@ pub(super) struct ContendedWait {
     pub(super) ns: u64,
 }
 
-impl Contention {
-    /// The system call in which the holders were blocked longest during the waits, if that is more
-    /// than a tenth of the waits, and the time.
-    pub fn holder_call(&self) -> Option<(CallIndex, u64)> {
-        let calls = self.holder_calls.iter().copied();
-        let longest = calls.max_by_key(|(_, ns)| *ns);
-        longest.filter(|(_, ns)| *ns > self.total_ns / 10)
-    }
-}
-
 /// The key of a sum: [`ContendedWait`]'s waiter, holder, end and identities.
 type SumKey = (UseIndex, Option<UseIndex>, Option<PathId>, usize, usize);
 

@@ -1,8 +1,8 @@
 //! Objects that cost time: contention, convoys, long holds.
 
 use super::{at, at_path, object, thread, times};
-use crate::model::schedule::add_time;
-use crate::model::sync::{Contention, Object, ObjectIndex, length, place};
+use crate::model::schedule::{CallIndex, add_time};
+use crate::model::sync::{Object, ObjectIndex, length, place};
 use crate::model::{KernelWait, Model, ThreadIndex};
 use crate::views::blocking_call;
 
@@ -158,7 +158,7 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, overloaded: bool) ->
             ),
         };
         text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
-        if let Some((call, ns)) = holder_call(model, pair) {
+        if let Some((call, ns)) = holder_call(model, &pair.holder_calls, pair.total_ns) {
             let who = match pair.for_one {
                 true => format!("{} was", thread(model, holding)),
                 false => "the other threads were".to_owned(),
@@ -173,11 +173,16 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, overloaded: bool) ->
     text
 }
 
-/// The system call in which the holders were for a large part of the waits, and how long.
-pub(in crate::views) fn holder_call(model: &Model, pair: &Contention) -> Option<(String, u64)> {
-    let (call, ns) = pair.holder_call()?;
+/// The system call in which the holders were longest during waits, and how long, if it is a large
+/// part of these waits.
+pub(in crate::views) fn holder_call(
+    model: &Model,
+    calls: &[(CallIndex, u64)],
+    waited_ns: u64,
+) -> Option<(String, u64)> {
+    let (call, ns) = calls.iter().copied().max_by_key(|(_, ns)| *ns)?;
     let call = model.schedule.call(call)?;
-    Some((blocking_call::title(call), ns))
+    matters(ns, waited_ns).then(|| (blocking_call::title(call), ns))
 }
 
 /// Says in which system call the holders were for a large part of all waits.
@@ -188,11 +193,8 @@ fn holders_call(model: &Model, object: &Object) -> String {
             add_time(&mut calls, *call, *ns);
         }
     }
-    let longest = calls.into_iter().max_by_key(|(_, ns)| *ns);
-    let longest = longest.filter(|(_, ns)| matters(*ns, object.waits.total_ns));
-    let longest = longest.and_then(|(call, ns)| Some((model.schedule.call(call)?, ns)));
-    longest.map_or(String::new(), |(call, ns)| {
-        let (call, ns) = (blocking_call::title(call), length(ns));
+    holder_call(model, &calls, object.waits.total_ns).map_or(String::new(), |(call, ns)| {
+        let ns = length(ns);
         format!(" For {ns} of that, the threads waited for were in {call}.")
     })
 }

@@ -64,7 +64,8 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
                 wording::duration(pair.total_ns),
                 wording::times(pair.count),
             );
-            if let Some((call, ns)) = finding_text::holder_call(model, pair) {
+            let calls = &pair.holder_calls;
+            if let Some((call, ns)) = finding_text::holder_call(model, calls, pair.total_ns) {
                 let ns = wording::duration(ns);
                 text.push_str(&format!("; for {ns} of that, the holder was in {call}"));
             }
