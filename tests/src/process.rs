@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs::DirEntry;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,18 @@ pub fn start(command: &mut Command) -> Result<Child> {
             _ => anyhow!("cannot start {program}: {error}"),
         }
     })
+}
+
+/// Copies `from` to `to`, a file that is executed, with these permissions.
+///
+/// A child that another test starts meanwhile has the files that this process has open, until it
+/// executes its program. Linux does not execute a file that is open for writing (`ETXTBSY`). So
+/// another process writes it.
+pub fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    let mut install = Command::new("install");
+    install.arg(format!("--mode={mode:o}")).arg(from).arg(to);
+    run(&mut install, Duration::from_secs(60))?.success()?;
+    Ok(())
 }
 
 /// Runs `command` to its end. After `limit`, kills its process group and returns an error. Standard

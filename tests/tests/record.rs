@@ -2,7 +2,6 @@
 //! it leaves behind when it ends early.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -412,9 +411,9 @@ fn started_by_a_link() -> Result<()> {
     let link = folder.path().join("serpent");
     std::os::unix::fs::symlink(program, &link)?;
     let body = "import threading\nt = threading.Thread(target=print)\nt.start()\nt.join()\n";
-    let script = folder.path().join("script");
-    std::fs::write(&script, format!("#!{program} -S\n{body}"))?;
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    let text = folder.path().join("text");
+    std::fs::write(&text, format!("#!{program} -S\n{body}"))?;
+    process::install(&text, &folder.path().join("script"), 0o755)?;
 
     for (words, started, shown) in [
         (

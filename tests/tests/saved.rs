@@ -69,7 +69,7 @@ fn built(name: &'static str, target: Target) -> Result<std::sync::Arc<Built>> {
 /// A copy of a program that can be removed.
 fn copy(of: &Path, folder: &Path) -> Result<PathBuf> {
     let copy = folder.join(of.file_name().context("a file")?);
-    fs::copy(of, &copy)?;
+    process::install(of, &copy, 0o755)?;
     Ok(copy)
 }
 

@@ -229,7 +229,7 @@ fn by_name() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let name = format!("several-by-name-{}", std::process::id());
     let program = folder.path().join(&name);
-    fs::copy("/bin/sleep", &program)?;
+    process::install(Path::new("/bin/sleep"), &program, 0o755)?;
     let start = || process::start(Command::new(&program).arg("60")).map(Background);
     let both = [start()?, start()?];
     let pids = both.each_ref().map(|one| one.0.id());

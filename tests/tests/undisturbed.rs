@@ -177,7 +177,7 @@ fn set_user_id() -> Result<()> {
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777))?;
     // Other users may have no access to the target directory.
     let unspool = folder.path().join("unspool");
-    std::fs::copy(workspace::unspool()?, &unspool)?;
+    process::install(&workspace::unspool()?, &unspool, 0o755)?;
     for (program, noted) in [("su", true), ("true", false)] {
         let mut command = if nix::unistd::geteuid().is_root() {
             let mut unprivileged = Command::new("setpriv");

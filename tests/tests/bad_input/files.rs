@@ -195,10 +195,11 @@ fn damaged_section_headers() -> Result<()> {
     let built = DEFAULT_BUILD.built(program("pool"))?;
     let folder = tempfile::tempdir()?;
     let damaged = folder.path().join("pool");
-    std::fs::copy(&built.program, &damaged)?; // keeps the mode
-    let mut bytes = std::fs::read(&damaged)?;
+    let mut bytes = std::fs::read(&built.program)?;
     bytes[40..48].copy_from_slice(&0x7fff_ffff_ffff_0000_u64.to_le_bytes()); // e_shoff
-    std::fs::write(&damaged, bytes)?;
+    let file = folder.path().join("bytes");
+    std::fs::write(&file, bytes)?;
+    process::install(&file, &damaged, 0o755)?;
 
     let capture = folder.path().join("capture");
     let run = report::record(&capture, &["-q"], &[&damaged.display().to_string()])?.success()?;

@@ -71,8 +71,9 @@ fn no_such_program_for_the_stub() -> Result<()> {
 fn file_with(bytes: &[u8], mode: u32) -> Result<(tempfile::TempDir, std::path::PathBuf)> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("program");
-    std::fs::write(&file, bytes)?;
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode))?;
+    let source = folder.path().join("bytes");
+    std::fs::write(&source, bytes)?;
+    process::install(&source, &file, mode)?;
     Ok((folder, file))
 }
 
@@ -340,7 +341,7 @@ fn not_ours() -> Result<()> {
     let pid = target.0.id();
     // Other users may have no access to the target directory.
     let command = folder.path().join("unspool");
-    std::fs::copy(workspace::unspool()?, &command)?;
+    process::install(&workspace::unspool()?, &command, 0o755)?;
     for subcommand in ["inspect", "record"] {
         let mut unprivileged = Command::new("setpriv");
         unprivileged

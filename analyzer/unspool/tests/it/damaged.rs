@@ -1,6 +1,5 @@
 //! Programs with damaged call frame information: stacks are right, and a note reports the damage.
 
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,8 +29,13 @@ fn damaged(image: &Image) -> Vec<u8> {
 fn inspect_reports_damaged_call_frame_information() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("subject");
-    std::fs::write(&program, damaged(&Image::open(subject()).unwrap())).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bytes = dir.path().join("bytes");
+    std::fs::write(&bytes, damaged(&Image::open(subject()).unwrap())).unwrap();
+    // A child that another test starts meanwhile has this test's open files for a moment. Linux
+    // does not execute a file that is open for writing. Here, only `install` has it open.
+    let mut install = Command::new("install");
+    let status = install.args([&bytes, &program]).status().unwrap();
+    assert!(status.success(), "install: {status}");
     let mut live = Live::start(Command::new(&program).arg("until-signal"));
     live.line();
     let pid = live.pid().to_string();
