@@ -58,6 +58,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
     if options.comm.is_stdio() {
         output::is_connection();
     }
+    let is_begun = matches!(options.comm, Comm::Descriptor(_));
     let program = Program {
         words: Vec::new(),
         wrapper: options.wrapper,
@@ -68,12 +69,13 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         // A server that a shell or an init script started in the background ignores SIGINT. Its
         // clients' programs must not ignore it, because SIGINT is how a client interrupts them. The
         // stub of a recorder keeps the signal dispositions that the recorder got.
-        default_keys: !matches!(options.comm, Comm::Descriptor(_)),
+        default_keys: !is_begun,
         mask: signals.original_mask(),
     };
     let multi = options.subject == Subject::Any;
     let started_program = matches!(options.subject, Subject::Start(_));
     let mut debuggee = Debuggee::new(program, options.limits, multi);
+    debuggee.ends_detached = is_begun && matches!(options.subject, Subject::Attach(_));
     match options.subject {
         Subject::Any => {}
         Subject::Attach(pid) => {
@@ -108,7 +110,7 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         once: options.once || quiet,
         quiet,
         terminated: false,
-        begun_by: matches!(options.comm, Comm::Descriptor(_)).then(getppid),
+        begun_by: is_begun.then(getppid),
         disabled_packets: options.disabled_packets,
     };
     server.run()
@@ -503,7 +505,9 @@ impl Server {
     /// Detaches from the program or kills it, as the help text says.
     fn end(&mut self) {
         for mut tracee in self.debuggee.family.dissolve() {
-            if tracee.process.attached || tracee.process.resumed {
+            if self.debuggee.ends_detached {
+                tracee.detach_at_end();
+            } else if tracee.process.attached || tracee.process.resumed {
                 tracee.detach();
             } else {
                 tracee.kill();

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("ignored_signals", ignored_signals),
         ("ending_process", ending_process),
         ("calls_of_inspected_threads", calls_of_inspected_threads),
+        ("stops_of_inspected_threads", stops_of_inspected_threads),
         ("calls_of_recorded_threads", calls_of_recorded_threads),
         ("watchpoint_in_left_thread", watchpoint_in_left_thread),
         ("missed_change_of_a_word", missed_change_of_a_word),
@@ -246,6 +247,33 @@ fn calls_of_inspected_threads() -> Result<()> {
         ensure!(!shown.contains("What is missing"), "{shown}");
     }
     program.end_uninterrupted()
+}
+
+/// An inspection stops a thread once: the thread leaves its processor for the stop, and again for
+/// the rest of its sleep. Another stop to detach from the thread would double the number.
+fn stops_of_inspected_threads() -> Result<()> {
+    let program = Background(process::start(Command::new("sleep").arg("60"))?);
+    let pid = program.0.id();
+    let sleeps = || {
+        let calls = process::calls(pid);
+        calls
+            .values()
+            .any(|call| call.starts_with(&format!("{} ", nix::libc::SYS_clock_nanosleep)))
+    };
+    process::wait_until("sleep", LIMIT, sleeps)?;
+    let switches = || -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        count.trim().parse().ok()
+    };
+    let before = switches().context("a count")?;
+    for _ in 0..5 {
+        inspect(pid)?;
+    }
+    process::wait_until("ten switches", Duration::from_secs(5), || {
+        switches() == Some(before + 10)
+    })
 }
 
 /// Nor does a recording, neither when it attaches nor when it ends.

@@ -296,10 +296,11 @@ impl Process {
         self.reports.has_tasks() && Stat::of(self.pid).is_some_and(|stat| !stat.has_ended())
     }
 
-    /// True if a thread is in an uninterruptible wait.
+    /// True if a thread that is not stopped is in an uninterruptible wait.
     pub(crate) fn has_uninterruptible_wait(&self) -> bool {
-        let mut tids = self.threads.keys();
-        tids.any(|tid| BlockedCall::uninterruptible(self.pid, *tid).is_some())
+        let runs = |thread: &Thread| matches!(thread.state, State::Running(_));
+        let mut running = self.threads.iter().filter(|(_, thread)| runs(thread));
+        running.any(|(tid, _)| BlockedCall::uninterruptible(self.pid, *tid).is_some())
     }
 
     /// Lets the threads that are in an uninterruptible wait count as stopped, apart from those that

@@ -480,6 +480,15 @@ impl Thread {
         self.is_left
     }
 
+    /// True if it runs, gets no signal from the stub, and makes no single-step.
+    pub(crate) fn runs_untouched(&self) -> bool {
+        matches!(self.state, State::Running(_))
+            && self.pending.is_empty()
+            && self.deliver.is_empty()
+            && self.shown_signal.is_none()
+            && !self.kernel_steps
+    }
+
     /// The thread's registers, if it is stopped.
     pub(crate) fn stopped(&mut self) -> Option<&mut Stopped> {
         match &mut self.state {

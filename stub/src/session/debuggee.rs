@@ -74,6 +74,8 @@ pub(crate) struct Debuggee {
     pub(super) files: Files,
     /// The server outlives its programs, and clients choose them.
     multi: bool,
+    /// The stub ends as soon as its client has detached.
+    pub(crate) ends_detached: bool,
     /// Ids of the only processes that a client may attach to. `None` means all.
     attachable: Option<Vec<i32>>,
     /// Threads in calls that a stop would end early or with an error are not stopped.
@@ -107,6 +109,7 @@ impl Debuggee {
             failure: None,
             files: Files::new(limits.files),
             multi,
+            ends_detached: false,
             attachable: limits.attachable,
             leaves_asleep: limits.leaves_asleep,
             budget: limits.budget,
@@ -346,7 +349,10 @@ impl Debuggee {
         (self.free, self.released) = (false, false);
         self.gone = None;
         for tracee in self.family.dissolve() {
-            tracee.detach();
+            match self.ends_detached {
+                true => tracee.detach_at_end(),
+                false => tracee.detach(),
+            }
         }
     }
 

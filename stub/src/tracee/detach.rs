@@ -10,7 +10,7 @@ use super::Tracee;
 use crate::ptrace::action::Action;
 use crate::ptrace::run_state::RunState;
 use crate::ptrace::stop::Stop;
-use crate::ptrace::thread::{Pending, State};
+use crate::ptrace::thread::{Pending, State, Thread};
 use crate::subscription::stop_policy::{SignalSet, StopPolicy};
 
 impl Tracee {
@@ -119,6 +119,28 @@ impl Tracee {
                 State::Exiting => {}
             }
         }
+    }
+
+    /// Detaches before the stub ends. If the program has nothing of the stub, its threads run on:
+    /// the kernel releases them at the stub's end. A detach by request would stop each of them.
+    pub(crate) fn detach_at_end(self) {
+        if !self.runs_untouched() {
+            self.detach();
+        }
+    }
+
+    /// True if all threads run, and the stub has left nothing in the program.
+    fn runs_untouched(&self) -> bool {
+        let fast = &self.tracepoints.fast;
+        let has_nothing = self.breakpoints.is_empty()
+            && self.displaced.is_empty()
+            && fast.jump_pads.is_unused()
+            && self.tracepoints.trap_handler.start().is_none()
+            && self.process.watches.is_empty()
+            && self.process.children.any_tid().is_none();
+        self.process.attached
+            && has_nothing
+            && self.process.threads.values().all(Thread::runs_untouched)
     }
 
     /// Kills the program and waits until it is gone.

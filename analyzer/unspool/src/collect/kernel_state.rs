@@ -11,7 +11,7 @@ use unspool_capture::{Blocked, Chunk, Snapshot};
 
 use super::asleep::SystemCallState;
 use super::cgroup;
-use super::local_process::{stat, text};
+use super::local_process::{LocalProcess, stat, text};
 use super::pipes::numbers;
 use super::session::Session;
 use super::sink::Sink;
@@ -102,14 +102,18 @@ pub(super) struct BeforeStop {
 impl BeforeStop {
     /// Reads the state of a process of this machine.
     pub(super) fn of(pid: u64) -> BeforeStop {
-        let state = |file: &str| Some(stat(file)?.state);
+        let process = u32::try_from(pid).ok().map(LocalProcess::new);
+        let is_stopped = || {
+            let task = process.as_ref().and_then(LocalProcess::living_task);
+            let stat = task.and_then(|task| stat(&format!("{task}/stat")));
+            stat.is_some_and(|stat| stat.state == 'T')
+        };
         let folder = format!("/proc/{pid}/task");
         let blocked = numbers(&folder).filter_map(|tid| {
             let call = text(&format!("{folder}/{tid}/syscall"))?;
-            let call = SystemCallState::parse(&call)?;
-            // A stopped thread may have left the call.
-            let state = state(&format!("{folder}/{tid}/stat"))?;
-            matches!(state, 'S' | 'D').then(|| Blocked {
+            // A first thread that has ended has no stack.
+            let call = SystemCallState::parse(&call).filter(|call| call.sp != 0)?;
+            Some(Blocked {
                 tid,
                 number: call.number,
                 args: call.args,
@@ -118,10 +122,12 @@ impl BeforeStop {
                 ..Blocked::default()
             })
         });
+        let blocked: Vec<Blocked> = blocked.collect();
         BeforeStop {
-            state: state(&format!("/proc/{pid}/stat")),
+            state: stat(&format!("/proc/{pid}/stat")).map(|stat| stat.state),
             frozen: cgroup::is_frozen(pid),
-            blocked: blocked.collect(),
+            // A signal stops all threads. A stopped thread may have left the call.
+            blocked: if is_stopped() { Vec::new() } else { blocked },
         }
     }
 

@@ -3,6 +3,7 @@
 //! Reading `/proc` stops no thread, so this is how `unspool top` follows a program between two
 //! inspections. The process is identified by its start time, because the kernel reuses process ids.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -40,6 +41,8 @@ pub fn process_of_thread(tid: u64) -> Option<u32> {
 pub struct LocalProcess {
     pid: u32,
     start_ticks: Option<u64>,
+    /// `/proc/PID/mem`, once it was needed.
+    mem: OnceCell<Option<fs::File>>,
 }
 
 /// The result of a sample.
@@ -55,7 +58,11 @@ impl LocalProcess {
     /// The process with this id.
     pub fn new(pid: u32) -> LocalProcess {
         let start_ticks = stat(&format!("/proc/{pid}/stat")).and_then(|stat| stat.start_ticks);
-        LocalProcess { pid, start_ticks }
+        LocalProcess {
+            pid,
+            start_ticks,
+            mem: OnceCell::new(),
+        }
     }
 
     /// Reads the processor times of all threads.
@@ -118,29 +125,30 @@ impl LocalProcess {
         }
     }
 
+    /// True if all threads that have not ended are among these.
+    pub fn has_only(&self, known: &BTreeSet<u64>) -> bool {
+        let mut all = self.tids();
+        all.all(|tid| known.contains(&tid) || !self.lives(tid))
+    }
+
+    fn tids(&self) -> impl Iterator<Item = u64> {
+        numbers(&format!("/proc/{}/task", self.pid))
+    }
+
+    fn lives(&self, tid: u64) -> bool {
+        let stat = stat(&format!("/proc/{}/task/{tid}/stat", self.pid));
+        stat.is_some_and(|stat| stat.state != 'Z')
+    }
+
     /// The threads that have not ended.
-    pub fn threads(&self) -> Vec<u64> {
-        let folder = format!("/proc/{}/task", self.pid);
-        let lives =
-            |tid: &u64| stat(&format!("{folder}/{tid}/stat")).is_some_and(|it| it.state != 'Z');
-        numbers(&folder).filter(lives).collect()
+    fn threads(&self) -> impl Iterator<Item = u64> {
+        self.tids().filter(|tid| self.lives(*tid))
     }
 
     /// True if all threads stay asleep in calls that may wait for other processes or for each
     /// other: at futexes, for the ends of children, for locks of files, or at pipes. A stop would
     /// end the writes of a process that makes progress.
     pub fn may_wait_for_processes(&self, arch: Arch) -> bool {
-        let asleep = || -> Vec<Option<Asleep>> {
-            let threads = self.threads().into_iter();
-            threads
-                .map(|tid| self.asleep(tid, Instant::now()))
-                .collect()
-        };
-        let before = asleep();
-        thread::sleep(PROGRESS_CHECK);
-        if asleep() != before {
-            return false;
-        }
         let waits = |tid: u64| {
             let call = blocking_call(self.pid, tid)?;
             let file = call
@@ -153,9 +161,19 @@ impl LocalProcess {
                 || call.file_lock(arch).is_some();
             Some(waits)
         };
-        self.threads()
-            .into_iter()
-            .all(|tid| waits(tid) == Some(true))
+        let all_wait = || self.threads().all(|tid| waits(tid) == Some(true));
+        let asleep = || -> Vec<Option<Asleep>> {
+            let threads = self.threads();
+            threads
+                .map(|tid| self.asleep(tid, Instant::now()))
+                .collect()
+        };
+        if !all_wait() {
+            return false;
+        }
+        let before = asleep();
+        thread::sleep(PROGRESS_CHECK);
+        asleep() == before && all_wait()
     }
 
     /// The ids of the children, by the ids that their parent knows, which are other ones in a PID
@@ -207,17 +225,21 @@ impl LocalProcess {
 
     /// Reads memory without a stop.
     pub fn memory(&self, address: u64, len: usize) -> Option<Vec<u8>> {
-        let file = fs::File::open(format!("/proc/{}/mem", self.pid)).ok()?;
         let mut bytes = vec![0; len];
-        file.read_exact_at(&mut bytes, address).ok()?;
+        self.mem()?.read_exact_at(&mut bytes, address).ok()?;
         Some(bytes)
+    }
+
+    fn mem(&self) -> Option<&fs::File> {
+        let open = || fs::File::open(format!("/proc/{}/mem", self.pid)).ok();
+        self.mem.get_or_init(open).as_ref()
     }
 
     /// The path at an address of the process's memory.
     pub fn path_at(&self, address: u64) -> Option<String> {
         const PATH_MAX: usize = 4096;
         const PAGE: usize = 4096;
-        let file = fs::File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        let file = self.mem()?;
         let mut path = Vec::new();
         // The next page may not be mapped.
         while path.len() < PATH_MAX {

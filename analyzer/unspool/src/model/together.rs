@@ -135,7 +135,7 @@ impl Model {
             inspection.states.resize(base, State::Unknown);
         }
         self.link_holders(&mut inspection.states);
-        wait_graph::across_processes(self, &inspection, &stood)
+        wait_graph::across_processes(self, &inspection, |tids| tids & &stood)
     }
 
     /// The ids of the threads that waited for a lock as they were inspected, and already did at

@@ -152,15 +152,35 @@ impl WaitGraph {
     }
 }
 
-/// The deadlocks of an inspection in which threads of other processes take part. The threads in
-/// `stood` waited all together as they were inspected; others may have taken turns.
+/// The deadlocks of an inspection in which threads of other processes take part. Of some threads,
+/// `stood` gives those that waited all together as they were inspected; others may have taken turns.
 ///
 /// Processes that were not inspected may use the same objects, but only its holder releases a lock.
 pub(super) fn across_processes(
     model: &Model,
     inspection: &Inspection,
-    stood: &HashSet<u64>,
+    stood: impl Fn(&HashSet<u64>) -> HashSet<u64>,
 ) -> Vec<Finding> {
+    // The check takes some time for each thread, and most threads are in no deadlock.
+    let mut moved = HashSet::new();
+    loop {
+        let found = if_all_stood(model, inspection, &moved);
+        let threads = found.iter().flat_map(|finding| &finding.threads);
+        let tids = threads.filter_map(|thread| model.any_thread(*thread)?.tid);
+        let tids: HashSet<u64> = tids.collect();
+        if tids.is_empty() {
+            return found;
+        }
+        let stood = stood(&tids);
+        if stood.len() == tids.len() {
+            return found;
+        }
+        moved.extend(tids.difference(&stood));
+    }
+}
+
+/// The deadlocks across processes if all threads but the `moved` ones waited together.
+fn if_all_stood(model: &Model, inspection: &Inspection, moved: &HashSet<u64>) -> Vec<Finding> {
     let mut graph = WaitGraph::default();
     graph.add_inspection(model, inspection);
     for (index, node) in graph.nodes.iter_mut().enumerate() {
@@ -168,7 +188,7 @@ pub(super) fn across_processes(
             continue;
         };
         let tid = model.any_thread(ThreadIndex(index)).and_then(|it| it.tid);
-        if !tid.is_some_and(|tid| stood.contains(&tid)) {
+        if tid.is_none_or(|tid| moved.contains(&tid)) {
             waiting.edges.clear();
         }
         if waiting.is_lock() && !waiting.edges.is_empty() {
@@ -188,7 +208,7 @@ pub(super) fn across_processes(
         !first.is_some_and(is_named) || pids.any(|pid| Some(pid) != first)
     });
     let mut found: Vec<Finding> = (across.map(|circle| graph.circle(model, &circle))).collect();
-    found.extend(processes::find(model, inspection, stood));
+    found.extend(processes::find(model, inspection, moved));
     found
 }
 

@@ -100,34 +100,45 @@ impl Inspected {
         &pids - known
     }
 
-    /// The waits whose objects, or processes, are the same as in the inspection. None if the
-    /// process has another thread, which may end one of them.
-    fn unchanged(&self) -> impl Iterator<Item = Unchanged<'_>> {
-        let is_whole = self
-            .process
-            .threads()
-            .iter()
-            .all(|tid| self.threads.contains(tid));
-        let mut now: Vec<CallSubject> = self.process_waits.iter().map(|it| it.on.clone()).collect();
-        let waits = self.process_waits.iter().zip(&mut now);
+    /// The waits of these threads at futexes.
+    fn futex_waits(&self, tids: &HashSet<u64>) -> impl Iterator<Item = &(u64, Arc<WaitTrace>)> {
+        self.waits.iter().filter(|(tid, _)| tids.contains(tid))
+    }
+
+    /// The waits of these threads for processes.
+    fn process_waits(&self, tids: &HashSet<u64>) -> impl Iterator<Item = &ProcessWait> {
+        let waits = self.process_waits.iter();
+        waits.filter(|wait| tids.contains(&wait.tid))
+    }
+
+    /// The waits of these threads whose objects, or processes, are the same as in the inspection.
+    /// None if the process has another thread, which may end one of them.
+    fn unchanged(&self, tids: &HashSet<u64>) -> impl Iterator<Item = Unchanged<'_>> {
+        let is_whole = self.process.has_only(&self.threads);
+        let mut now: Vec<CallSubject> = self.process_waits(tids).map(|it| it.on.clone()).collect();
+        let waits = self.process_waits(tids).zip(&mut now);
         let waits = waits.map(|(wait, on)| NamedCall {
             tid: wait.tid,
             name: wait.name,
             on,
         });
         calls::name(waits, &self.process);
-        let waits = self.waits.iter();
+        let waits = self.futex_waits(tids);
         let waits = waits.filter(|(_, trace)| has_bytes(&self.process, trace));
         let waits = waits.map(|(tid, trace)| Unchanged::Futex(*tid, trace));
-        let calls = self.process_waits.iter().zip(now);
+        let calls = self.process_waits(tids).zip(now);
         let calls = calls.filter(|(wait, now)| wait.on == *now);
         let calls = calls.map(|(wait, _)| Unchanged::Call(wait));
         waits.chain(calls).filter(move |_| is_whole)
     }
 
-    fn asleep(&self, until: Instant) -> impl Iterator<Item = (u64, Option<Asleep>)> {
-        let waits = self.waits.iter().map(|(tid, _)| *tid);
-        let tids = waits.chain(self.process_waits.iter().map(|wait| wait.tid));
+    fn asleep(
+        &self,
+        tids: &HashSet<u64>,
+        until: Instant,
+    ) -> impl Iterator<Item = (u64, Option<Asleep>)> {
+        let waits = self.futex_waits(tids).map(|(tid, _)| *tid);
+        let tids = waits.chain(self.process_waits(tids).map(|wait| wait.tid));
         tids.map(move |tid| (tid, self.process.asleep(tid, until)))
     }
 }
@@ -172,17 +183,18 @@ fn has_bytes(process: &LocalProcess, trace: &WaitTrace) -> bool {
     now.as_ref() == Some(&trace.bytes)
 }
 
-/// The threads that are all still in the waits in which they were inspected, at one moment.
+/// Those of the threads that are all still in the waits in which they were inspected, at one
+/// moment.
 ///
 /// A thread that is asleep, and has not run between two checks, was in the same call all the time.
 /// Between the checks of all threads, the objects are read again.
-fn unchanged_waits(all: &[Inspected]) -> HashSet<u64> {
+fn unchanged_waits(all: &[Inspected], tids: &HashSet<u64>) -> HashSet<u64> {
     let asleep = || -> HashMap<u64, Option<Asleep>> {
         let until = Instant::now() + MAX_RESUME;
-        all.iter().flat_map(|one| one.asleep(until)).collect()
+        all.iter().flat_map(|one| one.asleep(tids, until)).collect()
     };
     let before = asleep();
-    let same: Vec<Unchanged<'_>> = all.iter().flat_map(Inspected::unchanged).collect();
+    let same: Vec<Unchanged<'_>> = all.iter().flat_map(|one| one.unchanged(tids)).collect();
     let after = asleep();
     let stood = same.into_iter().filter(|wait| {
         let [before, after] =
@@ -255,7 +267,7 @@ pub(super) fn inspect_all(
         missing.map(|error| Note::error(format!("A named process was not inspected: {error:#}.")));
     model.notes.extend(missing.chain(notes));
     if !models.is_empty() || follow && !all[0].process_waits.is_empty() {
-        model.add_others(models, inspected - 1, &unchanged_waits(&all));
+        model.add_others(models, inspected - 1, |tids| unchanged_waits(&all, tids));
     }
     Ok(model)
 }

@@ -123,8 +123,13 @@ impl Model {
 
     /// Adds the inspected threads of other processes, and the deadlocks in which they take part.
     /// The user named the first `named` of the processes, so all their findings are added. The
-    /// threads in `stood` waited all together as they were inspected.
-    pub fn add_others(&mut self, others: Vec<Model>, named: usize, stood: &HashSet<u64>) {
+    /// Of some threads, `stood` gives those that waited all together as they were inspected.
+    pub fn add_others(
+        &mut self,
+        others: Vec<Model>,
+        named: usize,
+        stood: impl Fn(&HashSet<u64>) -> HashSet<u64>,
+    ) {
         for (index, other) in others.into_iter().enumerate() {
             let base = self.threads.len() + self.processes.threads.len();
             if index < named {

@@ -24,9 +24,9 @@ struct Blocked {
     is_call: bool,
 }
 
-/// The stuck groups in which a thread waits for a process. The threads in `stood` waited all
+/// The stuck groups in which a thread waits for a process. All threads but the `moved` ones waited
 /// together as they were inspected.
-pub(super) fn find(model: &Model, inspection: &Inspection, stood: &HashSet<u64>) -> Vec<Finding> {
+pub(super) fn find(model: &Model, inspection: &Inspection, moved: &HashSet<u64>) -> Vec<Finding> {
     let count = model.any_threads().count();
     // After the threads, each process is a node, which is stuck if all its threads are.
     let mut processes: BTreeMap<u64, usize> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub(super) fn find(model: &Model, inspection: &Inspection, stood: &HashSet<u64>)
         }
     }
     for (index, thread) in model.any_threads().enumerate() {
-        if thread.tid.is_some_and(|tid| stood.contains(&tid))
+        if thread.tid.is_some_and(|tid| !moved.contains(&tid))
             && let Some(one) = wait_of(model, inspection, &processes, index)
             && !one.enders.is_empty()
         {
