@@ -60,6 +60,7 @@ mod shared_memory;
 mod sink;
 mod stack;
 mod stack_walk;
+mod started_processes;
 mod stepper;
 mod thread_reader;
 mod threads;
@@ -79,7 +80,8 @@ pub use error::Error;
 pub use inspection::Inspection;
 pub use local_process::{LocalProcess, Sampled, process_of_thread};
 pub use options::{
-    CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject, WantsMore,
+    AsksForMore, CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject,
+    WantsMore,
 };
 pub use pipes::{PipeUser, PipeUsers, pipe_users};
 pub use process_name::ProcessName;

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use unspool_tests::inspection::{self, Inspection};
 use unspool_tests::process::{self, Background};
+use unspool_tests::report;
 use unspool_tests::waiting::{self, HERE, Waiting};
 
 use super::BUILDS;
@@ -43,6 +44,7 @@ pub(super) fn trials() -> Vec<Trial> {
         // A stop ends such a write early.
         ("large-write", || pipes(&["-DLARGE"])),
         ("own-pipe", own_pipe),
+        ("started-process", started_process),
         ("pipes-of-others", || no_circle("-DOTHER")),
         ("pipes-of-the-living", || no_circle("-DALIVE")),
     ];
@@ -222,6 +224,42 @@ fn namespaces() -> Result<()> {
     );
     let unknown = wait.unknown.as_deref().unwrap_or_default();
     ensure!(unknown.contains("PID namespaces"), "{run}");
+    Ok(())
+}
+
+/// A recording shows the deadlock of a process that its program has started, and that outlives it.
+fn started_process() -> Result<()> {
+    let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record
+        .args(["record", "--duration", "2", "-o"])
+        .arg(&capture);
+    // It does not get the SIGINT that ends the recording.
+    record
+        .args(["--", "sh", "-c", "\"$0\" > /dev/null 2>&1 & wait"])
+        .arg(&file);
+    let run = process::run(&mut record, LIMIT)?;
+    let seen = report::json(&capture, &[])?;
+    let processes = seen["processes"].as_array().context("processes")?;
+    let pids = processes.iter().filter_map(|it| it["pid"].as_u64());
+    let pids: Vec<i32> = pids.map(i32::try_from).collect::<Result<_, _>>()?;
+    let [pid] = pids[..] else {
+        anyhow::bail!("{processes:?}: {run}");
+    };
+    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    let findings = seen["findings"].as_array().context("findings")?;
+    let kinds = findings.iter().map(|it| (&it["kind"], &it["proved"]));
+    let expected = (&"deadlock".into(), &true.into());
+    ensure!(kinds.eq([expected]), "{findings:#?}");
+    let text = findings[0].to_string();
+    ensure!(text.contains(&format!("process {pid}")), "{text}");
+    let fails = ["--fail-on", "deadlock:proved"];
+    let run = process::run(
+        report::unspool()?.arg("report").args(fails).arg(&capture),
+        LIMIT,
+    )?;
+    ensure!(run.code()? == 3, "{run}");
     Ok(())
 }
 

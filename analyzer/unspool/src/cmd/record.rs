@@ -289,6 +289,7 @@ impl Cmd {
         let log = Mutex::new(self.target.rsp_log()?);
         let options = |source: Source, stop: OwnedFd| {
             let at_hand = seen_by(&source).at_hand();
+            let ways = self.prefer.ways();
             collect::Options {
                 exec: self.target.exec.clone(),
                 store: at_hand.clone(),
@@ -309,9 +310,10 @@ impl Cmd {
                     processes: !self.no_follow,
                 },
                 budget: self.budget(&source),
-                wanted: Some(Box::new(wanted::ask(
-                    Symbolizer::new(at_hand).preferring(self.prefer.ways()),
-                ))),
+                wanted: Some(Box::new(move || {
+                    let names = Symbolizer::new(at_hand.clone()).preferring(ways.clone());
+                    Box::new(wanted::ask(names))
+                })),
                 source,
                 stop: Some(stop),
                 command: std::env::args().collect(),

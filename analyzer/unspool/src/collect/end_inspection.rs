@@ -9,7 +9,7 @@ use unspool_capture::{Capture, Inspection, Occasion, Severity};
 use unspool_rsp::signals;
 
 use super::error::Error;
-use super::options::WantsMore;
+use super::options::{AsksForMore, WantsMore};
 use super::sink::Sink;
 use super::thread_reader::ThreadReader;
 use super::wanted::Wanted;
@@ -22,7 +22,11 @@ const SAME_END: Duration = Duration::from_secs(1);
 /// The reading of all threads at the end of a recording.
 #[derive(Default)]
 pub(super) struct EndInspection {
+    /// Makes a new one for each process.
+    wanted: Option<AsksForMore>,
     wants_more: Option<WantsMore>,
+    /// The processes that the program has started were inspected.
+    has_others: bool,
     begun: Option<Begun>,
     done: Option<Instant>,
 }
@@ -35,11 +39,22 @@ struct Begun {
 }
 
 impl EndInspection {
-    pub(super) fn new(wants_more: Option<WantsMore>) -> Self {
+    pub(super) fn new(wanted: Option<AsksForMore>) -> Self {
         Self {
-            wants_more,
+            wants_more: wanted.as_ref().map(|wanted| wanted()),
+            wanted,
             ..Self::default()
         }
+    }
+
+    /// Finds out what else to read of another process.
+    pub(super) fn wants_more(&self) -> Option<WantsMore> {
+        self.wanted.as_ref().map(|wanted| wanted())
+    }
+
+    /// True if other processes are to be inspected, which happens once.
+    pub(super) fn begins_others(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_others, true)
     }
 
     /// True if the threads have just been read.

@@ -401,7 +401,7 @@ impl EventLoop {
             }
             if is_answer {
                 if self.ending.is_asked() {
-                    self.recorder.inspect_for_end(None, true)?;
+                    self.recorder.inspect_all_for_end(None, true)?;
                     self.ending.program_runs_again();
                 }
                 return Ok(Command::Resume);
@@ -411,7 +411,7 @@ impl EventLoop {
             self.ending.program_was_interrupted();
         }
         if ![0, SIGTRAP].contains(&signal) && self.recorder.session.is_fatal(signal) {
-            self.recorder.inspect_for_end(Some(signal), true)?;
+            self.recorder.inspect_all_for_end(Some(signal), true)?;
         }
         Ok(match signal {
             0 => Command::Resume,
@@ -567,7 +567,7 @@ impl EventLoop {
         }
         recorder.sink.close_threads();
         recorder.session.resume()?;
-        recorder.end_inspection.find_wanted(&recorder.sink);
+        recorder.find_wanted_for_end();
         self.ending.ask_for_last_stop(&mut recorder.session)?;
         Ok(true)
     }

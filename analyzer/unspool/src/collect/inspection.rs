@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use unspool_capture::{Capture, CpuTimes, Header, Severity};
+use unspool_capture::{Capture, CpuTimes, EndReason, Header, Record, Severity};
 use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
 use super::cpu_times;
@@ -178,6 +178,12 @@ impl Inspection {
     /// All data read so far.
     pub fn capture(&self) -> Capture {
         Capture::from_records(self.sink.records().to_vec())
+    }
+
+    /// Ends the inspection, and returns all data.
+    pub(super) fn into_records(mut self) -> Vec<Record> {
+        self.sink.finish(EndReason::Detached, String::new());
+        self.sink.into_records()
     }
 
     /// Reads more data. Unreadable data are missing from the capture.

@@ -176,6 +176,31 @@ impl LocalProcess {
         asleep() == before && all_wait()
     }
 
+    /// The processes that descend from this one, parents first.
+    pub(super) fn descendants(&self) -> Vec<u64> {
+        let all = numbers("/proc").filter_map(|pid| Some((pid, parent_of(pid)?)));
+        let parents: Vec<(u64, u64)> = all.collect();
+        let mut found = vec![u64::from(self.pid)];
+        let mut next = 0;
+        while let Some(&parent) = found.get(next) {
+            let children = parents.iter().filter(|(_, other)| *other == parent);
+            found.extend(children.map(|(pid, _)| pid));
+            next += 1;
+        }
+        found.split_off(1)
+    }
+
+    /// True if a thread waits at a futex without a time limit, and nothing traces the process.
+    pub(super) fn may_hang(&self, arch: Arch) -> bool {
+        let status = text(&format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let waits = |tid| {
+            let futex = blocking_call(self.pid, tid)?.futex(arch)?;
+            (!futex.timed).then_some(())
+        };
+        field(&status, "TracerPid:").is_some_and(|tracer| tracer.trim() == "0")
+            && self.tids().any(|tid| waits(tid).is_some())
+    }
+
     /// The ids of the children, by the ids that their parent knows, which are other ones in a PID
     /// namespace.
     pub fn children(&self) -> BTreeMap<u64, u64> {
@@ -297,7 +322,7 @@ fn ended(status: i32) -> Ended {
 
 /// The process that started a process, or adopted it.
 pub(super) fn parent_of(pid: u64) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = text(&format!("/proc/{pid}/status"))?;
     field(&status, "PPid:")?.trim().parse().ok()
 }
 

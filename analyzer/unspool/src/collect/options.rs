@@ -100,6 +100,9 @@ pub struct CpuSamples {
 /// Finds out, from the threads read so far, which further reads would explain their waits.
 pub type WantsMore = Box<dyn FnMut(&Capture) -> Wanted>;
 
+/// Makes a [`WantsMore`] for one process.
+pub type AsksForMore = Box<dyn Fn() -> WantsMore>;
+
 /// The program to observe, and the settings.
 pub struct Options {
     /// The program.
@@ -122,7 +125,7 @@ pub struct Options {
     /// waits so that no event is lost.
     pub budget: Option<String>,
     /// Finds out what else to read of the threads when the recording ends. If `None`, nothing else.
-    pub wanted: Option<WantsMore>,
+    pub wanted: Option<AsksForMore>,
     /// Becomes readable when the user wants the recording to end: one byte per request.
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.

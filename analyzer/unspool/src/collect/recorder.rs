@@ -48,7 +48,7 @@ pub(super) struct Recorder {
     pub(super) notices: Notices,
     pub(super) cpu: CpuSampling,
     pub(super) schedule: ScheduleRecording,
-    wanted: KernelRecords,
+    pub(super) wanted: KernelRecords,
     pub(super) samples: SampleRecording,
     pub(super) end_inspection: EndInspection,
 }

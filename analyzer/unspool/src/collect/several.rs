@@ -57,7 +57,7 @@ pub(super) fn record(
         let mut open = Some(open);
         let mut file: Option<CaptureFile> = None;
         let mut failure = None;
-        for (process, pid) in (0..).zip(pids.iter().copied()) {
+        for pid in pids.iter().copied() {
             let (requested, stop) = new_pipe()?;
             let end = end.try_clone().map_err(Error::Output)?;
             let (to_us, messages) = sync_channel(1);
@@ -71,7 +71,7 @@ pub(super) fn record(
             recorders.push(Recorder { thread, stop });
             let mut new_sink = |header: Header| match (&file, open.take()) {
                 (Some(file), _) => {
-                    let sink = file.clone().further(process, header);
+                    let sink = file.clone().further(header);
                     sink.map_err(Error::Write)
                 }
                 (None, Some(open)) => {

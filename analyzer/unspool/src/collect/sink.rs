@@ -3,12 +3,13 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use unspool_capture::{
-    End, EndReason, Event, Header, Note, NoteTopic, Record, Severity, Source, ThreadSeen,
-    WriteError, Writer,
+    End, EndReason, Event, Header, MAX_FURTHER_PROCESSES, Note, NoteTopic, Record, Severity,
+    Source, ThreadSeen, WriteError, Writer,
 };
 use unspool_rsp::ThreadId;
 
@@ -48,6 +49,8 @@ pub(super) struct CaptureFile {
     writer: Arc<Mutex<Writer<File>>>,
     start: Instant,
     start_unix_ns: u64,
+    /// The number of processes.
+    processes: Arc<AtomicU32>,
 }
 
 impl CaptureFile {
@@ -58,6 +61,7 @@ impl CaptureFile {
             writer: Arc::new(Mutex::new(Writer::new(file, header)?)),
             start: Instant::now(),
             start_unix_ns,
+            processes: Arc::new(AtomicU32::new(1)),
         })
     }
 
@@ -66,11 +70,35 @@ impl CaptureFile {
         self.sink(0)
     }
 
-    /// The sink of a further process: number 1 is the second one.
-    pub(super) fn further(self, process: u32, mut header: Header) -> Result<Sink, WriteError> {
+    /// The sink of a further process.
+    pub(super) fn further(self, mut header: Header) -> Result<Sink, WriteError> {
         header.start_unix_ns = self.start_unix_ns;
+        let process = self.next_process();
         self.writer().begin(process, header)?;
         Ok(self.sink(process))
+    }
+
+    /// Adds a further process whose records have their own clock. Does nothing if the file has as
+    /// many processes as it can have.
+    fn add(&self, header: Header, records: impl Iterator<Item = Record>) -> Result<(), WriteError> {
+        let process = self.next_process();
+        if process > MAX_FURTHER_PROCESSES {
+            return Ok(());
+        }
+        let mut writer = self.writer();
+        writer.begin(process, header)?;
+        for record in records {
+            match writer.record_of(process, record) {
+                Ok(()) | Err(WriteError::RecordTooLarge { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the next process: that of the second one is 1.
+    fn next_process(&self) -> u32 {
+        self.processes.fetch_add(1, Ordering::Relaxed)
     }
 
     fn sink(self, process: u32) -> Sink {
@@ -248,6 +276,23 @@ impl Sink {
         match &self.out {
             Out::Memory(records) => records,
             Out::File(_) => &[],
+        }
+    }
+
+    /// The records in memory, at the end.
+    pub(super) fn into_records(self) -> Vec<Record> {
+        match self.out {
+            Out::Memory(records) => records,
+            Out::File(_) => Vec::new(),
+        }
+    }
+
+    /// Adds the records of another process to the file. The first of them is its header.
+    pub(super) fn add_process(&mut self, records: Vec<Record>) {
+        let mut records = records.into_iter();
+        if let (Out::File(Some(part)), Some(Record::Header(header))) = (&self.out, records.next()) {
+            let result = part.file.add(header, records);
+            self.keep(result);
         }
     }
 

@@ -226,8 +226,8 @@ pub struct Finding {
 
 impl Finding {
     /// The finding of an inspection, whose threads now have indexes that are larger by `base`.
-    pub(super) fn shifted(mut self, base: usize) -> Finding {
-        let shift = |thread: &mut ThreadIndex| thread.0 += base;
+    pub(super) fn renumbered(mut self, new: impl Fn(ThreadIndex) -> ThreadIndex) -> Finding {
+        let shift = |thread: &mut ThreadIndex| *thread = new(*thread);
         self.threads.iter_mut().for_each(shift);
         for evidence in &mut self.evidence {
             shift(&mut evidence.thread);

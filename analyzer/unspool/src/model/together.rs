@@ -11,14 +11,32 @@ use super::{Finding, Model, Note, Process, Severity, State, ThreadIndex, finding
 impl Model {
     /// Joins the models of processes that were recorded together. The first of them becomes the
     /// result, with the findings about all, and has the `further` ones. Each of these has the
-    /// findings in which its threads take part.
+    /// findings in which its threads take part. Of a process that was inspected at the end, only
+    /// the hangs are added, to the process that started it.
     pub fn together(mut first: Model, mut further: Vec<Model>) -> Model {
-        if further.is_empty() {
-            return first;
+        let is_inspected = |model: &mut Model| model.recording.is_inspection();
+        let inspected: Vec<Model> = further.extract_if(.., is_inspected).collect();
+        if !further.is_empty() {
+            first.join(further);
         }
-        let mut alone = vec![first.clone()];
+        for one in inspected {
+            let has_started = |model: &Model| {
+                let mut started = model.processes.all.iter();
+                started.any(|process| process.pid == one.target.pid && !process.is_apart)
+            };
+            let mut others = first.recorded.iter_mut();
+            match others.find(|model| has_started(model)) {
+                Some(other) => other.add_hangs_of(one),
+                None => first.add_hangs_of(one),
+            }
+        }
+        first
+    }
+
+    fn join(&mut self, mut further: Vec<Model>) {
+        let mut alone = vec![self.clone()];
         alone.extend(further.iter().cloned());
-        let all = std::iter::once(&mut first).chain(&mut further);
+        let all = std::iter::once(&mut *self).chain(&mut further);
         for (index, model) in all.enumerate() {
             let mut order: Vec<&Model> = alone.iter().collect();
             order[..=index].rotate_right(1);
@@ -33,8 +51,7 @@ impl Model {
             model.keep_costly_lock_waits();
             finding::sort(&mut model.findings);
         }
-        first.recorded = further;
-        first
+        self.recorded = further;
     }
 
     /// This model, and those of the processes that were recorded together with it.

@@ -221,23 +221,38 @@ pub(super) fn add_findings(model: &mut Model, at_end: Option<&Inspection>) {
     }
     let hangs = graph.findings(model);
     model.findings.retain(|finding| !is_hang(finding.kind));
-    // A wait that never ends is not reported as a long wait.
-    let stuck = |object: &ObjectName| {
-        let of_lock = hangs
-            .iter()
-            .filter(|hang| hang.kind != FindingKind::LostWakeup);
-        let mut objects = of_lock.flat_map(|hang| &hang.objects);
-        objects.any(|other| (other.kind, other.address) == (object.kind, object.address))
+    add_hangs(model, hangs);
+    finding::sort(&mut model.findings);
+}
+
+/// Adds hangs. A wait that never ends is no longer reported as a long wait.
+pub(super) fn add_hangs(model: &mut Model, hangs: Vec<Finding>) {
+    let process = |finding: &Finding| {
+        let thread = finding.threads.first();
+        thread.map_or(model.target.pid, |thread| model.pid_of(*thread))
     };
-    model.findings.retain(|finding| {
+    let of_lock = hangs
+        .iter()
+        .filter(|hang| hang.kind != FindingKind::LostWakeup);
+    let place = |object: &ObjectName| (object.kind, object.address);
+    let stuck: HashSet<_> = of_lock
+        .flat_map(|hang| hang.objects.iter().map(|it| (process(hang), place(it))))
+        .collect();
+    let is_stuck = |finding: &Finding| {
+        let mut objects = finding.objects.iter();
+        objects.any(|object| stuck.contains(&(process(finding), place(object))))
+    };
+    let is_kept = |finding: &Finding| {
         let is_load = matches!(
             finding.kind,
             FindingKind::Contention | FindingKind::Convoy | FindingKind::LongHold
         );
-        !is_load || !finding.objects.iter().any(stuck)
-    });
+        !is_load || !is_stuck(finding)
+    };
+    let kept: Vec<bool> = model.findings.iter().map(is_kept).collect();
+    let mut kept = kept.into_iter();
+    model.findings.retain(|_| kept.next() == Some(true));
     model.findings.extend(hangs);
-    finding::sort(&mut model.findings);
 }
 
 /// True if the finding means that threads cannot continue.

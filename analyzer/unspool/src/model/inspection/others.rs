@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{CallSubject, NamedCall, OtherProcess, State, Wait, WaitTrace};
-use crate::model::{Model, ProcessIndex, ThreadIndex, finding, note, wait_graph};
+use crate::model::{Model, ProcessIndex, Thread, ThreadIndex, finding, note, wait_graph};
 
 impl Model {
     /// The ids of threads of other processes that hold what threads of this one wait for.
@@ -135,8 +135,9 @@ impl Model {
             if index < named {
                 self.inspection.named.insert(other.target.pid);
                 let findings = other.findings.into_iter();
-                self.findings
-                    .extend(findings.map(|finding| finding.shifted(base)));
+                self.findings.extend(
+                    findings.map(|it| it.renumbered(|thread| ThreadIndex(base + thread.0))),
+                );
             }
             let states = &mut self.inspection.states;
             states.resize(base, State::Unknown);
@@ -153,6 +154,36 @@ impl Model {
         let found = wait_graph::across_processes(self, &inspection, stood);
         self.findings.extend(found);
         self.inspection = inspection;
+        finding::sort(&mut self.findings);
+    }
+
+    /// Adds the hangs of a process that this one started. It was inspected when the recording ended.
+    pub(in crate::model) fn add_hangs_of(&mut self, other: Model) {
+        if other.findings.is_empty() {
+            return;
+        }
+        let own = self.threads.len();
+        let recorded = |thread: &Thread| {
+            let all = self.processes.threads.iter().enumerate().rev();
+            let mut same = all.filter(|(_, recorded)| recorded.tid == thread.tid);
+            same.find_map(|(index, _)| {
+                let index = ThreadIndex(own + index);
+                (self.pid_of(index) == other.target.pid).then_some(index)
+            })
+        };
+        let recorded: Option<Vec<ThreadIndex>> = other.threads.iter().map(recorded).collect();
+        let indices = recorded.unwrap_or_else(|| {
+            let base = own + self.processes.threads.len();
+            let indices = (base..)
+                .map(ThreadIndex)
+                .take(other.threads.len())
+                .collect();
+            self.processes.add_inspected(&other.target, other.threads);
+            indices
+        });
+        let found = other.findings.into_iter();
+        let found = found.map(|it| it.renumbered(|thread| indices[thread.0]));
+        wait_graph::add_hangs(self, found.collect());
         finding::sort(&mut self.findings);
     }
 
