@@ -14,8 +14,8 @@ use super::recorder::Recorder;
 const MAX_PROCESSES: usize = 8;
 
 impl Recorder {
-    /// Reads all threads of the program, as [`inspect_for_end`](Self::inspect_for_end), and those of
-    /// its started processes that may hang.
+    /// Reads all threads of the program, as [`inspect_for_end`](Self::inspect_for_end), and those
+    /// of its started processes that may hang.
     pub(super) fn inspect_all_for_end(
         &mut self,
         signal: Option<u8>,

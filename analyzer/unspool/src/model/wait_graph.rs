@@ -153,7 +153,8 @@ impl WaitGraph {
 }
 
 /// The deadlocks of an inspection in which threads of other processes take part. Of some threads,
-/// `stood` gives those that waited all together as they were inspected; others may have taken turns.
+/// `stood` gives those that waited all together as they were inspected; others may have taken
+/// turns.
 ///
 /// Processes that were not inspected may use the same objects, but only its holder releases a lock.
 pub(super) fn across_processes(

@@ -157,7 +157,8 @@ impl Model {
         finding::sort(&mut self.findings);
     }
 
-    /// Adds the hangs of a process that this one started. It was inspected when the recording ended.
+    /// Adds the hangs of a process that this one started. It was inspected when the recording
+    /// ended.
     pub(in crate::model) fn add_hangs_of(&mut self, other: Model) {
         if other.findings.is_empty() {
             return;
