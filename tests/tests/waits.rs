@@ -34,8 +34,8 @@ const BUILDS: &[(&str, &[&str])] = &[
 
 /// Programs that print what there is to find.
 const PROGRAMS: &[&str] = &[
-    "abba", "again", "exited", "forked", "joins", "kinds", "lost", "ring", "shared", "timed",
-    "upgrade",
+    "abba", "again", "exited", "forked", "joins", "kinds", "lost", "ring", "shared", "ticks",
+    "timed", "upgrade",
 ];
 
 /// Other languages, and another C library, whose ordinary locks do not record their holder.

@@ -378,6 +378,10 @@ pub struct ThreadState {
     /// Addresses of futex words in memory that its process shares with no other. (Since 1.25)
     #[prost(uint64, repeated, tag = "8")]
     pub private_words: Vec<u64>,
+    /// The signals that its process's timers of real time send (timer_create(2)); bit 0 is signal
+    /// 1. (Since 1.26)
+    #[prost(fixed64, tag = "9")]
+    pub timer_signals: u64,
 }
 
 /// No thread of the program executed during this time, so everything read in between belongs to one

@@ -64,6 +64,7 @@ mod started_processes;
 mod stepper;
 mod thread_reader;
 mod threads;
+mod timers;
 mod trace_places;
 mod tracepoints;
 mod wanted;

@@ -322,6 +322,11 @@ impl Session {
         self.process_file("maps", 16 << 20)
     }
 
+    /// Reads `/proc/PID/timers` (proc(5)), the timers that the program has created.
+    pub(super) fn timers(&mut self) -> Option<String> {
+        self.process_file("timers", 64 << 10)
+    }
+
     /// Reads `/proc/PID/task/TID/NAME` (proc(5)), the kernel's description of a thread.
     pub(super) fn task_file(&mut self, tid: u64, name: &str) -> Option<String> {
         self.process_file(&format!("task/{tid}/{name}"), 64 << 10)

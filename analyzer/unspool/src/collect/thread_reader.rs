@@ -24,6 +24,7 @@ use super::session::Session;
 use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
 use super::threads::Threads;
+use super::timers;
 use super::wanted::Wanted;
 use crate::maps;
 use crate::platform::syscall::{AFTER, BEFORE};
@@ -217,6 +218,7 @@ impl<'a> ThreadReader<'a> {
             handled_signals: field(&status, "SigCgt:")
                 .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
             own_tid: own,
+            timer_signals: timers::signals(&self.session.timers().unwrap_or_default()),
             private_words: match words {
                 [] => Vec::new(),
                 _ => maps::private(&self.session.maps().unwrap_or_default(), words.to_vec()),

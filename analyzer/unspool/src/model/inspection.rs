@@ -243,6 +243,8 @@ pub struct Inspection {
     pub doubtful_words: Vec<Range<u64>>,
     /// The signals that the program handles, if known. Signal 1 is bit 0.
     pub handled_signals: Option<u64>,
+    /// The signals that timers send it.
+    pub timer_signals: u64,
     /// True if the thread ids that the program uses are known, not just assumed equal to the
     /// recorder's.
     pub ids_known: bool,

@@ -40,6 +40,8 @@ struct Moment {
     took_turns: bool,
     /// Signals whose handlers could end a wait; `None` if that is not known.
     handlers: Option<bool>,
+    /// True if a timer sends a signal to such a handler.
+    timers: bool,
     /// True if the thread ids that the program itself uses are known.
     ids_known: bool,
 }

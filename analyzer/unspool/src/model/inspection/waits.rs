@@ -195,6 +195,7 @@ impl<'a> Inspector<'a> {
                     inspector.inspection.handled_signals = state
                         .handled_signals
                         .or(inspector.inspection.handled_signals);
+                    inspector.inspection.timer_signals |= state.timer_signals;
                     let users = &mut inspector.inspection.memory_users;
                     users.extend(state.memory_users.iter().copied());
                     inspector.private_words.extend(&state.private_words);

@@ -298,6 +298,12 @@ impl WaitGraph {
         }
         let threads: Vec<ThreadIndex> = rest.iter().map(|(thread, _)| *thread).collect();
         let locks = rest.iter().all(|(_, waiting)| waiting.is_lock());
+        // A handler may post a semaphore (signal-safety(7)), but not end another wait.
+        let is_posted =
+            |(_, waiting): &(_, &Waiting)| matches!(waiting.object.kind, Kind::Sem | Kind::Futex);
+        if self.moment.is_some_and(|moment| moment.timers) && rest.iter().any(is_posted) {
+            return None;
+        }
         let bystanders = self.present().filter(|(_, node)| **node == Node::Bystander);
         let bystanders: Vec<ThreadIndex> = bystanders.map(|(thread, _)| thread).collect();
         let mut doubts = Vec::new();

@@ -24,6 +24,9 @@ impl WaitGraph {
             handlers: inspection
                 .handled_signals
                 .map(|signals| signals & !HARMLESS_SIGNALS != 0),
+            timers: inspection
+                .handled_signals
+                .is_some_and(|signals| signals & inspection.timer_signals & !HARMLESS_SIGNALS != 0),
             ids_known: inspection.ids_known,
         });
         for (index, known) in self.nodes.iter_mut().enumerate() {

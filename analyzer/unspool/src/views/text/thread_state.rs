@@ -40,7 +40,7 @@ fn write(
     } else {
         Ink::Strong
     };
-    page.line(&Line::new().with(ink, format!("{} ({sure})", title(finding.kind))))?;
+    page.line(&Line::new().with(ink, format!("{} ({sure})", title(finding))))?;
     let indent = Line::new().with(Ink::Plain, "  ");
     page.paragraph(
         &indent,
@@ -115,12 +115,13 @@ fn origin(model: &Model, index: ThreadIndex) -> Option<String> {
 }
 
 /// `Deadlock`
-pub(in crate::views) fn title(kind: FindingKind) -> &'static str {
-    match kind {
+pub(in crate::views) fn title(finding: &Finding) -> &'static str {
+    match finding.kind {
         FindingKind::Deadlock => "Deadlock",
         FindingKind::SelfDeadlock => "Deadlock of one thread",
         FindingKind::AbandonedLock => "Lock without an owner",
-        FindingKind::LostWakeup => "Wake-up that cannot come",
+        FindingKind::LostWakeup if finding.proved => "Wake-up that cannot come",
+        FindingKind::LostWakeup => "Wake-up that may not come",
         FindingKind::LockOrder => "Lock order",
         FindingKind::LongHold => "Long hold",
         FindingKind::Convoy => "Convoy",

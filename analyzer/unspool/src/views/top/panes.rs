@@ -207,7 +207,7 @@ fn findings(live: &Live, screen: &Screen, columns: u16, room: usize) -> Vec<Line
         let since = live.findings.get(at).map_or(0, |(_, since_ns)| *since_ns);
         let title = format!(
             "{} ({sure}), known for {}",
-            thread_state::title(finding.kind),
+            thread_state::title(finding),
             age(live.now_ns.saturating_sub(since))
         );
         lines.push(line(screen, Ink::Alarm, &title, columns));
