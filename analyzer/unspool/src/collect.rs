@@ -79,7 +79,7 @@ pub use calls::selection::{Instrumented, Sync};
 pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
 pub use inspection::Inspection;
-pub use local_process::{LocalProcess, Sampled, process_of_thread};
+pub use local_process::{LocalProcess, MAX_RESUME, Sampled, process_of_thread};
 pub use options::{
     AsksForMore, CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject,
     WantsMore,

@@ -2,7 +2,7 @@
  * A thread waits for the child to write. With -DLARGE the child writes more than the pipe holds in
  * one call, which returns early if a debugger stops the child. With -DALIVE the thread sleeps
  * instead, so that it may still read. With -DOTHER a second child has the reading end of the full
- * pipe, too. With -DOWN the parent has no child, and reads from the pipe that only it can write. */
+ * pipe, too. With -DTICKS the parent has a timer, whose handler may read from it. With -DOWN the parent has no child, and reads from the pipe that only it can write. */
 #include "say.h"
 #include <signal.h>
 #include <sys/prctl.h>
@@ -25,6 +25,27 @@ static void *reads(void *none)
     char byte;
     return read(empty[0], &byte, 1) == 1 ? none : NULL;
 }
+
+#ifdef TICKS
+#include <time.h>
+
+static void on_tick(int signal)
+{
+    char bytes[64];
+    (void)!read(full[0], bytes, sizeof bytes);
+    (void)signal;
+}
+
+static int tick(void)
+{
+    struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    struct itimerspec hour = {.it_value = {.tv_sec = 3600}};
+    timer_t timer;
+    return sigaction(SIGALRM, &action, NULL) || timer_create(CLOCK_MONOTONIC, &event, &timer)
+        || timer_settime(timer, 0, &hour, NULL);
+}
+#endif
 
 int main(void)
 {
@@ -53,6 +74,10 @@ int main(void)
     }
     close(full[1]);
     close(empty[1]);
+#ifdef TICKS
+    if (tick() != 0)
+        return 2;
+#endif
     start(reads, NULL);
     dprintf(1, "ready\n");
     waitpid(child, NULL, 0);

@@ -46,6 +46,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ("own-pipe", own_pipe),
         ("started-process", started_process),
         ("pipes-of-others", || no_circle("-DOTHER")),
+        ("pipes-of-a-timer", || no_circle("-DTICKS")),
         ("pipes-of-the-living", || no_circle("-DALIVE")),
     ];
     let trial = |(name, check): &(&str, Check)| {

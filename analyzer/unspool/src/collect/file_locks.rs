@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::local_process::text;
 use super::pipes::numbers;
 
 /// A lock that a process holds or waits for, from `/proc/locks` (proc(5)).
@@ -64,7 +65,7 @@ impl FileLock<'_> {
 /// known.
 pub(super) fn holders(pid: u64, descriptor: i32) -> BTreeSet<u64> {
     let file = fs::metadata(format!("/proc/{pid}/fd/{descriptor}"));
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let locks = text("/proc/locks").unwrap_or_default();
     let Ok(inode) = file.map(|file| file.ino()) else {
         return BTreeSet::new();
     };

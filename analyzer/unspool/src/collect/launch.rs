@@ -274,7 +274,9 @@ pub(super) fn lost_privilege(executable: &Path) -> Option<&'static str> {
 }
 
 /// Replaces an error with [`Error::HasEnded`] if the process to attach to has ended. Such errors
-/// follow because the kernel hides its program, its user and finally its whole directory.
+/// follow because the kernel hides its program, its user and finally its whole directory. Another
+/// error of the stub may follow from a state that has begun since the first check, such as another
+/// tracer.
 pub(super) fn unless_ended(attached: Option<u32>, error: Error) -> Error {
     let may_follow = matches!(
         error,
@@ -287,6 +289,7 @@ pub(super) fn unless_ended(attached: Option<u32>, error: Error) -> Error {
     );
     match attached {
         Some(pid) if may_follow && has_ended(pid) => Error::HasEnded(pid),
+        Some(pid) if matches!(error, Error::Stub(_)) => check_traceable(pid).err().unwrap_or(error),
         _ => error,
     }
 }

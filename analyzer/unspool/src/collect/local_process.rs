@@ -27,6 +27,9 @@ use super::shared_memory::SharedMemory;
 /// Interval at which a thread is checked until it is asleep.
 const SLEEP_CHECK: Duration = Duration::from_millis(5);
 
+/// Maximum time until a thread is back in its wait after a stop.
+pub const MAX_RESUME: Duration = Duration::from_millis(200);
+
 /// Time in which a process that makes progress shows it.
 const PROGRESS_CHECK: Duration = Duration::from_millis(50);
 
@@ -243,8 +246,10 @@ impl LocalProcess {
         file_of(self.pid.into(), descriptor)
     }
 
-    /// The processes that hold the lock of a file for which this process waits.
-    pub fn file_lock_holders(&self, descriptor: i32) -> BTreeSet<u64> {
+    /// The processes that hold the lock of a file for which a thread waits. A thread that was
+    /// stopped asks for the lock again, and the kernel lists it only when it is asleep.
+    pub fn file_lock_holders(&self, tid: u64, descriptor: i32) -> BTreeSet<u64> {
+        self.asleep(tid, Instant::now() + MAX_RESUME);
         file_locks::holders(self.pid.into(), descriptor)
     }
 

@@ -10,8 +10,8 @@ use super::local_process::LocalProcess;
 use super::options::{KernelRecords, Options, ProbeKinds, Source};
 use super::recorder::Recorder;
 
-/// Maximum number of processes, because each is stopped for some milliseconds.
-const MAX_PROCESSES: usize = 8;
+/// Maximum number of processes, because the inspection of each takes some 20 milliseconds.
+const MAX_PROCESSES: usize = 64;
 
 impl Recorder {
     /// Reads all threads of the program, as [`inspect_for_end`](Self::inspect_for_end), and those
@@ -43,7 +43,17 @@ impl Recorder {
         let started = LocalProcess::new(pid).descendants().into_iter();
         let started = started.filter_map(|pid| u32::try_from(pid).ok());
         let hanging = started.filter(|pid| LocalProcess::new(*pid).may_hang(arch));
-        for pid in hanging.take(MAX_PROCESSES).collect::<Vec<u32>>() {
+        let hanging: Vec<u32> = hanging.collect();
+        let (inspected, left) = hanging.split_at(hanging.len().min(MAX_PROCESSES));
+        if !left.is_empty() {
+            let text = format!(
+                "{} processes that may hang were not inspected at the end, because a recording \
+                 inspects at most {MAX_PROCESSES}",
+                left.len()
+            );
+            self.sink.note(Severity::Warning, text);
+        }
+        for &pid in inspected {
             match self.inspect_process(pid) {
                 Ok(records) => self.sink.add_process(records),
                 Err(Error::HasEnded(_) | Error::NoProcess(_)) => {}

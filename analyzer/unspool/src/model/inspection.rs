@@ -229,6 +229,11 @@ pub struct WaitTrace {
     pub bytes: Vec<u8>,
 }
 
+/// Signals whose handlers end no wait, as a bit mask. glibc itself handles 32 and 33 for thread
+/// cancellation and setuid. Rust's runtime has handlers for signals that a thread's own
+/// instructions raise (SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV).
+pub(super) const HARMLESS_SIGNALS: u64 = 3 << 31 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
+
 /// The result of an inspection, and requests for further reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inspection {
@@ -243,8 +248,8 @@ pub struct Inspection {
     pub doubtful_words: Vec<Range<u64>>,
     /// The signals that the program handles, if known. Signal 1 is bit 0.
     pub handled_signals: Option<u64>,
-    /// The signals that timers send it.
-    pub timer_signals: u64,
+    /// The processes in which a timer's signal has a handler, which may end waits.
+    pub timers: BTreeSet<u64>,
     /// True if the thread ids that the program uses are known, not just assumed equal to the
     /// recorder's.
     pub ids_known: bool,

@@ -31,7 +31,7 @@ pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &Loc
                 holders,
             } => {
                 *name = process.file(*descriptor);
-                let pids = process.file_lock_holders(*descriptor).into_iter();
+                let pids = process.file_lock_holders(call.tid, *descriptor).into_iter();
                 *holders = pids.map(named).collect();
             }
             CallSubject::File {

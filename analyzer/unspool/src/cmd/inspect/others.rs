@@ -4,12 +4,12 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use unspool_image::Arch;
 
-use crate::collect::{Asleep, LocalProcess, process_of_thread};
+use crate::collect::{Asleep, LocalProcess, MAX_RESUME, process_of_thread};
 use crate::model::{CallSubject, Model, NamedCall, Note, ProcessWait, WaitTrace};
 use crate::platform::syscall::AwaitedChildren;
 
@@ -18,8 +18,6 @@ use super::calls;
 
 /// Maximum number of processes that the user did not name.
 const MAX_PROCESSES: usize = 8;
-/// Maximum time until all threads are back in their waits after an inspection.
-const MAX_RESUME: Duration = Duration::from_millis(200);
 
 /// The reason why the holder of a shared object is not known.
 const CHANGED: &str = "its owner was changing when Unspool read it";

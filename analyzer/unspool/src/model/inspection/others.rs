@@ -139,6 +139,7 @@ impl Model {
                     findings.map(|it| it.renumbered(|thread| ThreadIndex(base + thread.0))),
                 );
             }
+            self.inspection.timers.extend(other.inspection.timers);
             let states = &mut self.inspection.states;
             states.resize(base, State::Unknown);
             states.extend(other.inspection.states);
@@ -173,6 +174,10 @@ impl Model {
             })
         };
         let recorded: Option<Vec<ThreadIndex>> = other.threads.iter().map(recorded).collect();
+        for (index, seen) in recorded.iter().flatten().zip(&other.threads) {
+            let known = &mut self.processes.threads[index.0 - own];
+            known.function = known.function.take().or_else(|| seen.function.clone());
+        }
         let indices = recorded.unwrap_or_else(|| {
             let base = own + self.processes.threads.len();
             let indices = (base..)

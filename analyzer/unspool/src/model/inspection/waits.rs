@@ -14,8 +14,8 @@ use unspool_image::Arch;
 use super::memory::Memory;
 use super::object;
 use super::{
-    CallSubject, FileReference, Holder, Inspection, Onward, OtherProcess, State, StopCause, Wait,
-    WaitTrace,
+    CallSubject, FileReference, HARMLESS_SIGNALS, Holder, Inspection, Onward, OtherProcess, State,
+    StopCause, Wait, WaitTrace,
 };
 use crate::model::backtrace::{Backtrace, innermost_primitive};
 use crate::model::finding::ObjectName;
@@ -195,7 +195,10 @@ impl<'a> Inspector<'a> {
                     inspector.inspection.handled_signals = state
                         .handled_signals
                         .or(inspector.inspection.handled_signals);
-                    inspector.inspection.timer_signals |= state.timer_signals;
+                    let handled = state.handled_signals.unwrap_or(0) & !HARMLESS_SIGNALS;
+                    if state.timer_signals & handled != 0 {
+                        inspector.inspection.timers.insert(scene.target.pid);
+                    }
                     let users = &mut inspector.inspection.memory_users;
                     users.extend(state.memory_users.iter().copied());
                     inspector.private_words.extend(&state.private_words);

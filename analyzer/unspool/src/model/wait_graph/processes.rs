@@ -28,14 +28,18 @@ struct Blocked {
 /// together as they were inspected.
 pub(super) fn find(model: &Model, inspection: &Inspection, moved: &HashSet<u64>) -> Vec<Finding> {
     let count = model.any_threads().count();
-    // After the threads, each process is a node, which is stuck if all its threads are.
+    // After the threads, each process is a node, which is stuck if all its threads are, unless a
+    // timer's handler may act for it.
     let mut processes: BTreeMap<u64, usize> = BTreeMap::new();
     let mut blocked: BTreeMap<usize, Blocked> = BTreeMap::new();
     for index in 0..count {
         if *inspection.state(ThreadIndex(index)) != State::Absent {
+            let pid = model.pid_of(ThreadIndex(index));
             let next = count + processes.len();
-            let node = *(processes.entry(model.pid_of(ThreadIndex(index)))).or_insert(next);
-            blocked.entry(node).or_default().enders.push(index);
+            let node = *processes.entry(pid).or_insert(next);
+            if !inspection.timers.contains(&pid) {
+                blocked.entry(node).or_default().enders.push(index);
+            }
         }
     }
     for (index, thread) in model.any_threads().enumerate() {

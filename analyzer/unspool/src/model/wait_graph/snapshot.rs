@@ -1,15 +1,9 @@
 //! Nodes and edges from an inspection: each thread's state, and the owners that objects store.
 
 use super::{Edge, Ends, Moment, Node, WaitGraph, Waiting};
-use crate::model::inspection::{Inspection, State, Wait};
+use crate::model::inspection::{HARMLESS_SIGNALS, Inspection, State, Wait};
 use crate::model::{Model, ThreadIndex};
 use crate::primitives::Kind;
-
-/// Signals whose handlers end no wait, as a bit mask.
-///
-/// glibc itself handles 32 and 33 for thread cancellation and setuid. Rust's runtime has handlers
-/// for signals that a thread's own instructions raise (SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV).
-const HARMLESS_SIGNALS: u64 = 3 << 31 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
 
 impl WaitGraph {
     /// Adds the states that an inspection saw. They take precedence over a recording's conclusions
@@ -24,9 +18,7 @@ impl WaitGraph {
             handlers: inspection
                 .handled_signals
                 .map(|signals| signals & !HARMLESS_SIGNALS != 0),
-            timers: inspection
-                .handled_signals
-                .is_some_and(|signals| signals & inspection.timer_signals & !HARMLESS_SIGNALS != 0),
+            timers: inspection.timers.contains(&model.target.pid),
             ids_known: inspection.ids_known,
         });
         for (index, known) in self.nodes.iter_mut().enumerate() {
