@@ -122,8 +122,8 @@ impl Model {
     }
 
     /// Adds the inspected threads of other processes, and the deadlocks in which they take part.
-    /// The user named the first `named` of the processes, so all their findings are added. The
-    /// Of some threads, `stood` gives those that waited all together as they were inspected.
+    /// The user named the first `named` of the processes, so all their findings are added. Of some
+    /// threads, `stood` gives those that waited all together as they were inspected.
     pub fn add_others(
         &mut self,
         others: Vec<Model>,
