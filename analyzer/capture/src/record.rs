@@ -382,6 +382,9 @@ pub struct ThreadState {
     /// 1. (Since 1.26)
     #[prost(fixed64, tag = "9")]
     pub timer_signals: u64,
+    /// The thread that traces the process. Its stops wake threads, and end no wait. (Since 1.26)
+    #[prost(uint64, optional, tag = "10")]
+    pub tracer_tid: Option<u64>,
 }
 
 /// No thread of the program executed during this time, so everything read in between belongs to one

@@ -44,7 +44,9 @@ pub(super) fn trials() -> Vec<Trial> {
         // A stop ends such a write early.
         ("large-write", || pipes(&["-DLARGE"])),
         ("own-pipe", own_pipe),
-        ("started-process", started_process),
+        ("started-process", || started("abba.c", &[], true)),
+        ("started-processes", || started("across.c", &[], true)),
+        ("started-turns", || started("across.c", &["-DGATE"], false)),
         ("pipes-of-others", || no_circle("-DOTHER")),
         ("pipes-of-a-timer", || no_circle("-DTICKS")),
         ("pipes-of-the-living", || no_circle("-DALIVE")),
@@ -228,9 +230,9 @@ fn namespaces() -> Result<()> {
     Ok(())
 }
 
-/// A recording shows the deadlock of a process that its program has started, and that outlives it.
-fn started_process() -> Result<()> {
-    let (folder, file) = waiting::compile("abba.c", BUILDS[0].1)?;
+/// A recording shows the deadlock of processes that its program has started, and that outlive it.
+fn started(source: &str, options: &[&str], is_deadlock: bool) -> Result<()> {
+    let (folder, file) = waiting::compile(source, &[BUILDS[0].1, options].concat())?;
     let capture = folder.path().join("capture");
     let mut record = report::unspool()?;
     record
@@ -245,16 +247,23 @@ fn started_process() -> Result<()> {
     let processes = seen["processes"].as_array().context("processes")?;
     let pids = processes.iter().filter_map(|it| it["pid"].as_u64());
     let pids: Vec<i32> = pids.map(i32::try_from).collect::<Result<_, _>>()?;
-    let [pid] = pids[..] else {
-        anyhow::bail!("{processes:?}: {run}");
-    };
-    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    for pid in &pids {
+        // Some end with their creators.
+        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+    }
     let findings = seen["findings"].as_array().context("findings")?;
+    if !is_deadlock {
+        let is_load = |finding: &serde_json::Value| finding["kind"] == "contention";
+        ensure!(findings.iter().all(is_load), "{findings:#?} {run}");
+        return Ok(());
+    }
     let kinds = findings.iter().map(|it| (&it["kind"], &it["proved"]));
     let expected = (&"deadlock".into(), &true.into());
-    ensure!(kinds.eq([expected]), "{findings:#?}");
+    ensure!(kinds.eq([expected]), "{findings:#?} {run}");
     let text = findings[0].to_string();
-    ensure!(text.contains(&format!("process {pid}")), "{text}");
+    for pid in pids {
+        ensure!(text.contains(&format!("process {pid}")), "{pid}: {text}");
+    }
     let fails = ["--fail-on", "deadlock:proved"];
     let run = process::run(
         report::unspool()?.arg("report").args(fails).arg(&capture),

@@ -218,6 +218,7 @@ impl<'a> ThreadReader<'a> {
             handled_signals: field(&status, "SigCgt:")
                 .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()),
             own_tid: own,
+            tracer_tid: field(&status, "TracerPid:").and_then(|tid| tid.trim().parse().ok()),
             timer_signals: timers::signals(&self.session.timers().unwrap_or_default()),
             private_words: match words {
                 [] => Vec::new(),

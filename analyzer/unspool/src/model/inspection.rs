@@ -248,6 +248,8 @@ pub struct Inspection {
     pub doubtful_words: Vec<Range<u64>>,
     /// The signals that the program handles, if known. Signal 1 is bit 0.
     pub handled_signals: Option<u64>,
+    /// The thread that stopped the program's threads, if known.
+    pub tracer: Option<u64>,
     /// The processes in which a timer's signal has a handler, which may end waits.
     pub timers: BTreeSet<u64>,
     /// True if the thread ids that the program uses are known, not just assumed equal to the

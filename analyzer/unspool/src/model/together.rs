@@ -4,6 +4,7 @@
 //! processes that it started: so wake-ups and the timeline reach from one process to another.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::schedule::{CallIndex, Interval, RunState};
 use super::{Finding, Model, Note, Process, Severity, State, ThreadIndex, finding, wait_graph};
@@ -15,22 +16,81 @@ impl Model {
     /// the hangs are added, to the process that started it.
     pub fn together(mut first: Model, mut further: Vec<Model>) -> Model {
         let is_inspected = |model: &mut Model| model.recording.is_inspection();
-        let inspected: Vec<Model> = further.extract_if(.., is_inspected).collect();
+        let mut inspected: Vec<Model> = further.extract_if(.., is_inspected).collect();
         if !further.is_empty() {
             first.join(further);
         }
-        for one in inspected {
-            let has_started = |model: &Model| {
-                let mut started = model.processes.all.iter();
-                started.any(|process| process.pid == one.target.pid && !process.is_apart)
+        for model in &mut first.recorded {
+            let own: Vec<Model> =
+                (inspected.extract_if(.., |one| model.has_started(one))).collect();
+            model.add_inspected_at_end(own);
+        }
+        first.add_inspected_at_end(inspected);
+        first
+    }
+
+    fn has_started(&self, other: &Model) -> bool {
+        let mut started = self.processes.all.iter();
+        started.any(|process| process.pid == other.target.pid && !process.is_apart)
+    }
+
+    /// Adds the hangs of processes that were inspected at the end, and those of them and this one
+    /// together.
+    fn add_inspected_at_end(&mut self, others: Vec<Model>) {
+        if others.is_empty() {
+            return;
+        }
+        let across = self.hangs_across_started(&others);
+        others
+            .into_iter()
+            .for_each(|other| self.add_hangs_of(other));
+        wait_graph::add_hangs(self, across);
+        finding::sort(&mut self.findings);
+    }
+
+    /// The deadlocks of threads of several processes, of which this one started the `others`. These
+    /// were inspected after it.
+    fn hangs_across_started(&self, others: &[Model]) -> Vec<Finding> {
+        let Some(at_end) = &self.at_end else {
+            return Vec::new();
+        };
+        let mut inspection = at_end.inspection.clone();
+        let count = self.any_threads().count();
+        inspection.states.resize(count, State::Unknown);
+        // The times of an inspection count from its own start.
+        let ended_ns = |other: &Model| {
+            let begun_ns = other.recording.start_unix_ns;
+            begun_ns.saturating_sub(self.recording.start_unix_ns) + other.recording.duration_ns
+        };
+        let until_ns = others.iter().map(ended_ns).max().unwrap_or(0);
+        let time = at_end.from_ns..until_ns;
+        let mut stood: HashSet<u64> = self.waits_since(time.clone()).collect();
+        let mut stacks = HashMap::new();
+        for other in others {
+            let Some(indices) = self.as_recorded(other) else {
+                continue;
             };
-            let mut others = first.recorded.iter_mut();
-            match others.find(|model| has_started(model)) {
-                Some(other) => other.add_hangs_of(one),
-                None => first.add_hangs_of(one),
+            inspection.named.insert(other.target.pid);
+            let seen = other.threads.iter().map(|thread| thread.stack.clone());
+            stacks.extend(indices.iter().copied().zip(seen));
+            for (index, state) in indices.iter().zip(&other.inspection.states) {
+                inspection.states[index.0] = state.clone();
+                let intervals = &self.processes.intervals[index.0 - self.threads.len()];
+                let tracer = other.inspection.tracer;
+                let tid = self.any_thread(*index).and_then(|thread| thread.tid);
+                let waits =
+                    state.wait().is_some() && is_asleep_since(intervals, time.clone(), tracer);
+                stood.extend(tid.filter(|_| waits));
             }
         }
-        first
+        self.link_holders(&mut inspection.states);
+        let mut found = wait_graph::across_processes(self, &inspection, |tids| tids & &stood);
+        for evidence in found.iter_mut().flat_map(|finding| &mut finding.evidence) {
+            if evidence.stack.is_none() {
+                evidence.stack = stacks.get(&evidence.thread).cloned().flatten();
+            }
+        }
+        found
     }
 
     fn join(&mut self, mut further: Vec<Model>) {
@@ -146,7 +206,7 @@ impl Model {
                 states.resize(base, State::Unknown);
                 states.extend(at_end.inspection.states.iter().cloned());
                 inspection.named.insert(model.target.pid);
-                stood.extend(model.waits_since(first_ns));
+                stood.extend(model.waits_since(first_ns..u64::MAX));
             }
             base += model.threads.len() + model.processes.threads.len();
             inspection.states.resize(base, State::Unknown);
@@ -155,10 +215,11 @@ impl Model {
         wait_graph::across_processes(self, &inspection, |tids| tids & &stood)
     }
 
-    /// The ids of the threads that waited for a lock as they were inspected, and already did at
-    /// `first_ns`, when the first process was inspected. A circle of such threads was closed at
-    /// that time: none of them can have released a lock since.
-    fn waits_since(&self, first_ns: u64) -> impl Iterator<Item = u64> {
+    /// The ids of the threads that waited for a lock as they were inspected, and did so during all
+    /// this time. It begins when the first process was inspected, and ends after the inspection of
+    /// the last one. A circle of such threads was closed at that time: none of them can have
+    /// released a lock.
+    fn waits_since(&self, time: Range<u64>) -> impl Iterator<Item = u64> {
         let states = self
             .at_end
             .iter()
@@ -168,14 +229,17 @@ impl Model {
             state.wait()?;
             let intervals = self.schedule.of_thread(ThreadIndex(index));
             let recorder = self.schedule.recorder_tid;
-            is_asleep_since(intervals, first_ns, recorder).then_some(thread.tid?)
+            is_asleep_since(intervals, time.clone(), recorder).then_some(thread.tid?)
         })
     }
 }
 
-/// True if a thread was in one wait from some time before `from_ns` to the end. Stops by the
-/// recorder wake it, and then it repeats the same system call.
-fn is_asleep_since(intervals: &[Interval], from_ns: u64, recorder: Option<u64>) -> bool {
+/// True if a thread was in one wait during this time. Stops by the recorder wake it, and then it
+/// repeats the same system call.
+fn is_asleep_since(intervals: &[Interval], time: Range<u64>, recorder: Option<u64>) -> bool {
+    let from_ns = time.start;
+    let end = intervals.partition_point(|interval| interval.from_ns < time.end);
+    let intervals = &intervals[..end];
     let begun = intervals.partition_point(|interval| interval.from_ns <= from_ns);
     let has_calls = intervals.iter().any(|interval| interval.call.is_some());
     // While the recorder has stopped the thread, it is blocked without a call.
@@ -290,20 +354,20 @@ mod tests {
         let runs = (51, 52, RunState::Running { cpu: 0 });
         let again = [runs, (52, 60, RunState::Blocked)];
         let all = of(&[&blocked[..], &again].concat());
-        assert!(is_asleep_since(&all, 10, Some(3)));
-        assert!(is_asleep_since(&all, 51, Some(3)));
+        assert!(is_asleep_since(&all, 10..100, Some(3)));
+        assert!(is_asleep_since(&all, 51..100, Some(3)));
         // It began later, or another thread than the recorder woke it.
-        assert!(!is_asleep_since(&all, 4, Some(3)));
-        assert!(!is_asleep_since(&all, 10, Some(4)));
-        assert!(!is_asleep_since(&all, 10, None));
-        assert!(is_asleep_since(&all, 55, None));
-        assert!(!is_asleep_since(&all, 70, Some(3)));
+        assert!(!is_asleep_since(&all, 4..100, Some(3)));
+        assert!(!is_asleep_since(&all, 10..100, Some(4)));
+        assert!(!is_asleep_since(&all, 10..100, None));
+        assert!(is_asleep_since(&all, 55..100, None));
+        assert!(!is_asleep_since(&all, 70..100, Some(3)));
         // It was in another call before the recorder stopped it.
         let mut changed = all.clone();
         changed[0].call = Some(CallIndex(0));
-        assert!(is_asleep_since(&changed, 10, Some(3)));
+        assert!(is_asleep_since(&changed, 10..100, Some(3)));
         changed[3].call = Some(CallIndex(1));
-        assert!(!is_asleep_since(&changed, 10, Some(3)));
-        assert!(is_asleep_since(&changed, 55, Some(3)));
+        assert!(!is_asleep_since(&changed, 10..100, Some(3)));
+        assert!(is_asleep_since(&changed, 55..100, Some(3)));
     }
 }

@@ -230,21 +230,21 @@ pub(super) fn add_findings(model: &mut Model, at_end: Option<&Inspection>) {
 
 /// Adds hangs. A wait that never ends is no longer reported as a long wait.
 pub(super) fn add_hangs(model: &mut Model, hangs: Vec<Finding>) {
-    let process = |finding: &Finding| {
-        let thread = finding.threads.first();
-        thread.map_or(model.target.pid, |thread| model.pid_of(*thread))
+    // The same address is another object in another process.
+    let places = |finding: &Finding| -> Vec<(u64, Kind, u64)> {
+        let threads = finding.threads.iter();
+        let mut pids: Vec<u64> = threads.map(|thread| model.pid_of(*thread)).collect();
+        if pids.is_empty() {
+            pids.push(model.target.pid);
+        }
+        let of = |pid| (finding.objects.iter()).map(move |it| (pid, it.kind, it.address));
+        pids.into_iter().flat_map(of).collect()
     };
     let of_lock = hangs
         .iter()
         .filter(|hang| hang.kind != FindingKind::LostWakeup);
-    let place = |object: &ObjectName| (object.kind, object.address);
-    let stuck: HashSet<_> = of_lock
-        .flat_map(|hang| hang.objects.iter().map(|it| (process(hang), place(it))))
-        .collect();
-    let is_stuck = |finding: &Finding| {
-        let mut objects = finding.objects.iter();
-        objects.any(|object| stuck.contains(&(process(finding), place(object))))
-    };
+    let stuck: HashSet<_> = of_lock.flat_map(places).collect();
+    let is_stuck = |finding: &Finding| places(finding).iter().any(|place| stuck.contains(place));
     let is_kept = |finding: &Finding| {
         let is_load = matches!(
             finding.kind,

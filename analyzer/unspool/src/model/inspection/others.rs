@@ -158,12 +158,9 @@ impl Model {
         finding::sort(&mut self.findings);
     }
 
-    /// Adds the hangs of a process that this one started. It was inspected when the recording
-    /// ended.
-    pub(in crate::model) fn add_hangs_of(&mut self, other: Model) {
-        if other.findings.is_empty() {
-            return;
-        }
+    /// The threads of a process that this one started and that was inspected when the recording
+    /// ended, as they were recorded. `None` if one was not recorded.
+    pub(in crate::model) fn as_recorded(&self, other: &Model) -> Option<Vec<ThreadIndex>> {
         let own = self.threads.len();
         let recorded = |thread: &Thread| {
             let all = self.processes.threads.iter().enumerate().rev();
@@ -173,7 +170,17 @@ impl Model {
                 (self.pid_of(index) == other.target.pid).then_some(index)
             })
         };
-        let recorded: Option<Vec<ThreadIndex>> = other.threads.iter().map(recorded).collect();
+        other.threads.iter().map(recorded).collect()
+    }
+
+    /// Adds the hangs of a process that this one started. It was inspected when the recording
+    /// ended.
+    pub(in crate::model) fn add_hangs_of(&mut self, other: Model) {
+        if other.findings.is_empty() {
+            return;
+        }
+        let own = self.threads.len();
+        let recorded = self.as_recorded(&other);
         for (index, seen) in recorded.iter().flatten().zip(&other.threads) {
             let known = &mut self.processes.threads[index.0 - own];
             known.function = known.function.take().or_else(|| seen.function.clone());
@@ -190,7 +197,6 @@ impl Model {
         let found = other.findings.into_iter();
         let found = found.map(|it| it.renumbered(|thread| indices[thread.0]));
         wait_graph::add_hangs(self, found.collect());
-        finding::sort(&mut self.findings);
     }
 
     /// Finds the threads of other processes that hold what threads wait for.

@@ -195,6 +195,8 @@ impl<'a> Inspector<'a> {
                     inspector.inspection.handled_signals = state
                         .handled_signals
                         .or(inspector.inspection.handled_signals);
+                    let tracer = &mut inspector.inspection.tracer;
+                    *tracer = state.tracer_tid.or(*tracer);
                     let handled = state.handled_signals.unwrap_or(0) & !HARMLESS_SIGNALS;
                     if state.timer_signals & handled != 0 {
                         inspector.inspection.timers.insert(scene.target.pid);
