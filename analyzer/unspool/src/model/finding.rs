@@ -225,7 +225,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The finding of an inspection, whose threads now have indexes that are larger by `base`.
+    /// The finding of an inspection, whose threads now have other indexes.
     pub(super) fn renumbered(mut self, new: impl Fn(ThreadIndex) -> ThreadIndex) -> Finding {
         let shift = |thread: &mut ThreadIndex| *thread = new(*thread);
         self.threads.iter_mut().for_each(shift);

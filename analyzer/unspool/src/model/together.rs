@@ -40,17 +40,22 @@ impl Model {
         if others.is_empty() {
             return;
         }
-        let across = self.hangs_across_started(&others);
-        others
-            .into_iter()
-            .for_each(|other| self.add_hangs_of(other));
+        let recorded: Vec<_> = others.iter().map(|it| self.as_recorded(it)).collect();
+        let across = self.hangs_across_started(&others, &recorded);
+        for (other, recorded) in others.into_iter().zip(recorded) {
+            self.add_hangs_of(other, recorded);
+        }
         wait_graph::add_hangs(self, across);
         finding::sort(&mut self.findings);
     }
 
     /// The deadlocks of threads of several processes, of which this one started the `others`. These
-    /// were inspected after it.
-    fn hangs_across_started(&self, others: &[Model]) -> Vec<Finding> {
+    /// were inspected after it, and `recorded` are their threads as they were recorded.
+    fn hangs_across_started(
+        &self,
+        others: &[Model],
+        recorded: &[Option<Vec<ThreadIndex>>],
+    ) -> Vec<Finding> {
         let Some(at_end) = &self.at_end else {
             return Vec::new();
         };
@@ -66,8 +71,8 @@ impl Model {
         let time = at_end.from_ns..until_ns;
         let mut stood: HashSet<u64> = self.waits_since(time.clone()).collect();
         let mut stacks = HashMap::new();
-        for other in others {
-            let Some(indices) = self.as_recorded(other) else {
+        for (other, indices) in others.iter().zip(recorded) {
+            let Some(indices) = indices else {
                 continue;
             };
             inspection.named.insert(other.target.pid);

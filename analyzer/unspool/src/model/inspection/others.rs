@@ -161,26 +161,28 @@ impl Model {
     /// The threads of a process that this one started and that was inspected when the recording
     /// ended, as they were recorded. `None` if one was not recorded.
     pub(in crate::model) fn as_recorded(&self, other: &Model) -> Option<Vec<ThreadIndex>> {
-        let own = self.threads.len();
+        let mut processes = self.processes.all.iter().rev();
+        let process = processes.find(|process| process.pid == other.target.pid)?;
+        let indices = process.first_thread..process.first_thread + process.threads;
         let recorded = |thread: &Thread| {
-            let all = self.processes.threads.iter().enumerate().rev();
-            let mut same = all.filter(|(_, recorded)| recorded.tid == thread.tid);
-            same.find_map(|(index, _)| {
-                let index = ThreadIndex(own + index);
-                (self.pid_of(index) == other.target.pid).then_some(index)
-            })
+            let mut indices = indices.clone().rev();
+            let index = indices.find(|index| self.processes.threads[*index].tid == thread.tid)?;
+            Some(ThreadIndex(self.threads.len() + index))
         };
         other.threads.iter().map(recorded).collect()
     }
 
     /// Adds the hangs of a process that this one started. It was inspected when the recording
-    /// ended.
-    pub(in crate::model) fn add_hangs_of(&mut self, other: Model) {
+    /// ended, and `recorded` are its threads as they were recorded.
+    pub(in crate::model) fn add_hangs_of(
+        &mut self,
+        other: Model,
+        recorded: Option<Vec<ThreadIndex>>,
+    ) {
         if other.findings.is_empty() {
             return;
         }
         let own = self.threads.len();
-        let recorded = self.as_recorded(&other);
         for (index, seen) in recorded.iter().flatten().zip(&other.threads) {
             let known = &mut self.processes.threads[index.0 - own];
             known.function = known.function.take().or_else(|| seen.function.clone());
