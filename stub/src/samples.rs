@@ -21,7 +21,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::sys::perf::{self, Ring, SampledStack, Tracepoints};
+use crate::sys::perf::{self, Ring, SampledStack};
+use crate::sys::tracefs::Tracepoints;
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
 use crate::thread_events::sample::{Record, parse};

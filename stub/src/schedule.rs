@@ -8,11 +8,11 @@
 //! module merges the records by time. The kernel counts records that do not fit into a ring as
 //! lost.
 
+mod creations;
 mod record;
 mod wire;
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CStr;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -20,14 +20,16 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::arch;
-use crate::sys::perf::{self, Mappings, Ring, SampledStack, Tracepoints};
+use crate::sys::bpf::Program;
+use crate::sys::perf::{self, Mappings, Ring};
 use crate::sys::stat::Stat;
+use crate::sys::tracefs::Tracepoints;
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
-use crate::thread_events::sample;
 use crate::thread_events::{Drains, Heirs, Refusal, RingLimits, ThreadEvents, apart};
 
-use record::{CreationStack, Event, Parsed, Place, Record, WakingFormat, parse};
+use creations::Creations;
+use record::{Event, Parsed, Place, Record, WakingFormat, parse};
 
 /// The rings' sizes, in bytes.
 const RINGS: RingLimits = RingLimits {
@@ -35,17 +37,6 @@ const RINGS: RingLimits = RingLimits {
     most: 4 << 20,
     least: 16 << 10,
 };
-/// The sizes of the rings for creation stacks, in bytes. Each has room for eight stacks at least.
-const CREATION_RINGS: RingLimits = RingLimits {
-    total: 16 << 20,
-    most: 8 << 20,
-    least: 256 << 10,
-};
-/// Maximum size of a creation stack, in bytes. The kernel reserves it for each, so that larger ones
-/// fill the rings of a program that creates thousands of threads.
-const CREATION_STACK: u32 = 24 << 10;
-/// The creations of threads: `CLONE_THREAD` is set.
-const CREATES_THREAD: &CStr = c"clone_flags & 65536";
 /// Maximum time between the record of a creation and its stack.
 const MAX_CREATION_NS: u64 = 1_000_000_000;
 /// Maximum time between two batches of records.
@@ -62,8 +53,6 @@ const MAX_BATCH_STACKS: usize = 128 << 10;
 
 /// Maximum size of a record in bytes: that of a mapped file has its path.
 const MAX_RECORD: usize = 4096 + 256;
-/// Maximum size of a creation's record in bytes.
-const MAX_CREATION_RECORD: usize = CREATION_STACK as usize + 512;
 
 /// The contents of the records of blocking threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +99,8 @@ pub(crate) struct Schedule {
     sources: Vec<Source>,
     /// Events that write into the ring of another event.
     events: Vec<OwnedFd>,
+    /// Writes the creation stacks.
+    program: Option<Program>,
     waking: Option<WakingFormat>,
     /// The kernel also records where threads block.
     has_places: bool,
@@ -184,14 +175,16 @@ impl Schedule {
         let has_places =
             wanted.places != Places::None && opened.add_for_threads(heirs, &blocked).is_ok();
         let mut creations = Vec::new();
-        if wanted.processes && wanted.creations
+        let mut program = None;
+        if wanted.processes
+            && wanted.creations
             && let Some(tracepoints) = &tracepoints
-            // Where the kernel refuses, only these stacks are missing.
-            && let Some(stacks) = creation_stacks(tracepoints)
-            && drains.watch(&stacks.rings).is_ok()
+            && let Some(stacks) = Creations::open(pid, tracepoints)
+            && drains.watch(&stacks.events.rings).is_ok()
         {
-            opened.events.extend(stacks.events);
-            creations = stacks.rings;
+            opened.events.extend(stacks.events.events);
+            creations = stacks.events.rings;
+            program = stacks.program;
         }
         let states = opened.threads.iter();
         let states = states.filter_map(|tid| state(process, *tid));
@@ -205,6 +198,7 @@ impl Schedule {
                 .chain((creations.into_iter()).map(|ring| Source::new(ring, Contents::Creations)))
                 .collect(),
             events: opened.events,
+            program,
             waking,
             has_places,
             created: HashMap::new(),
@@ -405,7 +399,8 @@ impl Drop for Schedule {
     fn drop(&mut self) {
         let sources = std::mem::take(&mut self.sources);
         let events = std::mem::take(&mut self.events);
-        apart(|| drop((sources, events)));
+        let program = self.program.take();
+        apart(|| drop((sources, events, program)));
     }
 }
 
@@ -438,7 +433,7 @@ impl Source {
     fn new(ring: Ring, contents: Contents) -> Source {
         let largest = match contents {
             Contents::Schedule => MAX_RECORD,
-            Contents::Creations => MAX_CREATION_RECORD,
+            Contents::Creations => creations::MAX_RECORD,
         };
         Source {
             contents,
@@ -469,7 +464,7 @@ impl Source {
                 self.ring.copy(self.position, bytes);
                 let parsed = match self.contents {
                     Contents::Schedule => parse(bytes, waking),
-                    Contents::Creations => creation(bytes),
+                    Contents::Creations => creations::parse(bytes),
                 };
                 match parsed {
                     Some(Parsed::Record(process, record)) => self.next = Some((process, record)),
@@ -499,53 +494,18 @@ impl Source {
 
 /// The id and format of the tracepoint `sched_waking`, if this process may read them.
 fn waking_tracepoint(tracepoints: &Tracepoints) -> Option<(u64, WakingFormat)> {
-    // `PROC_PID_INIT_INO`. In other namespaces the tracepoint's thread ids differ from ours.
-    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
-    if namespace.to_str() != Some(FIRST_NAMESPACE) {
-        return None;
-    }
-    let id = tracepoints.id("sched/sched_waking")?;
-    let format = tracepoints.read("sched/sched_waking/format")?;
-    Some((id, WakingFormat::parse(&format)?))
+    const WAKING: &str = "sched/sched_waking";
+    is_in_first_namespace().then_some(())?;
+    let offset = tracepoints.offset(WAKING, "pid")?;
+    Some((tracepoints.id(WAKING)?, WakingFormat { offset }))
 }
 
-/// Opens the events that sample each thread of the system that creates a thread. Events that the
-/// threads of a process inherit would cost each thread that it creates 45 us.
-fn creation_stacks(tracepoints: &Tracepoints) -> Option<ThreadEvents> {
-    let id = tracepoints.id("task/task_newtask")?;
-    let sampled = SampledStack {
-        period_ns: 1,
-        registers: arch::SAMPLED,
-        stack: CREATION_STACK,
-        in_kernel: true,
-    };
-    let open = |tid, cpu, threads_only, watermark| {
-        let tracepoint = (id, CREATES_THREAD);
-        perf::open_tracepoint_samples(tid, cpu, threads_only, watermark, tracepoint, sampled)
-    };
-    ThreadEvents::open_for_processors(CREATION_RINGS, &open).ok()
-}
-
-/// Parses the sample of a thread that has created another one.
-fn creation(bytes: &[u8]) -> Option<Parsed> {
-    let Some(sample::Record::Sample(sample)) = sample::parse(bytes) else {
-        return None;
-    };
-    // Without registers, it is a program of the other size.
-    (!sample.registers.is_empty()).then_some(())?;
-    let creation = CreationStack {
-        registers: sample.packet(),
-        sp: sample.sp(),
-        stack: sample.stack.to_vec(),
-    };
-    let record = Record {
-        time_ns: sample.time_ns,
-        tid: sample.tid,
-        cpu: sample.cpu,
-        event: Event::Creation(Box::new(creation)),
-    };
-    Some(Parsed::Record(sample.pid, record))
+/// In other namespaces, the thread ids of tracepoints differ from ours.
+fn is_in_first_namespace() -> bool {
+    // `PROC_PID_INIT_INO`
+    const FIRST: &str = "pid:[4026531836]";
+    let namespace = fs::read_link("/proc/self/ns/pid");
+    namespace.is_ok_and(|namespace| namespace.to_str() == Some(FIRST))
 }
 
 /// The current state of a thread, as a record.

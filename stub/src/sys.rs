@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod bpf;
 pub(crate) mod fork;
 pub(crate) mod launch;
 pub(crate) mod maps;
@@ -18,6 +19,7 @@ pub(crate) mod schedstat;
 pub(crate) mod scheduling;
 pub(crate) mod signals;
 pub(crate) mod stat;
+pub(crate) mod tracefs;
 pub(crate) mod wait;
 
 use std::fmt;

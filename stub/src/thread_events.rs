@@ -234,6 +234,11 @@ impl ThreadEvents {
         self.add_all(|opened| opened.add_on_each(open))
     }
 
+    /// The rings with their processors.
+    pub(crate) fn by_processor(&self) -> impl Iterator<Item = (u32, &Ring)> {
+        self.processors.iter().copied().zip(&self.rings)
+    }
+
     /// A descriptor that becomes readable when a ring has reached its watermark.
     pub(crate) fn watermarks(&self) -> Result<Watermarks, Refusal> {
         let watermarks = Watermarks::new().map_err(Refusal::Other)?;

@@ -4,17 +4,19 @@
 //! the unstripped one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use libtest_mimic::Trial;
 
 use unspool_tests::backtrace::{self, Depth};
 use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
 use unspool_tests::memo::Memo;
-use unspool_tests::process::{self, Run};
+use unspool_tests::process::{self, Background, Run};
 use unspool_tests::program::{Language, PROGRAMS, Program};
 use unspool_tests::qemu;
 use unspool_tests::report::{self, Report};
@@ -23,7 +25,10 @@ use unspool_tests::truth::{self, Truth};
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = Vec::new();
+    let mut trials = vec![
+        crate::trial("creation::beside-others".to_owned(), beside_others),
+        crate::trial("creation::in-a-pid-namespace".to_owned(), pid_namespace),
+    ];
     for program in PROGRAMS {
         // The kernel copies less of a stack than the frame of `bigframe`.
         if program.name != "bigframe" {
@@ -97,6 +102,70 @@ fn in_another_process(program: &'static Program) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Programs that nobody records create threads as fast as they can, on all processors.
+fn beside_others() -> Result<()> {
+    let shortlived = built("shortlived")?;
+    let churn = || -> Result<Background> {
+        let mut churn = Command::new(&shortlived);
+        churn.arg("100000000").process_group(0);
+        Ok(Background(process::start(&mut churn)?))
+    };
+    let mut others = [churn()?, churn()?, churn()?, churn()?];
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    for _ in 0..3 {
+        let command = format!("'{}'; true", shortlived.display());
+        let run = report::record(&capture, &[], &["sh", "-c", &command])?.success()?;
+        let seen = report::report(&capture, &[])?.creations_in_processes();
+        ensure!(
+            seen.len() == 300,
+            "{} creations were seen\n{run}",
+            seen.len()
+        );
+    }
+    for other in &mut others {
+        ensure!(other.0.try_wait()?.is_none(), "a program has ended");
+    }
+    Ok(())
+}
+
+/// The program that chooses the recorded threads in the kernel knows the ids of the first
+/// namespace. In others, the kernel records the creations of all programs, so that those of the
+/// other tests may take the place of some.
+fn pid_namespace() -> Result<()> {
+    const TRIES: usize = 20;
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let command = format!("'{}'; true", built("nest")?.display());
+    for _ in 0..TRIES {
+        let mut record = Command::new("unshare");
+        record.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        record.arg(report::unspool()?.get_program());
+        record
+            .args(["record", "-o"])
+            .arg(&capture)
+            .args(["--", "sh", "-c", &command]);
+        process::run(&mut record, LIMIT)?.success()?;
+        let report = report::report(&capture, &[])?;
+        let seen = report.creations_in_processes().len();
+        let missing = report
+            .notes
+            .iter()
+            .any(|note| note.to_string().contains("not seen"));
+        ensure!(seen == 30 || missing, "{seen} creations of 30, and no note");
+        if seen == 30 {
+            return Ok(());
+        }
+    }
+    bail!("none of {TRIES} recordings has all creations")
+}
+
+fn built(name: &str) -> Result<PathBuf> {
+    let program = PROGRAMS.iter().find(|program| program.name == name);
+    let program = program.context("no such program")?;
+    Ok(native(program).built(program)?.program.clone())
 }
 
 /// Compares the thread functions and keys of a program that a shell started with those of the

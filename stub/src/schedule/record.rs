@@ -131,23 +131,7 @@ pub(super) enum Parsed {
 /// Position of the woken thread's id in a sample of `sched_waking`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakingFormat {
-    offset: usize,
-}
-
-impl WakingFormat {
-    /// Reads the tracepoint's `format` file.
-    pub(super) fn parse(text: &str) -> Option<WakingFormat> {
-        let line = text
-            .lines()
-            .find(|line| line.trim_start().starts_with("field:pid_t pid;"))?;
-        let field = |name: &str| -> Option<usize> {
-            let value = line.split_once(name)?.1;
-            value.split(';').next()?.trim().parse().ok()
-        };
-        (field("size:")? == 4).then_some(WakingFormat {
-            offset: field("offset:")?,
-        })
-    }
+    pub(super) offset: usize,
 }
 
 /// Parses one complete record. Returns `None` for other kinds and for malformed records.
@@ -538,17 +522,5 @@ mod tests {
         }
         assert_eq!(size_of_record([0; HEADER]), None);
         assert_eq!(size_of_record([0, 0, 0, 0, 0, 0, 7, 0]), None);
-    }
-
-    #[test]
-    fn format_of_the_tracepoint() {
-        let text = "name: sched_waking\nID: 375\nformat:\n\
-            \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
-            \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
-            \tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n";
-        assert_eq!(WakingFormat::parse(text), Some(FORMAT));
-        assert_eq!(WakingFormat::parse(&text.replace("size:4", "size:8")), None);
-        assert_eq!(WakingFormat::parse("field:pid_t pid;"), None);
-        assert_eq!(WakingFormat::parse(""), None);
     }
 }

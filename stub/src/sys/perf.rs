@@ -4,9 +4,7 @@
 //! this file reads it, and returns copies.
 
 use std::ffi::CStr;
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +23,8 @@ const COUNT_SW_CPU_CLOCK: u64 = 0;
 const COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 /// A software event that never occurs.
 const COUNT_SW_DUMMY: u64 = 9;
+/// A software event that occurs when a program in the kernel writes a sample.
+const COUNT_SW_BPF_OUTPUT: u64 = 10;
 
 /// Fields of samples, `PERF_SAMPLE_*`.
 const SAMPLE_TID: u64 = 1 << 1;
@@ -48,6 +48,9 @@ const USE_CLOCKID: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 const BUILD_ID: u64 = 1 << 34;
 const INHERIT_THREAD: u64 = 1 << 35;
+
+/// Stands for all threads of the system.
+const ALL_THREADS: i32 = -1;
 
 /// First number for descriptors of events: the usual limit of descriptors.
 const FIRST_EVENT_NUMBER: i32 = 1024;
@@ -168,20 +171,45 @@ pub(crate) fn open_tracepoint_samples(
     (id, filter): (u64, &CStr),
     sampled: SampledStack,
 ) -> Result<OwnedFd, Errno> {
-    let bits = sampled.registers.iter().map(|(bit, _)| 1 << bit);
     let attributes = Attributes {
         kind: TYPE_TRACEPOINT,
         config: id,
-        sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
-        sample_regs_user: bits.sum(),
-        sample_stack_user: sampled.stack,
         flags: inherit(threads_only) | EXCLUDE_HYPERVISOR,
-        ..Attributes::default()
+        ..sampled.attributes()
     };
     let event = open(attributes, thread.0, cpu, watermark)?;
     // SAFETY: the kernel reads a NUL-terminated string.
     unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
     Ok(event)
+}
+
+/// Opens an event on one processor that samples registers and stacks of user mode when a program in
+/// the kernel writes into it. Uses no period of `sampled`.
+pub(crate) fn open_output(
+    cpu: u32,
+    watermark: u32,
+    sampled: SampledStack,
+) -> Result<OwnedFd, Errno> {
+    let attributes = Attributes {
+        kind: TYPE_SOFTWARE,
+        config: COUNT_SW_BPF_OUTPUT,
+        ..sampled.attributes()
+    };
+    open(attributes, ALL_THREADS, cpu, watermark)
+}
+
+/// Opens an event of a tracepoint that records nothing, for a program in the kernel to run there.
+pub(crate) fn open_for_program(id: u64) -> Result<OwnedFd, Errno> {
+    const OWN_THREAD: i32 = 0;
+    const ANY_PROCESSOR: u32 = u32::MAX;
+    let attributes = Attributes {
+        kind: TYPE_TRACEPOINT,
+        config: id,
+        // Never reached.
+        sample_period: u64::MAX >> 1,
+        ..Attributes::default()
+    };
+    open(attributes, OWN_THREAD, ANY_PROCESSOR, 0)
 }
 
 /// The contents and the interval of CPU samples.
@@ -197,6 +225,18 @@ pub(crate) struct SampledStack {
     pub(crate) in_kernel: bool,
 }
 
+impl SampledStack {
+    fn attributes(self) -> Attributes {
+        let bits = self.registers.iter().map(|(bit, _)| 1 << bit);
+        Attributes {
+            sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+            sample_regs_user: bits.sum(),
+            sample_stack_user: self.stack,
+            ..Attributes::default()
+        }
+    }
+}
+
 /// Opens an event for a thread on one processor that samples the thread's registers and stack of
 /// user mode, and for all threads that it creates from now on.
 pub(crate) fn open_samples(
@@ -210,16 +250,12 @@ pub(crate) fn open_samples(
         true => EXCLUDE_HYPERVISOR,
         false => EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR,
     };
-    let bits = sampled.registers.iter().map(|(bit, _)| 1 << bit);
     let attributes = Attributes {
         kind: TYPE_SOFTWARE,
         config: COUNT_SW_CPU_CLOCK,
         sample_period: sampled.period_ns,
-        sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
-        sample_regs_user: bits.sum(),
-        sample_stack_user: sampled.stack,
         flags: inherit(threads_only) | mode,
-        ..Attributes::default()
+        ..sampled.attributes()
     };
     open(attributes, thread.0, cpu, watermark)
 }
@@ -233,7 +269,7 @@ pub(crate) fn open_tracepoint(id: u64, cpu: u32, watermark: u32) -> Result<Owned
         sample_type: SAMPLE_RAW,
         ..Attributes::default()
     };
-    open(attributes, -1, cpu, watermark)
+    open(attributes, ALL_THREADS, cpu, watermark)
 }
 
 /// The flags of an event that new threads inherit, and new processes unless `threads_only`.
@@ -365,6 +401,11 @@ impl Ring {
         // SAFETY: the control page is mapped as long as `self` lives, and both words are aligned.
         // The kernel accesses them atomically.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// The event whose ring it is.
+    pub(crate) fn event(&self) -> &OwnedFd {
+        &self.event
     }
 
     /// Copies bytes out of the ring, at most as many as the ring has.
@@ -501,71 +542,4 @@ impl Drop for MoreDescriptors {
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, former) };
         }
     }
-}
-
-/// The kernel's directory of tracepoints, and the mount that provides it.
-pub(crate) struct Tracepoints {
-    path: PathBuf,
-    _mount: Option<OwnedFd>,
-}
-
-impl Tracepoints {
-    /// Finds the directory, or mounts one that is invisible to other processes.
-    pub(crate) fn find() -> Option<Tracepoints> {
-        for root in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
-            let path = PathBuf::from(root).join("events");
-            if fs::exists(path.join("sched")).unwrap_or(false) {
-                return Some(Tracepoints { path, _mount: None });
-            }
-        }
-        let mount = mount_detached(c"tracefs").ok()?;
-        let path = format!("/proc/self/fd/{}/events", mount.as_raw_fd()).into();
-        Some(Tracepoints {
-            path,
-            _mount: Some(mount),
-        })
-    }
-
-    /// The number of a tracepoint, e.g. of `sched/sched_waking`, in its events.
-    pub(crate) fn id(&self, tracepoint: &str) -> Option<u64> {
-        self.read(&format!("{tracepoint}/id"))?.trim().parse().ok()
-    }
-
-    /// Reads a file of a tracepoint, e.g. `sched/sched_waking/format`.
-    pub(crate) fn read(&self, file: &str) -> Option<String> {
-        fs::read_to_string(self.path.join(file)).ok()
-    }
-}
-
-/// Mounts a file system without a mount point, for the descriptor only (Linux 5.2).
-fn mount_detached(kind: &CStr) -> Result<OwnedFd, Errno> {
-    // These numbers are the same on all architectures.
-    const FSOPEN: libc::c_long = 430;
-    const FSCONFIG: libc::c_long = 431;
-    const FSMOUNT: libc::c_long = 432;
-    const FSCONFIG_CMD_CREATE: libc::c_long = 6;
-    const CLOEXEC: libc::c_long = 1;
-    let none = ptr::null::<u8>();
-    // SAFETY: the kernel reads a NUL-terminated string.
-    let context = Errno::result(unsafe { libc::syscall(FSOPEN, kind.as_ptr(), CLOEXEC) })?;
-    // SAFETY: the system call has just created the descriptor.
-    let context = unsafe { OwnedFd::from_raw_fd(context as i32) };
-    let number = context.as_raw_fd();
-    // SAFETY: this command has no key and no value.
-    let created = unsafe {
-        libc::syscall(
-            FSCONFIG,
-            number,
-            FSCONFIG_CMD_CREATE,
-            none,
-            none,
-            0 as libc::c_int,
-        )
-    };
-    Errno::result(created)?;
-    // SAFETY: the arguments are numbers.
-    let mount =
-        Errno::result(unsafe { libc::syscall(FSMOUNT, number, CLOEXEC, 0 as libc::c_long) })?;
-    // SAFETY: the system call has just created the descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(mount as i32) })
 }
