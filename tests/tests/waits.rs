@@ -7,6 +7,7 @@ mod hostile;
 mod load;
 mod processes;
 mod recorded;
+mod recorded_processes;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -199,6 +200,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(emulated::trials());
     trials.extend(hostile::trials());
     trials.extend(processes::trials());
+    trials.extend(recorded_processes::trials());
     trials.extend(load::trials());
     trials.extend(recorded::trials());
     trials

@@ -35,14 +35,14 @@ pub use calls::Calls;
 pub use capture::Capture;
 pub use reader::{Cut, CutReason, MAX_FURTHER_PROCESSES, ReadError, Reader};
 pub use record::{
-    AddressAspect, AddressMeaning, Blocked, BlockingCall, CLibrary, CLibraryFamily, Chunk, CpuTime,
-    CpuTimes, CreationStack, Document, Dropped, End, EndReason, Event, FutexPlace, Gap, GapKind,
-    GeneratedCode, Header, Inspection, Memory, Missed, ModuleLoaded, ModuleUnloaded, Note,
-    NoteTopic, Occasion, OffCpuSample, OffCpuSamples, Probe, ProbeKind, ProcessEnded,
-    ProcessStarted, Read, ReadRole, Record, RegisterLayout, Resolution, ResolvedFrame,
-    ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Sample, Samples, SamplesEdge, Schedule,
-    ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ShortStops, Snapshot,
-    SnapshotStack, Source, StallCause, Standstill, Stood, Target, ThreadEnd, ThreadExited,
-    ThreadName, ThreadSeen, ThreadState,
+    AddressAspect, AddressMeaning, Blocked, BlockingCall, CLibrary, CLibraryFamily, CallSubject,
+    Chunk, CpuTime, CpuTimes, CreationStack, Document, Dropped, End, EndReason, Event, FutexPlace,
+    Gap, GapKind, GeneratedCode, Header, Inspection, Memory, Missed, ModuleLoaded, ModuleUnloaded,
+    Note, NoteTopic, Occasion, OffCpuSample, OffCpuSamples, OtherProcess, Probe, ProbeKind,
+    ProcessEnded, ProcessStarted, Read, ReadRole, Record, RegisterLayout, Resolution,
+    ResolvedFrame, ResolvedPlace, ResolvedStack, SNAPSHOT_PROBE, Sample, Samples, SamplesEdge,
+    Schedule, ScheduleEdge, ScheduleEntry, ScheduleKind, ScheduleLoss, Severity, ShortStops,
+    Snapshot, SnapshotStack, Source, StallCause, Standstill, Stood, Target, ThreadEnd,
+    ThreadExited, ThreadName, ThreadSeen, ThreadState, Unchanged,
 };
 pub use writer::{WriteError, Writer};

@@ -5,6 +5,7 @@
 //! change. All times are monotonic nanoseconds since the start of the recording; all thread ids are
 //! the kernel's.
 
+mod across;
 mod cpu_times;
 mod creation_stack;
 mod event;
@@ -17,6 +18,7 @@ mod resolution;
 mod samples;
 mod schedule;
 
+pub use across::{CallSubject, OtherProcess, Unchanged};
 pub use cpu_times::{CpuTime, CpuTimes};
 pub use creation_stack::CreationStack;
 pub use event::{Chunk, Event, Probe, ProbeKind, Read, ReadRole, Snapshot};
@@ -133,6 +135,12 @@ pub enum Record {
     /// Threads waited at this place in futex calls.
     #[prost(message, tag = "33")]
     FutexPlace(FutexPlace),
+    /// What the system call of an inspected thread works on.
+    #[prost(message, tag = "34")]
+    CallSubject(CallSubject),
+    /// The threads of several processes that still waited after all were inspected.
+    #[prost(message, tag = "35")]
+    Unchanged(Unchanged),
 }
 
 /// The messages in a block's batch: one record each, or none if its kind is unknown.
@@ -140,7 +148,7 @@ pub enum Record {
 pub(crate) struct Envelope {
     #[prost(
         oneof = "Record",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29, 31, 32, 33"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29, 31, 32, 33, 34, 35"
     )]
     pub(crate) record: Option<Record>,
 }
@@ -157,7 +165,7 @@ macro_rules! into_record {
 into_record!(Header Target ModuleLoaded ModuleUnloaded ThreadSeen ThreadName ThreadExited Probe Event Note Dropped
     ProcessEnded End Missed Memory ThreadState Standstill Gap Stood CpuTimes Inspection
     ShortStops Resolution Blocked Schedule ProcessStarted Samples GeneratedCode CreationStack
-    FutexPlace);
+    FutexPlace CallSubject Unchanged);
 
 /// A thread was seen for the first time.
 #[derive(Clone, PartialEq, prost::Message)]

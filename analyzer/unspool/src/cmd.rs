@@ -4,10 +4,12 @@
 //! failed, 2 wrong command line, 3 a finding of `--fail-on` exists, 4 too little was seen to know.
 //! `record` passes on the program's exit code.
 
+mod across;
 mod addr2line;
 mod addresses;
 mod demo;
 mod diff;
+mod end_analysis;
 mod export;
 mod fail_on;
 mod inspect;
@@ -28,7 +30,6 @@ mod target;
 mod terminal;
 mod top;
 mod view;
-mod wanted;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};

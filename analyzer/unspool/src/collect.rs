@@ -9,6 +9,7 @@
 
 mod asleep;
 mod auxv;
+mod awaited_processes;
 mod blocking_calls;
 mod bytecode;
 mod calls;
@@ -22,6 +23,7 @@ mod creation_stacks;
 mod creations;
 mod descriptors;
 mod emulator;
+mod end_analysis;
 mod end_inspection;
 mod ending;
 mod error;
@@ -60,14 +62,12 @@ mod shared_memory;
 mod sink;
 mod stack;
 mod stack_walk;
-mod started_processes;
 mod stepper;
 mod thread_reader;
 mod threads;
 mod timers;
 mod trace_places;
 mod tracepoints;
-mod wanted;
 
 use std::fs::File;
 use std::io;
@@ -76,18 +76,17 @@ use std::os::fd::OwnedFd;
 pub use asleep::Asleep;
 pub use calls::pattern::Pattern;
 pub use calls::selection::{Instrumented, Sync};
+pub use end_analysis::{EndAnalysis, Wanted};
 pub use end_inspection::MAX_LOOKS;
 pub use error::Error;
 pub use inspection::Inspection;
 pub use local_process::{LocalProcess, MAX_RESUME, Sampled, process_of_thread};
 pub use options::{
-    AsksForMore, CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject,
-    WantsMore,
+    CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject,
 };
 pub use pipes::{PipeUser, PipeUsers, pipe_users};
 pub use process_name::ProcessName;
 pub use shared_memory::{SharedMemory, SharedPlace};
-pub use wanted::Wanted;
 
 use sink::CaptureFile;
 

@@ -370,6 +370,8 @@ impl Model {
         model.modules = symbolizer.modules().to_vec();
         if capture.header.source() == Source::Inspected {
             model.inspect_closer(capture, symbolizer);
+            let states = &mut model.inspection.states;
+            inspection::take_recorded(&model.threads, states, &capture.records);
             model.notes.extend(model.inspection.unknown());
             model.notes.extend(model.inspection.memory_users_note());
         } else {

@@ -44,9 +44,6 @@ pub(super) fn trials() -> Vec<Trial> {
         // A stop ends such a write early.
         ("large-write", || pipes(&["-DLARGE"])),
         ("own-pipe", own_pipe),
-        ("started-process", || started("abba.c", &[], true)),
-        ("started-processes", || started("across.c", &[], true)),
-        ("started-turns", || started("across.c", &["-DGATE"], false)),
         ("pipes-of-others", || no_circle("-DOTHER")),
         ("pipes-of-a-timer", || no_circle("-DTICKS")),
         ("pipes-of-the-living", || no_circle("-DALIVE")),
@@ -227,49 +224,6 @@ fn namespaces() -> Result<()> {
     );
     let unknown = wait.unknown.as_deref().unwrap_or_default();
     ensure!(unknown.contains("PID namespaces"), "{run}");
-    Ok(())
-}
-
-/// A recording shows the deadlock of processes that its program has started, and that outlive it.
-fn started(source: &str, options: &[&str], is_deadlock: bool) -> Result<()> {
-    let (folder, file) = waiting::compile(source, &[BUILDS[0].1, options].concat())?;
-    let capture = folder.path().join("capture");
-    let mut record = report::unspool()?;
-    record
-        .args(["record", "--duration", "2", "-o"])
-        .arg(&capture);
-    // It does not get the SIGINT that ends the recording.
-    record
-        .args(["--", "sh", "-c", "\"$0\" > /dev/null 2>&1 & wait"])
-        .arg(&file);
-    let run = process::run(&mut record, LIMIT)?;
-    let seen = report::json(&capture, &[])?;
-    let processes = seen["processes"].as_array().context("processes")?;
-    let pids = processes.iter().filter_map(|it| it["pid"].as_u64());
-    let pids: Vec<i32> = pids.map(i32::try_from).collect::<Result<_, _>>()?;
-    for pid in &pids {
-        // Some end with their creators.
-        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
-    }
-    let findings = seen["findings"].as_array().context("findings")?;
-    if !is_deadlock {
-        let is_load = |finding: &serde_json::Value| finding["kind"] == "contention";
-        ensure!(findings.iter().all(is_load), "{findings:#?} {run}");
-        return Ok(());
-    }
-    let kinds = findings.iter().map(|it| (&it["kind"], &it["proved"]));
-    let expected = (&"deadlock".into(), &true.into());
-    ensure!(kinds.eq([expected]), "{findings:#?} {run}");
-    let text = findings[0].to_string();
-    for pid in pids {
-        ensure!(text.contains(&format!("process {pid}")), "{pid}: {text}");
-    }
-    let fails = ["--fail-on", "deadlock:proved"];
-    let run = process::run(
-        report::unspool()?.arg("report").args(fails).arg(&capture),
-        LIMIT,
-    )?;
-    ensure!(run.code()? == 3, "{run}");
     Ok(())
 }
 

@@ -74,7 +74,7 @@ impl Cmd {
                 probes: collect::ProbeKinds::default(),
                 kernel: Default::default(),
                 budget: self.html.is_some().then(|| "none".to_owned()),
-                wanted: None,
+                analysis: None,
                 stop: None,
                 command: std::env::args().collect(),
             },

@@ -5,19 +5,17 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::across::{self, calls};
+use super::end_analysis::model_of;
 use super::fail_on::FailOn;
 use super::recording::{Reading, Recording};
 use super::report::Format;
 use super::target::Target;
 use super::terminal;
-use super::wanted::model_of;
 use crate::collect::{self, LocalProcess, Options, Source};
 use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
-
-mod calls;
-mod others;
 
 /// Show what all threads of running programs do and wait for now: stacks, owners, deadlocks
 ///
@@ -106,7 +104,7 @@ impl Cmd {
                     options.exec = options.exec.filter(|_| is_named);
                     self.model(options, &store, Some(process))
                 };
-                others::inspect_all(&target.processes()?, !self.no_follow, inspect)?
+                across::inspect_all(&target.processes()?, !self.no_follow, inspect)?
             }
         };
         if let Some(recording) = &recording {

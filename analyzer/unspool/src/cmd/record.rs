@@ -12,6 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use unspool_capture::Capture;
 
+use super::end_analysis::EndAnalysis;
 use super::export;
 use super::fail_on::FailOn;
 use super::interrupt::Interrupts;
@@ -21,7 +22,6 @@ use super::prefer::Prefer;
 use super::symbols::Symbols;
 use super::target::Target;
 use super::terminal;
-use super::wanted;
 use crate::collect::{self, Ended, Outcome, Source};
 use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
@@ -287,12 +287,21 @@ impl Cmd {
         }
         let interrupts = Interrupts::install().context("cannot install the signal handlers")?;
         let log = Mutex::new(self.target.rsp_log()?);
+        let together = several.clone().unwrap_or_default();
         let options = |source: Source, stop: OwnedFd| {
-            let at_hand = seen_by(&source).at_hand();
             let ways = self.prefer.ways();
+            let is_local = !matches!(source, Source::Connect { .. });
+            let files = store.clone();
+            let symbolizer = move |pid| {
+                let files = match is_local {
+                    true => files.of_process(pid),
+                    false => files.clone(),
+                };
+                Symbolizer::new(files.at_hand()).preferring(ways.clone())
+            };
             collect::Options {
                 exec: self.target.exec.clone(),
-                store: at_hand.clone(),
+                store: seen_by(&source).at_hand(),
                 // Of several processes, the first one.
                 rsp_log: log.lock().ok().and_then(|mut log| log.take()),
                 architecture: self.target.architecture.clone(),
@@ -310,10 +319,7 @@ impl Cmd {
                     processes: !self.no_follow,
                 },
                 budget: self.budget(&source),
-                wanted: Some(Box::new(move || {
-                    let names = Symbolizer::new(at_hand.clone()).preferring(ways.clone());
-                    Box::new(wanted::ask(names))
-                })),
+                analysis: Some(Box::new(EndAnalysis::new(symbolizer, together.clone()))),
                 source,
                 stop: Some(stop),
                 command: std::env::args().collect(),

@@ -161,7 +161,7 @@ impl Target {
             probes: ProbeKinds::default(),
             kernel: Default::default(),
             budget: None,
-            wanted: None,
+            analysis: None,
             stop: None,
             command: std::env::args().collect(),
         }

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use unspool_capture::{Capture, Inspection, Occasion, Severity};
 use unspool_rsp::signals;
 
+use super::end_analysis::{EndAnalysis, Wanted};
 use super::error::Error;
-use super::options::{AsksForMore, WantsMore};
 use super::sink::Sink;
 use super::thread_reader::ThreadReader;
-use super::wanted::Wanted;
 
 /// Maximum number of rounds of further reads. Each may find the address of another object.
 pub const MAX_LOOKS: usize = 4;
@@ -22,10 +21,8 @@ const SAME_END: Duration = Duration::from_secs(1);
 /// The reading of all threads at the end of a recording.
 #[derive(Default)]
 pub(super) struct EndInspection {
-    /// Makes a new one for each process.
-    wanted: Option<AsksForMore>,
-    wants_more: Option<WantsMore>,
-    /// The processes that the program has started were inspected.
+    analysis: Option<Box<dyn EndAnalysis>>,
+    /// Other processes were inspected.
     has_others: bool,
     begun: Option<Begun>,
     done: Option<Instant>,
@@ -39,22 +36,23 @@ struct Begun {
 }
 
 impl EndInspection {
-    pub(super) fn new(wanted: Option<AsksForMore>) -> Self {
+    pub(super) fn new(analysis: Option<Box<dyn EndAnalysis>>) -> Self {
         Self {
-            wants_more: wanted.as_ref().map(|wanted| wanted()),
-            wanted,
+            analysis,
             ..Self::default()
         }
     }
 
-    /// Finds out what else to read of another process.
-    pub(super) fn wants_more(&self) -> Option<WantsMore> {
-        self.wanted.as_ref().map(|wanted| wanted())
+    /// The analysis, to inspect other processes once this inspection has ended. That happens once.
+    /// [`return_analysis`](Self::return_analysis) follows.
+    pub(super) fn analysis_of_others(&mut self) -> Option<Box<dyn EndAnalysis>> {
+        self.done.filter(|_| !self.has_others)?;
+        self.has_others = true;
+        self.analysis.take()
     }
 
-    /// True if other processes are to be inspected, which happens once.
-    pub(super) fn begins_others(&mut self) -> bool {
-        !std::mem::replace(&mut self.has_others, true)
+    pub(super) fn return_analysis(&mut self, analysis: Box<dyn EndAnalysis>) {
+        self.analysis = Some(analysis);
     }
 
     /// True if the threads have just been read.
@@ -120,9 +118,9 @@ impl EndInspection {
 
     /// Finds out what else to read. The program may run meanwhile.
     pub(super) fn find_wanted(&mut self, sink: &Sink) {
-        if let (Some(begun), Some(wants_more)) = (&mut self.begun, &mut self.wants_more) {
+        if let (Some(begun), Some(analysis)) = (&mut self.begun, &mut self.analysis) {
             let records = sink.copy().to_vec();
-            begun.wanted = wants_more(&Capture::from_records(records));
+            begun.wanted = analysis.wanted(&Capture::from_records(records));
         }
     }
 

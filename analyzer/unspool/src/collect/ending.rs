@@ -5,6 +5,7 @@
 //! real SIGINT to the program, so the recorder always waits for this answer before it detaches.
 //! Otherwise the signal would kill the program.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -220,4 +221,10 @@ impl Ending {
 /// True if the server refused a request and the session can continue.
 pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Rsp(error) if !error.is_fatal())
+}
+
+/// Empties the pipe that carries the user's requests.
+pub(super) fn consume(requests: &OwnedFd) {
+    let mut bytes = [0; 64];
+    let _ = nix::unistd::read(requests, &mut bytes);
 }

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use unspool_capture::{EndReason, Header, ProcessEnded, ProcessStarted, Severity};
 use unspool_rsp::{Breakpoint, Notice, StopReason, StopReply, ThreadId, signals};
 
-use super::ending::{EXIT_TIMEOUT, Ending, is_refusal};
+use super::ending::{EXIT_TIMEOUT, Ending, consume, is_refusal};
 use super::error::Error;
 use super::options::{Ended, Options, Outcome};
 use super::place::Purpose;
@@ -179,6 +179,9 @@ impl EventLoop {
             recorder.find_generated_code();
             recorder.sample_if_due();
             recorder.session.check_link()?;
+            if self.ending.is_asked() && recorder.session.client.is_running() {
+                recorder.inspect_others(true);
+            }
             let (session, sink) = (&mut recorder.session, &mut recorder.sink);
             if sink.has_failed() && !self.ending.is_asked() {
                 self.ending.ask(session, EndReason::Error)?;
@@ -401,7 +404,7 @@ impl EventLoop {
             }
             if is_answer {
                 if self.ending.is_asked() {
-                    self.recorder.inspect_all_for_end(None, true)?;
+                    self.recorder.inspect_for_end(None, true)?;
                     self.ending.program_runs_again();
                 }
                 return Ok(Command::Resume);
@@ -411,7 +414,8 @@ impl EventLoop {
             self.ending.program_was_interrupted();
         }
         if ![0, SIGTRAP].contains(&signal) && self.recorder.session.is_fatal(signal) {
-            self.recorder.inspect_all_for_end(Some(signal), true)?;
+            self.recorder.inspect_for_end(Some(signal), true)?;
+            self.recorder.inspect_others(false);
         }
         Ok(match signal {
             0 => Command::Resume,
@@ -541,7 +545,10 @@ impl EventLoop {
         let session = &mut self.recorder.session;
         match session.client.detach().map_err(Error::from) {
             Err(error) if !(is_ending && is_refusal(&error)) => Err(error),
-            _ => Ok(Some((Ended::Detached, reason))),
+            _ => {
+                self.recorder.inspect_others(true);
+                Ok(Some((Ended::Detached, reason)))
+            }
         }
     }
 
@@ -559,15 +566,14 @@ impl EventLoop {
             return Ok(false);
         }
         if recorder.end_inspection.has_begun() {
-            recorder.finish_inspection()?;
-            return Ok(false);
+            return recorder.finish_inspection().map(|()| false);
         }
         if !recorder.begin_inspection()? {
             return Ok(false);
         }
         recorder.sink.close_threads();
         recorder.session.resume()?;
-        recorder.find_wanted_for_end();
+        recorder.end_inspection.find_wanted(&recorder.sink);
         self.ending.ask_for_last_stop(&mut recorder.session)?;
         Ok(true)
     }
@@ -591,10 +597,4 @@ impl EventLoop {
         let _ = client.detach();
         Ended::Detached
     }
-}
-
-/// Empties the pipe that carries the user's requests.
-pub(super) fn consume(requests: &OwnedFd) {
-    let mut bytes = [0; 64];
-    let _ = nix::unistd::read(requests, &mut bytes);
 }

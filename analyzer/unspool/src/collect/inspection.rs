@@ -8,10 +8,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use unspool_capture::{Capture, CpuTimes, EndReason, Header, Record, Severity};
+use unspool_capture::{CallSubject, Capture, CpuTimes, EndReason, Header, Record, Severity};
 use unspool_rsp::{Control, Notice, StopReply, ThreadId};
 
 use super::cpu_times;
+use super::end_analysis::Wanted;
 use super::error::Error;
 use super::generated_code::UnknownCode;
 use super::kernel_state::BeforeStop;
@@ -24,7 +25,6 @@ use super::session::{ANSWER_TIMEOUT, Session};
 use super::sink::Sink;
 use super::thread_reader::ThreadReader;
 use super::threads::Threads;
-use super::wanted::Wanted;
 use crate::store::Store;
 
 /// The threads of a running program. The caller can read more until it finishes the inspection.
@@ -180,8 +180,11 @@ impl Inspection {
         Capture::from_records(self.sink.records().to_vec())
     }
 
-    /// Ends the inspection, and returns all data.
-    pub(super) fn into_records(mut self) -> Vec<Record> {
+    /// Ends the inspection, and returns all data and the subjects of system calls.
+    pub(super) fn into_records(mut self, subjects: Vec<CallSubject>) -> Vec<Record> {
+        for subject in subjects {
+            self.sink.record(subject);
+        }
         self.sink.finish(EndReason::Detached, String::new());
         self.sink.into_records()
     }

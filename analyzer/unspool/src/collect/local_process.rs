@@ -68,6 +68,11 @@ impl LocalProcess {
         }
     }
 
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Reads the processor times of all threads.
     pub fn sample(&self) -> Sampled {
         let stat = stat(&format!("/proc/{}/stat", self.pid));
@@ -148,10 +153,9 @@ impl LocalProcess {
         self.tids().filter(|tid| self.lives(*tid))
     }
 
-    /// True if all threads stay asleep in calls that may wait for other processes or for each
-    /// other: at futexes, for the ends of children, for locks of files, or at pipes. A stop would
-    /// end the writes of a process that makes progress.
-    pub fn may_wait_for_processes(&self, arch: Arch) -> bool {
+    /// True if all threads are in calls that may wait for other processes or for each other: at
+    /// futexes, for the ends of children, for locks of files, or at pipes.
+    fn waits_for_processes(&self, arch: Arch) -> bool {
         let waits = |tid: u64| {
             let call = blocking_call(self.pid, tid)?;
             let file = call
@@ -164,23 +168,32 @@ impl LocalProcess {
                 || call.file_lock(arch).is_some();
             Some(waits)
         };
-        let all_wait = || self.threads().all(|tid| waits(tid) == Some(true));
-        let asleep = || -> Vec<Option<Asleep>> {
-            let threads = self.threads();
-            threads
-                .map(|tid| self.asleep(tid, Instant::now()))
-                .collect()
+        self.threads().all(|tid| waits(tid) == Some(true))
+    }
+
+    /// Those of the processes whose threads all stay asleep in calls that may wait for other
+    /// processes or for each other. A stop would end the writes of a process that makes progress.
+    pub fn that_wait(mut processes: Vec<LocalProcess>, arch: Arch) -> Vec<LocalProcess> {
+        let asleep = |process: &LocalProcess| -> Vec<Option<Asleep>> {
+            let now = Instant::now();
+            let threads = process.threads();
+            threads.map(|tid| process.asleep(tid, now)).collect()
         };
-        if !all_wait() {
-            return false;
+        processes.retain(|process| process.waits_for_processes(arch));
+        if processes.is_empty() {
+            return processes;
         }
-        let before = asleep();
+        let before: Vec<_> = processes.iter().map(asleep).collect();
         thread::sleep(PROGRESS_CHECK);
-        asleep() == before && all_wait()
+        let mut before = before.into_iter();
+        processes.retain(|process| {
+            Some(asleep(process)) == before.next() && process.waits_for_processes(arch)
+        });
+        processes
     }
 
     /// The processes that descend from this one, parents first.
-    pub(super) fn descendants(&self) -> Vec<u64> {
+    pub(super) fn descendants(&self) -> Vec<LocalProcess> {
         let all = numbers("/proc").filter_map(|pid| Some((pid, parent_of(pid)?)));
         let parents: Vec<(u64, u64)> = all.collect();
         let mut found = vec![u64::from(self.pid)];
@@ -190,18 +203,32 @@ impl LocalProcess {
             found.extend(children.map(|(pid, _)| pid));
             next += 1;
         }
-        found.split_off(1)
+        let found = found.into_iter().skip(1);
+        let found = found.filter_map(|pid| u32::try_from(pid).ok());
+        found.map(LocalProcess::new).collect()
     }
 
-    /// True if a thread waits at a futex without a time limit, and nothing traces the process.
-    pub(super) fn may_hang(&self, arch: Arch) -> bool {
-        let status = text(&format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let waits = |tid| {
-            let futex = blocking_call(self.pid, tid)?.futex(arch)?;
+    /// Those of the processes that may hang: a thread waits at a futex without a time limit, or all
+    /// threads may wait for other processes. Without processes that are traced.
+    pub(super) fn that_may_hang(processes: Vec<LocalProcess>, arch: Arch) -> Vec<LocalProcess> {
+        let endless = |pid, tid| {
+            let futex = blocking_call(pid, tid)?.futex(arch)?;
             (!futex.timed).then_some(())
         };
+        let at_futex = |process: &LocalProcess| {
+            let mut tids = process.tids();
+            tids.any(|tid| endless(process.pid, tid).is_some())
+        };
+        let untraced = processes.into_iter().filter(LocalProcess::is_untraced);
+        let (mut found, others): (Vec<_>, Vec<_>) = untraced.partition(at_futex);
+        found.extend(LocalProcess::that_wait(others, arch));
+        found
+    }
+
+    /// True if the process exists, and no other traces it.
+    pub(super) fn is_untraced(&self) -> bool {
+        let status = text(&format!("/proc/{}/status", self.pid)).unwrap_or_default();
         field(&status, "TracerPid:").is_some_and(|tracer| tracer.trim() == "0")
-            && self.tids().any(|tid| waits(tid).is_some())
     }
 
     /// The ids of the children, by the ids that their parent knows, which are other ones in a PID

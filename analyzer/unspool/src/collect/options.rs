@@ -7,12 +7,11 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use unspool_capture::Capture;
 use unspool_rsp::Endpoint;
 
 use super::calls::selection::Instrumented;
+use super::end_analysis::EndAnalysis;
 use super::error::Error;
-use super::wanted::Wanted;
 use crate::store::Store;
 
 /// The program to observe, and the way to reach it.
@@ -97,12 +96,6 @@ pub struct CpuSamples {
     pub stack: u32,
 }
 
-/// Finds out, from the threads read so far, which further reads would explain their waits.
-pub type WantsMore = Box<dyn FnMut(&Capture) -> Wanted>;
-
-/// Makes a [`WantsMore`] for one process.
-pub type AsksForMore = Box<dyn Fn() -> WantsMore>;
-
 /// The program to observe, and the settings.
 pub struct Options {
     /// The program.
@@ -124,8 +117,8 @@ pub struct Options {
     /// The budget of tracepoints, in the syntax of `unspool-stub --budget`. With `none` the program
     /// waits so that no event is lost.
     pub budget: Option<String>,
-    /// Finds out what else to read of the threads when the recording ends. If `None`, nothing else.
-    pub wanted: Option<AsksForMore>,
+    /// Finds out what else to read when the recording ends. If `None`, nothing else is read.
+    pub analysis: Option<Box<dyn EndAnalysis>>,
     /// Becomes readable when the user wants the recording to end: one byte per request.
     pub stop: Option<OwnedFd>,
     /// The command line, for the capture's header.

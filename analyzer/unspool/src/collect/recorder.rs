@@ -82,7 +82,7 @@ impl Recorder {
             schedule: ScheduleRecording::default(),
             wanted: options.kernel,
             samples: SampleRecording::default(),
-            end_inspection: EndInspection::new(options.wanted),
+            end_inspection: EndInspection::new(options.analysis),
         }
     }
 

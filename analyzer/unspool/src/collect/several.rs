@@ -15,8 +15,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
 use unspool_capture::{Header, MAX_FURTHER_PROCESSES};
 
+use super::ending::consume;
 use super::error::Error;
-use super::event_loop::{self, consume};
+use super::event_loop;
 use super::launch;
 use super::options::{Options, Outcome};
 use super::sink::{CaptureFile, Sink};

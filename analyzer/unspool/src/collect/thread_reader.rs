@@ -16,6 +16,7 @@ use unspool_unwind::{StackEnd, StackMemory, WalkOptions, walk};
 
 use super::asleep::{Rest, field, own_tid};
 use super::collected_stack::CollectedStack;
+use super::end_analysis::Wanted;
 use super::error::Error;
 use super::generated_code::UnknownCode;
 use super::kernel_state::BeforeStop;
@@ -25,7 +26,6 @@ use super::sink::Sink;
 use super::stack::{FIRST, LiveStack};
 use super::threads::Threads;
 use super::timers;
-use super::wanted::Wanted;
 use crate::maps;
 use crate::platform::syscall::{AFTER, BEFORE};
 

@@ -345,7 +345,7 @@ impl<'a> History<'a> {
             // Of other processes.
             Record::CreationStack(_) => {}
             // Of the schedule.
-            Record::FutexPlace(_) => {}
+            Record::FutexPlace(_) | Record::CallSubject(_) | Record::Unchanged(_) => {}
             Record::End(end) => {
                 self.clock(end.time_ns);
                 let detail = if end.detail.is_empty() {

@@ -8,6 +8,7 @@ mod bystander;
 mod memory;
 mod object;
 mod others;
+mod subjects;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -28,6 +29,7 @@ pub(super) use at_end::at_end;
 pub(super) use bystander::Onward;
 pub(super) use layouts::{Family, Library};
 pub use others::ProcessWait;
+pub(super) use subjects::take_recorded;
 pub(super) use waits::{Program, Scene, inspect};
 
 /// The state of an inspected thread.

@@ -4,7 +4,6 @@
 //! processes that it started: so wake-ups and the timeline reach from one process to another.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
 use super::schedule::{CallIndex, Interval, RunState};
 use super::{Finding, Model, Note, Process, Severity, State, ThreadIndex, finding, wait_graph};
@@ -36,65 +35,84 @@ impl Model {
 
     /// Adds the hangs of processes that were inspected at the end, and those of them and this one
     /// together.
-    fn add_inspected_at_end(&mut self, others: Vec<Model>) {
+    fn add_inspected_at_end(&mut self, mut others: Vec<Model>) {
         if others.is_empty() {
             return;
         }
-        let recorded: Vec<_> = others.iter().map(|it| self.as_recorded(it)).collect();
-        let across = self.hangs_across_started(&others, &recorded);
-        for (other, recorded) in others.into_iter().zip(recorded) {
-            self.add_hangs_of(other, recorded);
+        let recorded = self.processes.all.len();
+        let (across, indices) = loop {
+            let indices = others.iter().map(|other| self.index_inspected(other));
+            let indices: Vec<Vec<ThreadIndex>> = indices.collect();
+            let across = self.hangs_across_inspected(&others, &indices);
+            // A process that was not recorded is shown only if it hangs.
+            let has_hang = |indices: &[ThreadIndex]| {
+                let mut threads = across.iter().flat_map(|hang| &hang.threads);
+                threads.any(|thread| indices.contains(thread))
+            };
+            let shown: Vec<bool> = (others.iter().zip(&indices))
+                .map(|(other, indices)| {
+                    !other.findings.is_empty()
+                        || has_hang(indices)
+                        || self.as_recorded(other).is_some()
+                })
+                .collect();
+            if shown.iter().all(|shown| *shown) {
+                break (across, indices);
+            }
+            self.processes.truncate(recorded);
+            let mut shown = shown.into_iter();
+            others.retain(|_| shown.next() == Some(true));
+        };
+        for (other, indices) in others.into_iter().zip(indices) {
+            self.add_hangs_of(other, &indices);
         }
         wait_graph::add_hangs(self, across);
         finding::sort(&mut self.findings);
     }
 
-    /// The deadlocks of threads of several processes, of which this one started the `others`. These
-    /// were inspected after it, and `recorded` are their threads as they were recorded.
-    fn hangs_across_started(
-        &self,
+    /// The threads of a process that was inspected at the end. Adds those that were not recorded.
+    fn index_inspected(&mut self, other: &Model) -> Vec<ThreadIndex> {
+        self.as_recorded(other).unwrap_or_else(|| {
+            let first = self.threads.len() + self.processes.threads.len();
+            let threads = other.threads.clone();
+            self.processes.add_inspected(&other.target, threads);
+            let indices = first..first + other.threads.len();
+            indices.map(ThreadIndex).collect()
+        })
+    }
+
+    /// The deadlocks of threads of several processes, of which the `others` were inspected after this
+    /// one. They have the threads with these `indices`.
+    fn hangs_across_inspected(
+        &mut self,
         others: &[Model],
-        recorded: &[Option<Vec<ThreadIndex>>],
+        indices: &[Vec<ThreadIndex>],
     ) -> Vec<Finding> {
-        let Some(at_end) = &self.at_end else {
+        let Some(mut at_end) = self.at_end.take() else {
             return Vec::new();
         };
-        let mut inspection = at_end.inspection.clone();
+        let inspection = &mut at_end.inspection;
         let count = self.any_threads().count();
         inspection.states.resize(count, State::Unknown);
-        // The times of an inspection count from its own start.
-        let ended_ns = |other: &Model| {
-            let begun_ns = other.recording.start_unix_ns;
-            begun_ns.saturating_sub(self.recording.start_unix_ns) + other.recording.duration_ns
-        };
-        let until_ns = others.iter().map(ended_ns).max().unwrap_or(0);
-        let time = at_end.from_ns..until_ns;
-        let mut stood: HashSet<u64> = self.waits_since(time.clone()).collect();
         let mut stacks = HashMap::new();
-        for (other, indices) in others.iter().zip(recorded) {
-            let Some(indices) = indices else {
-                continue;
-            };
+        for (other, indices) in others.iter().zip(indices) {
             inspection.named.insert(other.target.pid);
+            inspection.timers.extend(&other.inspection.timers);
             let seen = other.threads.iter().map(|thread| thread.stack.clone());
             stacks.extend(indices.iter().copied().zip(seen));
             for (index, state) in indices.iter().zip(&other.inspection.states) {
                 inspection.states[index.0] = state.clone();
-                let intervals = &self.processes.intervals[index.0 - self.threads.len()];
-                let tracer = other.inspection.tracer;
-                let tid = self.any_thread(*index).and_then(|thread| thread.tid);
-                let waits =
-                    state.wait().is_some() && is_asleep_since(intervals, time.clone(), tracer);
-                stood.extend(tid.filter(|_| waits));
             }
         }
         self.link_holders(&mut inspection.states);
-        let mut found = wait_graph::across_processes(self, &inspection, |tids| tids & &stood);
+        let stood = |tids: &HashSet<u64>| tids & &at_end.stood;
+        let mut found = wait_graph::across_processes(self, inspection, stood);
         for evidence in found.iter_mut().flat_map(|finding| &mut finding.evidence) {
             if evidence.stack.is_none() {
                 evidence.stack = stacks.get(&evidence.thread).cloned().flatten();
             }
         }
+        self.at_end = Some(at_end);
         found
     }
 
@@ -197,7 +215,7 @@ impl Model {
 
     /// The deadlocks of threads of several processes, from the inspections at the end of the
     /// recording. `alone` are the models of all processes, this one first.
-    fn hangs_across(&self, alone: &[&Model]) -> Vec<Finding> {
+    fn hangs_across(&mut self, alone: &[&Model]) -> Vec<Finding> {
         let ends = alone.iter().filter_map(|model| model.at_end.as_ref());
         let Some(first_ns) = ends.map(|at_end| at_end.from_ns).min() else {
             return Vec::new();
@@ -211,40 +229,43 @@ impl Model {
                 states.resize(base, State::Unknown);
                 states.extend(at_end.inspection.states.iter().cloned());
                 inspection.named.insert(model.target.pid);
-                stood.extend(model.waits_since(first_ns..u64::MAX));
+                inspection.timers.extend(&at_end.inspection.timers);
+                stood.extend(model.waits_since(first_ns));
+                stood.extend(&at_end.stood);
             }
             base += model.threads.len() + model.processes.threads.len();
             inspection.states.resize(base, State::Unknown);
         }
         self.link_holders(&mut inspection.states);
-        wait_graph::across_processes(self, &inspection, |tids| tids & &stood)
+        let found = wait_graph::across_processes(self, &inspection, |tids| tids & &stood);
+        if let Some(at_end) = &mut self.at_end {
+            at_end.inspection = inspection;
+        }
+        found
     }
 
-    /// The ids of the threads that waited for a lock as they were inspected, and did so during all
-    /// this time. It begins when the first process was inspected, and ends after the inspection of
-    /// the last one. A circle of such threads was closed at that time: none of them can have
-    /// released a lock.
-    fn waits_since(&self, time: Range<u64>) -> impl Iterator<Item = u64> {
+    /// The ids of the threads that were in one wait for another thread or process from this time on,
+    /// when the first process was inspected. A circle of such threads was closed at that time: none
+    /// of them can have released a lock.
+    fn waits_since(&self, from_ns: u64) -> impl Iterator<Item = u64> {
         let states = self
             .at_end
             .iter()
             .flat_map(|at_end| &at_end.inspection.states);
         let threads = self.threads.iter().zip(states).enumerate();
         threads.filter_map(move |(index, (thread, state))| {
-            state.wait()?;
+            let waits = state.wait().is_some() || state.subject().is_some();
             let intervals = self.schedule.of_thread(ThreadIndex(index));
             let recorder = self.schedule.recorder_tid;
-            is_asleep_since(intervals, time.clone(), recorder).then_some(thread.tid?)
+            let is_asleep = waits && is_asleep_since(intervals, from_ns, recorder);
+            thread.tid.filter(|_| is_asleep)
         })
     }
 }
 
-/// True if a thread was in one wait during this time. Stops by the recorder wake it, and then it
+/// True if a thread was in one wait from this time on. Stops by the recorder wake it, and then it
 /// repeats the same system call.
-fn is_asleep_since(intervals: &[Interval], time: Range<u64>, recorder: Option<u64>) -> bool {
-    let from_ns = time.start;
-    let end = intervals.partition_point(|interval| interval.from_ns < time.end);
-    let intervals = &intervals[..end];
+fn is_asleep_since(intervals: &[Interval], from_ns: u64, recorder: Option<u64>) -> bool {
     let begun = intervals.partition_point(|interval| interval.from_ns <= from_ns);
     let has_calls = intervals.iter().any(|interval| interval.call.is_some());
     // While the recorder has stopped the thread, it is blocked without a call.
@@ -359,20 +380,20 @@ mod tests {
         let runs = (51, 52, RunState::Running { cpu: 0 });
         let again = [runs, (52, 60, RunState::Blocked)];
         let all = of(&[&blocked[..], &again].concat());
-        assert!(is_asleep_since(&all, 10..100, Some(3)));
-        assert!(is_asleep_since(&all, 51..100, Some(3)));
+        assert!(is_asleep_since(&all, 10, Some(3)));
+        assert!(is_asleep_since(&all, 51, Some(3)));
         // It began later, or another thread than the recorder woke it.
-        assert!(!is_asleep_since(&all, 4..100, Some(3)));
-        assert!(!is_asleep_since(&all, 10..100, Some(4)));
-        assert!(!is_asleep_since(&all, 10..100, None));
-        assert!(is_asleep_since(&all, 55..100, None));
-        assert!(!is_asleep_since(&all, 70..100, Some(3)));
+        assert!(!is_asleep_since(&all, 4, Some(3)));
+        assert!(!is_asleep_since(&all, 10, Some(4)));
+        assert!(!is_asleep_since(&all, 10, None));
+        assert!(is_asleep_since(&all, 55, None));
+        assert!(!is_asleep_since(&all, 70, Some(3)));
         // It was in another call before the recorder stopped it.
         let mut changed = all.clone();
         changed[0].call = Some(CallIndex(0));
-        assert!(is_asleep_since(&changed, 10..100, Some(3)));
+        assert!(is_asleep_since(&changed, 10, Some(3)));
         changed[3].call = Some(CallIndex(1));
-        assert!(!is_asleep_since(&changed, 10..100, Some(3)));
-        assert!(is_asleep_since(&changed, 55..100, Some(3)));
+        assert!(!is_asleep_since(&changed, 10, Some(3)));
+        assert!(is_asleep_since(&changed, 55, Some(3)));
     }
 }

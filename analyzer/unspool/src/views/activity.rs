@@ -11,7 +11,7 @@ const MAX_PROCESSES: usize = 4;
 
 /// The activity of a thread, such as `waiting for mutex a`. `None` if it is unknown.
 pub(super) fn doing(model: &Model, thread: ThreadIndex) -> Option<String> {
-    activity(model, thread, model.inspection.state(thread))
+    activity(model, thread, model.inspected_state(thread))
 }
 
 fn activity(model: &Model, thread: ThreadIndex, state: &State) -> Option<String> {

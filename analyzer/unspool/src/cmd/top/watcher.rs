@@ -17,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use unspool_capture::{Capture, CpuTimes};
 use unspool_rsp::signals;
 
-use super::super::wanted::model_of;
+use super::super::end_analysis::model_of;
 use crate::collect::{self, Ended, Inspection, LocalProcess, Options, Sampled};
 use crate::model::{Model, Symbolizer};
 use crate::store::Store;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use unspool_capture::{Capture, Record, SNAPSHOT_PROBE};
 
-use super::{Inspection, Program, Scene, inspect};
+use super::{Inspection, Program, Scene, inspect, take_recorded};
 use crate::model::Model;
 
 /// The inspection at the end of a recording.
@@ -16,6 +16,8 @@ pub(crate) struct AtEnd {
     /// When it began.
     pub(in crate::model) from_ns: u64,
     pub(in crate::model) inspection: Inspection,
+    /// The threads that still waited after other processes were inspected.
+    pub(in crate::model) stood: HashSet<u64>,
 }
 
 /// The inspection at the end of a recording, if there was one.
@@ -24,16 +26,22 @@ pub(in crate::model) fn at_end(
     model: &Model,
     program: &mut dyn Program,
 ) -> Option<AtEnd> {
-    let (from_ns, scene) = scene(capture, model)?;
-    let inspection = inspect(&scene, model, program);
+    let (from_ns, scene, later) = scene(capture, model)?;
+    let mut inspection = inspect(&scene, model, program);
+    take_recorded(&model.threads, &mut inspection.states, later);
+    let stood = later.iter().filter_map(|record| match record {
+        Record::Unchanged(unchanged) => Some(&unchanged.tids),
+        _ => None,
+    });
     Some(AtEnd {
         from_ns,
+        stood: stood.flatten().copied().collect(),
         inspection,
     })
 }
 
-/// The last reading of all threads.
-fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<(u64, Scene<'a>)> {
+/// The last reading of all threads: its start, what was read, and the records after it.
+fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<(u64, Scene<'a>, &'a [Record])> {
     let records = &capture.records;
     let (at, inspection) = records.iter().enumerate().rev().find_map(|(at, record)| {
         let Record::Inspection(inspection) = record else {
@@ -43,7 +51,8 @@ fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<(u64, Scene<'a>)> {
     })?;
     let unspool_capture::Inspection { from_ns, to_ns, .. } = inspection;
     let within = |time_ns: u64| (from_ns..=to_ns).contains(&time_ns);
-    let records: Vec<&Record> = records[..at]
+    let (records, later) = records.split_at(at);
+    let records: Vec<&Record> = records
         .iter()
         .filter(|record| match record {
             Record::Event(event) => event.probe == SNAPSHOT_PROBE && within(event.time_ns),
@@ -74,5 +83,5 @@ fn scene<'a>(capture: &'a Capture, model: &Model) -> Option<(u64, Scene<'a>)> {
         records,
         present,
     };
-    Some((from_ns, scene))
+    Some((from_ns, scene, later))
 }

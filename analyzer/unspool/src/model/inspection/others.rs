@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{CallSubject, NamedCall, OtherProcess, State, Wait, WaitTrace};
+use super::{CallSubject, OtherProcess, State, Wait, WaitTrace};
 use crate::model::{Model, ProcessIndex, Thread, ThreadIndex, finding, note, wait_graph};
 
 impl Model {
@@ -54,29 +54,11 @@ impl Model {
             .collect()
     }
 
-    /// The system calls in which threads are, with what they work on, to be named.
-    pub fn call_subjects(&mut self) -> impl Iterator<Item = NamedCall<'_>> {
-        fn of(state: &mut State, tid: u64) -> Option<NamedCall<'_>> {
-            match state {
-                State::InCall { name, on, .. } => Some(NamedCall {
-                    tid,
-                    name: (*name)?,
-                    on: on.as_mut()?,
-                }),
-                State::Stopped(_, before) => of(before, tid),
-                _ => None,
-            }
-        }
-        let threads = self.threads.iter().zip(&mut self.inspection.states);
-        threads.filter_map(|(thread, state)| of(state, thread.tid?))
-    }
-
-    /// Takes over what system calls work on from an earlier model of the same inspection.
-    pub fn take_call_subjects(&mut self, earlier: &mut Model) {
-        let named = earlier.call_subjects().map(|call| call.on.clone());
-        let named: Vec<CallSubject> = named.collect();
-        for (call, named) in self.call_subjects().zip(named) {
-            *call.on = named;
+    /// The state of a thread as it was inspected, at the end if this is a recording.
+    pub fn inspected_state(&self, thread: ThreadIndex) -> &State {
+        match &self.at_end {
+            Some(at_end) => at_end.inspection.state(thread),
+            None => self.inspection.state(thread),
         }
     }
 
@@ -172,30 +154,14 @@ impl Model {
         other.threads.iter().map(recorded).collect()
     }
 
-    /// Adds the hangs of a process that this one started. It was inspected when the recording
-    /// ended, and `recorded` are its threads as they were recorded.
-    pub(in crate::model) fn add_hangs_of(
-        &mut self,
-        other: Model,
-        recorded: Option<Vec<ThreadIndex>>,
-    ) {
-        if other.findings.is_empty() {
-            return;
-        }
+    /// Adds the hangs of a process that was inspected when the recording ended. It has the threads
+    /// with these `indices`.
+    pub(in crate::model) fn add_hangs_of(&mut self, other: Model, indices: &[ThreadIndex]) {
         let own = self.threads.len();
-        for (index, seen) in recorded.iter().flatten().zip(&other.threads) {
+        for (index, seen) in indices.iter().zip(&other.threads) {
             let known = &mut self.processes.threads[index.0 - own];
             known.function = known.function.take().or_else(|| seen.function.clone());
         }
-        let indices = recorded.unwrap_or_else(|| {
-            let base = own + self.processes.threads.len();
-            let indices = (base..)
-                .map(ThreadIndex)
-                .take(other.threads.len())
-                .collect();
-            self.processes.add_inspected(&other.target, other.threads);
-            indices
-        });
         let found = other.findings.into_iter();
         let found = found.map(|it| it.renumbered(|thread| indices[thread.0]));
         wait_graph::add_hangs(self, found.collect());

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use unspool_capture::{Capture, Record, ScheduleEntry, ScheduleKind, ScheduleLoss};
 
 mod creation_stacks;
+mod process;
+
+pub use process::Process;
 
 use creation_stacks::CreationStacks;
 
@@ -44,62 +47,6 @@ pub struct Processes {
     pub process_of: Vec<ProcessIndex>,
     /// The names of the programs that the processes ran last, and the number of such processes.
     pub programs: Vec<(String, usize)>,
-}
-
-/// A process that the program or one of its descendants started.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Process {
-    /// Its id.
-    pub pid: u64,
-    /// The thread that started it.
-    pub creator_tid: Option<u64>,
-    /// The same thread, if it is known.
-    pub creator: Option<ThreadIndex>,
-    /// Start time, nanoseconds since the recording began.
-    pub started_ns: u64,
-    /// When its last thread ended, if that was recorded.
-    pub ended_ns: Option<u64>,
-    /// Path of the executed file; empty if unknown, or if it executed none.
-    pub executable: String,
-    /// The kernel's names of the programs that it executed, in order. Empty if it executed none.
-    pub executed: Vec<String>,
-    /// The kernel's name of the program that its creator ran when it started it; empty if the
-    /// creator is a thread of the program itself, or not known.
-    pub inherited: String,
-    /// The program that it ran last, in [`Processes::programs`]; none if that is not known.
-    pub program: Option<usize>,
-    /// Number of its threads in [`Processes::threads`]; 0 if they were not recorded.
-    pub threads: usize,
-    /// The first of them.
-    pub first_thread: usize,
-    /// It, or a process that it descends from, was recorded as the program was:
-    /// [`Model::recorded`] has it.
-    pub is_apart: bool,
-}
-
-impl Process {
-    /// A process of which only the start is known.
-    pub(in crate::model) fn new(pid: u64, creator_tid: Option<u64>, started_ns: u64) -> Process {
-        Process {
-            pid,
-            creator_tid,
-            creator: None,
-            started_ns,
-            ended_ns: None,
-            executable: String::new(),
-            executed: Vec::new(),
-            inherited: String::new(),
-            program: None,
-            threads: 0,
-            first_thread: 0,
-            is_apart: false,
-        }
-    }
-
-    /// True if the kernel's schedule has its threads.
-    pub fn is_recorded(&self) -> bool {
-        self.threads > 0
-    }
 }
 
 impl Processes {
@@ -234,6 +181,24 @@ impl Processes {
         self.process_of.extend(threads.iter().map(|_| index));
         self.intervals.extend(threads.iter().map(|_| Vec::new()));
         self.threads.extend(threads);
+    }
+
+    /// Removes the processes that were added after the first `count`.
+    pub(in crate::model) fn truncate(&mut self, count: usize) {
+        for process in self.all.drain(count..) {
+            if let Some(program) = process.program {
+                self.programs[program].1 -= 1;
+            }
+        }
+        while self
+            .programs
+            .pop_if(|(_, processes)| *processes == 0)
+            .is_some()
+        {}
+        let threads = self.process_of.partition_point(|process| process.0 < count);
+        self.process_of.truncate(threads);
+        self.intervals.truncate(threads);
+        self.threads.truncate(threads);
     }
 
     fn find_creators(&mut self, model: &Model) {

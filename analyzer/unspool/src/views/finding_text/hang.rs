@@ -40,7 +40,7 @@ pub(super) fn text(model: &Model, finding: &Finding, hang: &Hang) -> String {
 /// Names the processes that are stopped. They still wait when they continue.
 fn stopped(model: &Model, finding: &Finding, by: StopCause) -> String {
     let is_stopped = |thread: &&ThreadIndex| {
-        let state = model.inspection.state(**thread);
+        let state = model.inspected_state(**thread);
         matches!(state, State::Stopped(stop, _) if *stop == by)
     };
     let stopped = finding.threads.iter().filter(is_stopped);

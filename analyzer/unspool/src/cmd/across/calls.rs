@@ -9,7 +9,7 @@ use crate::model::{CallSubject, FileReference, NamedCall, OtherProcess};
 use crate::platform::syscall::{AwaitedChildren, writes};
 
 /// Names the files and processes of the calls of a process of this machine.
-pub(super) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &LocalProcess) {
+pub(in crate::cmd) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &LocalProcess) {
     let mut pipes = BTreeSet::new();
     let mut at_files = Vec::new();
     // Finding the children reads all processes, and many threads may wait for them.

@@ -1,29 +1,23 @@
-//! Inspects several processes: those that the user named, and those for which their threads wait.
-//! The latter hold locks, are children, or have the other ends of pipes.
+//! The waits of one process for others, and whether they still last after all were inspected.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::Context;
 use unspool_image::Arch;
 
 use crate::collect::{Asleep, LocalProcess, MAX_RESUME, process_of_thread};
-use crate::model::{CallSubject, Model, NamedCall, Note, ProcessWait, WaitTrace};
+use crate::model::{CallSubject, Model, NamedCall, ProcessWait, WaitTrace};
 use crate::platform::syscall::AwaitedChildren;
 
-use super::super::terminal;
 use super::calls;
-
-/// Maximum number of processes that the user did not name.
-const MAX_PROCESSES: usize = 8;
 
 /// The reason why the holder of a shared object is not known.
 const CHANGED: &str = "its owner was changing when Unspool read it";
 
 /// A process that was inspected, and the waits of its threads.
-struct Inspected {
+pub(super) struct Inspected {
     process: LocalProcess,
     threads: BTreeSet<u64>,
     waits: Vec<(u64, Arc<WaitTrace>)>,
@@ -32,7 +26,7 @@ struct Inspected {
 
 impl Inspected {
     /// Finds the holders of the process's shared objects.
-    fn of(model: &mut Model, process: LocalProcess) -> Inspected {
+    pub(super) fn of(model: &mut Model, process: LocalProcess) -> Inspected {
         let memory = process.shared_memory();
         let users = model.inspection.memory_users.iter();
         let users: Vec<LocalProcess> = users
@@ -72,9 +66,10 @@ impl Inspected {
 
     /// The processes for which threads wait, as far as they may be part of a deadlock, without the
     /// `known` ones.
-    fn awaited(&self, model: &Model, known: &BTreeSet<u32>) -> BTreeSet<u32> {
+    pub(super) fn awaited(&self, model: &Model, known: &BTreeSet<u32>) -> BTreeSet<u32> {
         let holders = model.outside_holders().into_iter();
         let mut pids: BTreeSet<u32> = holders.filter_map(process_of_thread).collect();
+        let mut possible = BTreeSet::new();
         let mut all = Arch::ALL.into_iter();
         let arch = all.find(|arch| arch.name() == model.target.arch);
         for wait in &self.process_waits {
@@ -88,14 +83,23 @@ impl Inspected {
             );
             let processes = wait.on.processes().iter();
             let processes = processes.filter_map(|process| u32::try_from(process.pid).ok());
-            pids.extend(processes.filter(|pid| {
-                let process = LocalProcess::new(*pid);
-                known.contains(pid)
-                    || is_certain
-                    || arch.is_some_and(|arch| process.may_wait_for_processes(arch))
-            }));
+            match is_certain {
+                true => pids.extend(processes),
+                false => possible.extend(processes),
+            }
         }
-        &pids - known
+        let mut pids = &pids - known;
+        if let Some(arch) = arch {
+            let possible = (&(&possible - known) - &pids).into_iter();
+            let waiting = LocalProcess::that_wait(possible.map(LocalProcess::new).collect(), arch);
+            pids.extend(waiting.iter().map(LocalProcess::pid));
+        }
+        pids
+    }
+
+    /// True if threads wait for other processes in system calls.
+    pub(super) fn waits_for_processes(&self) -> bool {
+        !self.process_waits.is_empty()
     }
 
     /// The waits of these threads at futexes.
@@ -186,7 +190,7 @@ fn has_bytes(process: &LocalProcess, trace: &WaitTrace) -> bool {
 ///
 /// A thread that is asleep, and has not run between two checks, was in the same call all the time.
 /// Between the checks of all threads, the objects are read again.
-fn unchanged_waits(all: &[Inspected], tids: &HashSet<u64>) -> HashSet<u64> {
+pub(super) fn unchanged(all: &[Inspected], tids: &HashSet<u64>) -> HashSet<u64> {
     let asleep = || -> HashMap<u64, Option<Asleep>> {
         let until = Instant::now() + MAX_RESUME;
         all.iter().flat_map(|one| one.asleep(tids, until)).collect()
@@ -200,72 +204,4 @@ fn unchanged_waits(all: &[Inspected], tids: &HashSet<u64>) -> HashSet<u64> {
         before == after && before.is_some_and(|asleep| wait.is_of(asleep))
     });
     stood.map(|wait| wait.tid()).collect()
-}
-
-/// Inspects the `named` processes of this machine one after the other. If `follow`, also inspects
-/// the processes for which their threads wait, directly or through further ones. Finds the holders
-/// of what the processes share. `inspect` inspects one process; its last argument is true for a
-/// named one.
-///
-/// # Errors
-/// Returns an error if no named process can be inspected. Otherwise the model has notes on the
-/// processes that were not inspected.
-pub(super) fn inspect_all(
-    named: &[u32],
-    follow: bool,
-    mut inspect: impl FnMut(u32, &LocalProcess, bool) -> anyhow::Result<Model>,
-) -> anyhow::Result<Model> {
-    let mut known: BTreeSet<u32> = named.iter().copied().collect();
-    let mut awaited: BTreeSet<u32> = BTreeSet::new();
-    let mut all: Vec<Inspected> = Vec::new();
-    let mut models: Vec<Model> = Vec::new();
-    let mut errors: Vec<anyhow::Error> = Vec::new();
-    let mut notes: Vec<Note> = Vec::new();
-    let mut first = named.iter();
-    let mut inspected = 0;
-    loop {
-        let next = first.next().map(|pid| (*pid, true));
-        let Some((pid, is_named)) = next.or_else(|| Some((awaited.pop_first()?, false))) else {
-            break;
-        };
-        known.insert(pid);
-        if !is_named && models.len() - inspected == MAX_PROCESSES {
-            notes.push(Note::info(format!(
-                "The threads wait for more than {MAX_PROCESSES} other processes. The rest was not \
-                 inspected, so a deadlock of more processes may be missed."
-            )));
-            break;
-        }
-        let process = LocalProcess::new(pid);
-        match inspect(pid, &process, is_named) {
-            Ok(mut model) => {
-                let one = Inspected::of(&mut model, process);
-                if follow {
-                    awaited.extend(one.awaited(&model, &known));
-                }
-                all.push(one);
-                models.push(model);
-                inspected += usize::from(is_named);
-            }
-            Err(error) if is_named => errors.push(error),
-            Err(error) => notes.push(Note::warning(format!(
-                "Process {pid}, for which threads wait, was not inspected: {error:#}"
-            ))),
-        }
-    }
-    if models.is_empty() {
-        let last = errors.pop().context("no process is named")?;
-        errors.iter().for_each(terminal::print_error);
-        return Err(last);
-    }
-    let mut model = models.remove(0);
-    model.inspection.is_incomplete = !errors.is_empty();
-    let missing = errors.iter();
-    let missing =
-        missing.map(|error| Note::error(format!("A named process was not inspected: {error:#}.")));
-    model.notes.extend(missing.chain(notes));
-    if !models.is_empty() || follow && !all[0].process_waits.is_empty() {
-        model.add_others(models, inspected - 1, |tids| unchanged_waits(&all, tids));
-    }
-    Ok(model)
 }
