@@ -104,7 +104,7 @@ fn in_another_process(program: &'static Program) -> Result<()> {
     Ok(())
 }
 
-/// Programs that nobody records create threads as fast as they can, on all processors.
+/// Programs that are not recorded create threads as fast as they can, on all processors.
 fn beside_others() -> Result<()> {
     let shortlived = built("shortlived")?;
     let churn = || -> Result<Background> {

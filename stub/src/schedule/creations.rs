@@ -2,8 +2,8 @@
 //!
 //! A program in the kernel chooses these threads: it follows the creations of processes. Events
 //! that threads inherit would cost each thread that the descendants create 45 us. Events that
-//! sample each creation of the system take the room in the rings, and the time, of programs that
-//! nobody records; they are used where the kernel runs no such program.
+//! sample each creation of the system take room in the rings, and time of programs that are not
+//! recorded; they are used where the kernel runs no such program.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;

@@ -11,7 +11,6 @@ use nix::unistd::Pid;
 
 use unspool_tests::inspection::{self, Inspection};
 use unspool_tests::process::{self, Background};
-use unspool_tests::report;
 use unspool_tests::waiting::{self, HERE, Waiting};
 
 use super::BUILDS;

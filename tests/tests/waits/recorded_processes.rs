@@ -30,6 +30,7 @@ enum Hang {
 
 use Hang::{Inferred, None as Lively, Proved};
 
+type Check = fn() -> Result<()>;
 type Case = (&'static str, &'static str, &'static [&'static str], Hang);
 
 /// Programs that a shell starts, and that outlive it.
@@ -51,7 +52,7 @@ pub(super) fn trials() -> Vec<Trial> {
         let name = format!("waits::started::{name}");
         crate::trial(name, || started(source, options, *hang))
     });
-    let recorded: &[(&str, fn() -> Result<()>)] = &[
+    let recorded: &[(&str, Check)] = &[
         ("own-child", own_child),
         ("earlier-child", || earlier("pipes.c", &[], false, Inferred)),
         ("earlier-locks", || earlier("across.c", &[], false, Proved)),

@@ -38,8 +38,8 @@ impl Group {
         }
     }
 
-    /// Adds a process, and finds the holders of its shared objects. If `follow`, finds the processes
-    /// for which its threads wait.
+    /// Adds a process, and finds the holders of its shared objects. If `follow`, finds the
+    /// processes for which its threads wait.
     pub(super) fn add(&mut self, pid: u32, mut model: Model, follow: bool) {
         self.known.insert(pid);
         let one = Inspected::of(&mut model, LocalProcess::new(pid));
@@ -62,9 +62,9 @@ impl Group {
         Some(pid)
     }
 
-    /// The model of the first process, with the others and the deadlocks of several, and the threads
-    /// that may be part of one and have waited since they were inspected. The first `named` of the
-    /// other processes get their own findings, too.
+    /// The model of the first process, with the others and the deadlocks of several, and the
+    /// threads that may be part of one and have waited since they were inspected. The first `named`
+    /// of the other processes get their own findings, too.
     pub(super) fn join(mut self, named: usize) -> Option<(Model, BTreeSet<u64>)> {
         let others = self.models.split_off(self.models.len().min(1));
         let mut model = self.models.pop()?;

@@ -81,8 +81,8 @@ impl Model {
         })
     }
 
-    /// The deadlocks of threads of several processes, of which the `others` were inspected after this
-    /// one. They have the threads with these `indices`.
+    /// The deadlocks of threads of several processes, of which the `others` were inspected after
+    /// this one. They have the threads with these `indices`.
     fn hangs_across_inspected(
         &mut self,
         others: &[Model],
@@ -244,9 +244,9 @@ impl Model {
         found
     }
 
-    /// The ids of the threads that were in one wait for another thread or process from this time on,
-    /// when the first process was inspected. A circle of such threads was closed at that time: none
-    /// of them can have released a lock.
+    /// The ids of the threads that were in one wait for another thread or process from this time
+    /// on, when the first process was inspected. A circle of such threads was closed at that time:
+    /// none of them can have released a lock.
     fn waits_since(&self, from_ns: u64) -> impl Iterator<Item = u64> {
         let states = self
             .at_end
@@ -257,7 +257,8 @@ impl Model {
             let waits = state.wait().is_some() || state.subject().is_some();
             let intervals = self.schedule.of_thread(ThreadIndex(index));
             let recorder = self.schedule.recorder_tid;
-            let is_asleep = waits && is_asleep_since(intervals, from_ns, recorder);
+            let same = |one, other| self.schedule.may_be_same(one, other);
+            let is_asleep = waits && is_asleep_since(intervals, from_ns, recorder, same);
             thread.tid.filter(|_| is_asleep)
         })
     }
@@ -265,7 +266,12 @@ impl Model {
 
 /// True if a thread was in one wait from this time on. Stops by the recorder wake it, and then it
 /// repeats the same system call.
-fn is_asleep_since(intervals: &[Interval], from_ns: u64, recorder: Option<u64>) -> bool {
+fn is_asleep_since(
+    intervals: &[Interval],
+    from_ns: u64,
+    recorder: Option<u64>,
+    same: impl Fn(CallIndex, CallIndex) -> bool,
+) -> bool {
     let begun = intervals.partition_point(|interval| interval.from_ns <= from_ns);
     let has_calls = intervals.iter().any(|interval| interval.call.is_some());
     // While the recorder has stopped the thread, it is blocked without a call.
@@ -282,7 +288,10 @@ fn is_asleep_since(intervals: &[Interval], from_ns: u64, recorder: Option<u64>) 
             .iter()
             .all(|interval| match interval.state {
                 RunState::Woken { waker } => waker.is_some() && waker == recorder,
-                RunState::Blocked => interval.call.is_none() || interval.call == call,
+                RunState::Blocked => {
+                    let calls = interval.call.zip(call);
+                    interval.call.is_none() || calls.is_some_and(|(one, other)| same(one, other))
+                }
                 _ => true,
             })
 }
@@ -376,24 +385,27 @@ mod tests {
             intervals.collect()
         };
         let woken = |waker| RunState::Woken { waker };
+        let is_asleep = |intervals: &[Interval], from_ns, recorder| {
+            is_asleep_since(intervals, from_ns, recorder, |one, other| one == other)
+        };
         let blocked = [(5, 50, RunState::Blocked), (50, 51, woken(Some(3)))];
         let runs = (51, 52, RunState::Running { cpu: 0 });
         let again = [runs, (52, 60, RunState::Blocked)];
         let all = of(&[&blocked[..], &again].concat());
-        assert!(is_asleep_since(&all, 10, Some(3)));
-        assert!(is_asleep_since(&all, 51, Some(3)));
+        assert!(is_asleep(&all, 10, Some(3)));
+        assert!(is_asleep(&all, 51, Some(3)));
         // It began later, or another thread than the recorder woke it.
-        assert!(!is_asleep_since(&all, 4, Some(3)));
-        assert!(!is_asleep_since(&all, 10, Some(4)));
-        assert!(!is_asleep_since(&all, 10, None));
-        assert!(is_asleep_since(&all, 55, None));
-        assert!(!is_asleep_since(&all, 70, Some(3)));
+        assert!(!is_asleep(&all, 4, Some(3)));
+        assert!(!is_asleep(&all, 10, Some(4)));
+        assert!(!is_asleep(&all, 10, None));
+        assert!(is_asleep(&all, 55, None));
+        assert!(!is_asleep(&all, 70, Some(3)));
         // It was in another call before the recorder stopped it.
         let mut changed = all.clone();
         changed[0].call = Some(CallIndex(0));
-        assert!(is_asleep_since(&changed, 10, Some(3)));
+        assert!(is_asleep(&changed, 10, Some(3)));
         changed[3].call = Some(CallIndex(1));
-        assert!(!is_asleep_since(&changed, 10, Some(3)));
-        assert!(is_asleep_since(&changed, 55, Some(3)));
+        assert!(!is_asleep(&changed, 10, Some(3)));
+        assert!(is_asleep(&changed, 55, Some(3)));
     }
 }

@@ -130,6 +130,17 @@ impl Schedule {
         CallIndex(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
+    /// True if these are the same call, whose file may be unknown once: a recorder that has just
+    /// detached could not name it.
+    pub(in crate::model) fn may_be_same(&self, one: CallIndex, other: CallIndex) -> bool {
+        let calls = self.call(one).zip(self.call(other));
+        let is_one_unnamed = |(one, other): (&BlockedCall, &BlockedCall)| {
+            let unnamed = one.file.is_empty() || other.file.is_empty();
+            one.name == other.name && !one.is_futex && unnamed
+        };
+        one == other || calls.is_some_and(is_one_unnamed)
+    }
+
     /// A system call.
     pub fn call(&self, call: CallIndex) -> Option<&BlockedCall> {
         self.calls.get(call.0 as usize)
