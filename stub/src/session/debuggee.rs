@@ -147,7 +147,8 @@ impl Debuggee {
 
     /// Starts the program again.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        let tracee = Tracee::start(&self.program, self.family.wait_queue())?;
+        let mut tracee = Tracee::start(&self.program, self.family.wait_queue())?;
+        tracee.process.leaves_asleep = self.leaves_asleep;
         self.take(tracee);
         Ok(())
     }

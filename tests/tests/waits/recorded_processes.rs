@@ -53,7 +53,9 @@ pub(super) fn trials() -> Vec<Trial> {
         crate::trial(name, || started(source, options, *hang))
     });
     let recorded: &[(&str, Check)] = &[
-        ("own-child", own_child),
+        ("own-child", || own_child("pipes.c")),
+        // A stop for the inspection at the end would end the write.
+        ("own-filter", || own_child("filter.c")),
         ("earlier-child", || earlier("pipes.c", &[], false, Inferred)),
         ("earlier-locks", || earlier("across.c", &[], false, Proved)),
         ("earlier-file-locks", || {
@@ -121,14 +123,15 @@ fn started(source: &str, options: &[&str], hang: Hang) -> Result<()> {
 }
 
 /// The program waits for a process that it has started.
-fn own_child() -> Result<()> {
-    let (folder, program) = build("pipes.c", &[])?;
+fn own_child(source: &str) -> Result<()> {
+    let (folder, program) = build(source, &[])?;
     let capture = folder.path().join("capture");
     let mut record = record(&capture, &["--"])?;
     record.arg(program.get_program());
     let run = process::run(&mut record, LIMIT)?;
     let seen = report::json(&capture, &[])?;
     let pids: Vec<u64> = seen["processes"][0]["pid"].as_u64().into_iter().collect();
+    ensure!(!run.stderr.contains("written"), "{run}");
     finds(&capture, &seen, &pids, Inferred).with_context(|| run.to_string())
 }
 

@@ -49,7 +49,7 @@ pub(super) fn program(
     words.extend_from_slice(args);
     // Run as without a recorder: do not disable address randomization as gdbserver does.
     start(
-        &["--once", "--no-disable-randomization"],
+        &["--once", "--leave-asleep", "--no-disable-randomization"],
         budget,
         &words,
         |_| (),
