@@ -509,7 +509,8 @@ impl Model {
         let whose = program.map_or(String::new(), |(pid, program)| {
             format!(" of process {pid} ({program})")
         });
-        if thread.creation == Creation::Main {
+        // The schedule does not say which thread of another process is the main one.
+        if thread.creation == Creation::Main || thread.tid == Some(self.pid_of(index)) {
             return format!("the main thread {number}{whose}");
         }
         let function = thread

@@ -32,6 +32,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ("no-deadlock", no_deadlock),
         ("named", named),
         ("named-apart", named_apart),
+        ("hang-of-an-awaited-one", hang_of_awaited),
         ("lock-copied-by-fork", copied_lock),
         ("same-memory", same_memory),
         ("same-memory-vfork", same_memory_vfork),
@@ -261,6 +262,27 @@ fn deadlock(is_stopped: bool) -> Result<()> {
         let others: Vec<u32> = seen.processes.iter().map(|process| process.pid).collect();
         ensure!(others.len() == 1 && others[0] != pid, "{run}");
     }
+    Ok(())
+}
+
+/// The process that waits for a stuck child shows why the child is stuck.
+fn hang_of_awaited() -> Result<()> {
+    let waiting = start("forked.c", &[])?;
+    waiting.wait_until_blocked(HERE)?;
+    let [expected] = &waiting.findings[..] else {
+        anyhow::bail!("it states one finding");
+    };
+    let status = fs::read_to_string(format!("/proc/{}/status", waiting.pid))?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let parent = parent.context("a parent")?.trim().parse()?;
+    let (seen, run) = Inspection::attach(parent)?;
+    let [found] = &seen.findings[..] else {
+        anyhow::bail!("{run}");
+    };
+    ensure!(
+        found.kind == expected.kind && found.threads == expected.tids,
+        "{run}"
+    );
     Ok(())
 }
 

@@ -63,8 +63,8 @@ impl Group {
     }
 
     /// The model of the first process, with the others and the deadlocks of several, and the
-    /// threads that may be part of one and have waited since they were inspected. The first `named`
-    /// of the other processes get their own findings, too.
+    /// threads that may be part of one and have waited since they were inspected. The user named
+    /// the first `named` of the other processes.
     pub(super) fn join(mut self, named: usize) -> Option<(Model, BTreeSet<u64>)> {
         let others = self.models.split_off(self.models.len().min(1));
         let mut model = self.models.pop()?;

@@ -42,7 +42,7 @@ impl Recorder {
         while let Some(pid) = hanging.next().or_else(|| analysis.next()) {
             if known.len() > MAX_PROCESSES && !known.contains(&pid) {
                 left += 1;
-            } else if known.insert(pid) && LocalProcess::new(pid).is_untraced() {
+            } else if known.insert(pid) {
                 self.inspect_other(pid, &mut *analysis);
             }
         }

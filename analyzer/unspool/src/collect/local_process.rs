@@ -226,7 +226,7 @@ impl LocalProcess {
     }
 
     /// True if the process exists, and no other traces it.
-    pub(super) fn is_untraced(&self) -> bool {
+    fn is_untraced(&self) -> bool {
         let status = text(&format!("/proc/{}/status", self.pid)).unwrap_or_default();
         field(&status, "TracerPid:").is_some_and(|tracer| tracer.trim() == "0")
     }

@@ -96,7 +96,6 @@ impl Model {
         inspection.states.resize(count, State::Unknown);
         let mut stacks = HashMap::new();
         for (other, indices) in others.iter().zip(indices) {
-            inspection.named.insert(other.target.pid);
             inspection.timers.extend(&other.inspection.timers);
             let seen = other.threads.iter().map(|thread| thread.stack.clone());
             stacks.extend(indices.iter().copied().zip(seen));
@@ -228,7 +227,6 @@ impl Model {
                 let states = &mut inspection.states;
                 states.resize(base, State::Unknown);
                 states.extend(at_end.inspection.states.iter().cloned());
-                inspection.named.insert(model.target.pid);
                 inspection.timers.extend(&at_end.inspection.timers);
                 stood.extend(model.waits_since(first_ns));
                 stood.extend(&at_end.stood);

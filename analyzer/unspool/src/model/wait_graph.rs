@@ -203,12 +203,11 @@ fn if_all_stood(model: &Model, inspection: &Inspection, moved: &HashSet<u64>) ->
                 .for_each(|edge| edge.sure = is_sure);
         }
     }
-    // The findings of a named process have the circles of its own threads.
-    let is_named = |pid| pid == model.target.pid || inspection.named.contains(&pid);
+    // The findings of a process have the circles of its own threads.
     let across = graph.circles().into_iter().filter(|circle| {
         let mut pids = circle.iter().map(|(thread, _)| model.pid_of(*thread));
         let first = pids.next();
-        !first.is_some_and(is_named) || pids.any(|pid| Some(pid) != first)
+        pids.any(|pid| Some(pid) != first)
     });
     let mut found: Vec<Finding> = (across.map(|circle| graph.circle(model, &circle))).collect();
     found.extend(processes::find(model, inspection, moved));

@@ -103,9 +103,9 @@ impl Model {
         self.inspection = inspection;
     }
 
-    /// Adds the inspected threads of other processes, and the deadlocks in which they take part.
-    /// The user named the first `named` of the processes, so all their findings are added. Of some
-    /// threads, `stood` gives those that waited all together as they were inspected.
+    /// Adds the inspected threads of other processes, and the hangs in which they take part. The
+    /// user named the first `named` of the processes. Of some threads, `stood` gives those that
+    /// waited all together as they were inspected.
     pub fn add_others(
         &mut self,
         others: Vec<Model>,
@@ -116,11 +116,10 @@ impl Model {
             let base = self.threads.len() + self.processes.threads.len();
             if index < named {
                 self.inspection.named.insert(other.target.pid);
-                let findings = other.findings.into_iter();
-                self.findings.extend(
-                    findings.map(|it| it.renumbered(|thread| ThreadIndex(base + thread.0))),
-                );
             }
+            let findings = other.findings.into_iter();
+            let findings = findings.map(|it| it.renumbered(|thread| ThreadIndex(base + thread.0)));
+            self.findings.extend(findings);
             self.inspection.timers.extend(other.inspection.timers);
             let states = &mut self.inspection.states;
             states.resize(base, State::Unknown);
