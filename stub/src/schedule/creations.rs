@@ -39,11 +39,9 @@ const TRACEPOINT: &str = "task/task_newtask";
 const CREATES_THREAD: &CStr = c"clone_flags & 65536";
 const CLONE_THREAD: i32 = 65536;
 
-/// Maximum number of processes that the program in the kernel knows.
-const MAX_PROCESSES: u32 = 4096;
-/// The values in its map of processes.
-const RECORDED: i32 = 1;
-const DESCENDANT: i32 = 2;
+/// Maximum number of descendants that the program in the kernel knows. It forgets those that have
+/// created nothing for longest.
+const MAX_DESCENDANTS: u32 = 4096;
 
 /// Events that sample the threads that create threads.
 pub(super) struct Creations {
@@ -97,7 +95,7 @@ fn program(
 ) -> Result<Program, Errno> {
     // The registers that calls keep, and the end of the stack.
     const DATA: u8 = 6;
-    const RELATION: u8 = 7;
+    const CREATOR: u8 = 7;
     const FLAGS: u8 = 8;
     const CREATED: u8 = 9;
     const STACK: u8 = 10;
@@ -107,8 +105,8 @@ fn program(
     const CURRENT_PROCESSOR: i32 = -1;
     const ALWAYS: i32 = 0;
 
-    let processes = Map::words(MAX_PROCESSES)?;
-    processes.put(process, RECORDED as u32)?;
+    let process = process as i32;
+    let descendants = Map::words(MAX_DESCENDANTS)?;
     let outputs = Outputs::new(perf::processors())?;
     for (processor, ring) in events.by_processor() {
         outputs.put(processor, ring.event())?;
@@ -118,9 +116,11 @@ fn program(
     // With another result, the events of others would not record the creation.
     let end = [I::set(0, 1), I::exit()];
     let add_process = [
-        &[I::store(STACK, KEY, CREATED)][..],
-        &[I::set(0, DESCENDANT), I::store(STACK, VALUE, 0)],
-        &I::load_map(1, &processes),
+        &[
+            I::store(STACK, KEY, CREATED),
+            I::store(STACK, VALUE, CREATED),
+        ][..],
+        &I::load_map(1, &descendants),
         &place(2, KEY),
         &place(3, VALUE),
         &[I::set(4, ALWAYS), I::call(Helper::Update)],
@@ -135,29 +135,34 @@ fn program(
         &[I::set(5, size_of::<u32>() as i32), I::call(Helper::Output)],
     ]
     .concat();
-    let of_recorded = [
-        &[I::load(RELATION, 0, 0)][..],
-        &[I::load(FLAGS, DATA, flags as i16)],
+    let of_family = [
+        &[I::load(FLAGS, DATA, flags as i16)][..],
         &[I::load(CREATED, DATA, created as i16)],
         &[I::skip_if_set(FLAGS, CLONE_THREAD, length(&add_process))],
         &add_process,
-        &[I::skip_if_equal(RELATION, RECORDED, length(&sample))],
+        &[I::skip_if_equal(CREATOR, process, length(&sample))],
         &sample,
+    ]
+    .concat();
+    let find = [
+        &[I::store(STACK, KEY, CREATOR)][..],
+        &I::load_map(1, &descendants),
+        &place(2, KEY),
+        &[I::call(Helper::Lookup)],
+        &[I::skip_if_equal(0, 0, length(&of_family))],
     ]
     .concat();
     let instructions = [
         &[I::copy(DATA, 1)][..],
         &[I::call(Helper::CurrentIds), I::shift_right(0, 32)],
-        &[I::store(STACK, KEY, 0)],
-        &I::load_map(1, &processes),
-        &place(2, KEY),
-        &[I::call(Helper::Lookup)],
-        &[I::skip_if_equal(0, 0, length(&of_recorded))],
-        &of_recorded,
+        &[I::copy(CREATOR, 0)],
+        &[I::skip_if_equal(CREATOR, process, length(&find))],
+        &find,
+        &of_family,
         &end,
     ]
     .concat();
-    Program::run(tracepoint, &instructions, processes, outputs)
+    Program::run(tracepoint, &instructions, descendants, outputs)
 }
 
 /// Parses the sample of a thread that has created another one.

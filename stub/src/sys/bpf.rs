@@ -37,7 +37,7 @@ impl Map {
         create(LRU_HASH, entries).map(Map)
     }
 
-    pub(crate) fn put(&self, key: u32, value: u32) -> Result<(), Errno> {
+    fn put(&self, key: u32, value: u32) -> Result<(), Errno> {
         #[repr(C)]
         struct Update {
             map: u32,

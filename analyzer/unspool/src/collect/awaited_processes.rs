@@ -51,7 +51,7 @@ impl Recorder {
                 "{left} processes that may hang were not inspected at the end, because a recording \
                  inspects at most {MAX_PROCESSES}"
             );
-            self.sink.note(Severity::Warning, text);
+            self.sink.note(Severity::Info, text);
         }
         let unchanged = analysis.unchanged();
         if !unchanged.tids.is_empty() {
@@ -90,12 +90,13 @@ impl Recorder {
             stop: None,
             command: std::env::args().collect(),
         })?;
+        let mut wanted = analysis.wanted(&inspection.capture());
         for _ in 0..MAX_LOOKS {
-            let wanted = analysis.wanted(&inspection.capture());
             if wanted.is_empty() {
                 break;
             }
             inspection.read_more(&wanted);
+            wanted = analysis.wanted(&inspection.capture());
         }
         inspection.finish()?;
         Ok(inspection.into_records(analysis.add(pid)))
