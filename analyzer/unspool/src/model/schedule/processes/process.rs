@@ -22,14 +22,14 @@ pub struct Process {
     /// The kernel's name of the program that its creator ran when it started it; empty if the
     /// creator is a thread of the program itself, or not known.
     pub inherited: String,
-    /// The program that it ran last, in [`Processes::programs`]; none if that is not known.
+    /// The program that it ran last, in `Processes::programs`; none if that is not known.
     pub program: Option<usize>,
-    /// Number of its threads in [`Processes::threads`]; 0 if they were not recorded.
+    /// Number of its threads in `Processes::threads`; 0 if they were not recorded.
     pub threads: usize,
     /// The first of them.
     pub first_thread: usize,
     /// It, or a process that it descends from, was recorded as the program was:
-    /// [`Model::recorded`] has it.
+    /// `Model::recorded` has it.
     pub is_apart: bool,
 }
 
