@@ -40,6 +40,7 @@ impl Model {
             return;
         }
         let recorded = self.processes.all.len();
+        let recorded_threads = self.any_threads().count();
         let (across, indices) = loop {
             let indices = others.iter().map(|other| self.index_inspected(other));
             let indices: Vec<Vec<ThreadIndex>> = indices.collect();
@@ -53,7 +54,7 @@ impl Model {
                 .map(|(other, indices)| {
                     !other.findings.is_empty()
                         || has_hang(indices)
-                        || self.as_recorded(other).is_some()
+                        || indices.iter().all(|index| index.0 < recorded_threads)
                 })
                 .collect();
             if shown.iter().all(|shown| *shown) {
