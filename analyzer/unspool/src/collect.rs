@@ -33,6 +33,7 @@ mod file_locks;
 mod function_names;
 mod futex_places;
 mod generated_code;
+mod hang_candidates;
 mod hits;
 mod inspection;
 mod kernel_state;

@@ -56,6 +56,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ("own-child", || own_child("pipes.c")),
         // A stop for the inspection at the end would end the write.
         ("own-filter", || own_child("filter.c")),
+        ("idle-workers", idle_workers),
         ("earlier-child", || earlier("pipes.c", &[], false, Inferred)),
         ("earlier-locks", || earlier("across.c", &[], false, Proved)),
         ("earlier-file-locks", || {
@@ -63,6 +64,9 @@ pub(super) fn trials() -> Vec<Trial> {
         }),
         ("earlier-turns", || {
             earlier("across.c", &["-DGATE"], false, Lively)
+        }),
+        ("earlier-holder", || {
+            earlier("sleeping_holder.c", &[], false, Lively)
         }),
         ("together", || earlier("pipes.c", &[], true, Inferred)),
         ("together-file-locks", || {
@@ -135,6 +139,18 @@ fn own_child(source: &str) -> Result<()> {
     finds(&capture, &seen, &pids, Inferred).with_context(|| run.to_string())
 }
 
+/// Workers whose parent is busy need no inspection: a recording has time for fewer.
+fn idle_workers() -> Result<()> {
+    let (folder, program) = build("workers.c", &[])?;
+    let capture = folder.path().join("capture");
+    let mut record = record(&capture, &["--"])?;
+    record.arg(program.get_program());
+    let run = process::run(&mut record, LIMIT)?;
+    ensure!(run.stderr.contains("started 70 processes"), "{run}");
+    ensure!(!run.stderr.contains("not inspected"), "{run}");
+    finds(&capture, &report::json(&capture, &[])?, &[], Lively)
+}
+
 /// The processes exist before the recording, of the first of them or of all.
 fn earlier(source: &str, options: &[&str], all: bool, hang: Hang) -> Result<()> {
     let (folder, mut program) = build(source, options)?;
@@ -152,6 +168,9 @@ fn earlier(source: &str, options: &[&str], all: bool, hang: Hang) -> Result<()> 
     let seen = report::json(&capture, &[])?;
     let children: Vec<u64> = children.into_iter().map(u64::from).collect();
     finds(&capture, &seen, &children, hang).with_context(|| run.to_string())?;
+    let shown = seen["processes"].as_array().context("processes")?;
+    // A process that was only inspected is shown if it hangs.
+    ensure!(all || hang != Lively || shown.is_empty(), "{shown:#?}");
     let left = pids.iter().filter(|pid| process::is_untraced(**pid));
     ensure!(
         left.count() == pids.len(),

@@ -8,6 +8,7 @@ use unspool_capture::{Record, Severity};
 use super::end_analysis::EndAnalysis;
 use super::end_inspection::MAX_LOOKS;
 use super::error::Error;
+use super::hang_candidates;
 use super::inspection::Inspection;
 use super::local_process::LocalProcess;
 use super::options::{KernelRecords, Options, ProbeKinds, Source};
@@ -35,7 +36,7 @@ impl Recorder {
         let arch = self.session.abi.arch;
         let mut started = LocalProcess::new(pid).descendants();
         started.retain(|process| !analysis.is_recorded(process.pid()));
-        let hanging = LocalProcess::that_may_hang(started, arch);
+        let hanging = hang_candidates::that_may_hang(started, arch);
         let mut hanging = hanging.iter().map(LocalProcess::pid);
         let mut known = BTreeSet::from([pid]);
         let mut left = 0;

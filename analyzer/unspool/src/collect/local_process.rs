@@ -25,7 +25,7 @@ use super::session;
 use super::shared_memory::SharedMemory;
 
 /// Interval at which a thread is checked until it is asleep.
-const SLEEP_CHECK: Duration = Duration::from_millis(5);
+pub(super) const SLEEP_CHECK: Duration = Duration::from_millis(5);
 
 /// Maximum time until a thread is back in its wait after a stop.
 pub const MAX_RESUME: Duration = Duration::from_millis(200);
@@ -149,13 +149,13 @@ impl LocalProcess {
     }
 
     /// The threads that have not ended.
-    fn threads(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn threads(&self) -> impl Iterator<Item = u64> {
         self.tids().filter(|tid| self.lives(*tid))
     }
 
     /// True if all threads are in calls that may wait for other processes or for each other: at
     /// futexes, for the ends of children, for locks of files, or at pipes.
-    fn waits_for_processes(&self, arch: Arch) -> bool {
+    pub(super) fn waits_for_processes(&self, arch: Arch) -> bool {
         let waits = |tid: u64| {
             let call = blocking_call(self.pid, tid)?;
             let file = call
@@ -208,25 +208,8 @@ impl LocalProcess {
         found.map(LocalProcess::new).collect()
     }
 
-    /// Those of the processes that may hang: a thread waits at a futex without a time limit, or all
-    /// threads may wait for other processes. Without processes that are traced.
-    pub(super) fn that_may_hang(processes: Vec<LocalProcess>, arch: Arch) -> Vec<LocalProcess> {
-        let endless = |pid, tid| {
-            let futex = blocking_call(pid, tid)?.futex(arch)?;
-            (!futex.timed).then_some(())
-        };
-        let at_futex = |process: &LocalProcess| {
-            let mut tids = process.tids();
-            tids.any(|tid| endless(process.pid, tid).is_some())
-        };
-        let untraced = processes.into_iter().filter(LocalProcess::is_untraced);
-        let (mut found, others): (Vec<_>, Vec<_>) = untraced.partition(at_futex);
-        found.extend(LocalProcess::that_wait(others, arch));
-        found
-    }
-
     /// True if the process exists, and no other traces it.
-    fn is_untraced(&self) -> bool {
+    pub(super) fn is_untraced(&self) -> bool {
         let status = text(&format!("/proc/{}/status", self.pid)).unwrap_or_default();
         field(&status, "TracerPid:").is_some_and(|tracer| tracer.trim() == "0")
     }
