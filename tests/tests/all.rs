@@ -41,7 +41,10 @@ use libtest_mimic::Arguments;
 use unspool_tests::trial::trial;
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Many trials wait for programs most of the time.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(processors + 1);
     let trials = [
         tidy::trials(),
         prose::trials(),

@@ -5,13 +5,16 @@ use libtest_mimic::Trial;
 
 use unspool_tests::backtrace::{self, Depth};
 use unspool_tests::build::{Build, Compiler, Link, Tables, Target};
-use unspool_tests::program::{Program, program};
+use unspool_tests::program::{self, Program};
 use unspool_tests::report;
 use unspool_tests::truth;
 
 use unspool_tests::board::{self, Machine};
 
 use super::place;
+
+/// Threads of `shortlived` on the board, where each of them takes a fifth of a second under gdb.
+const SHORTLIVED: usize = 60;
 
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -37,21 +40,32 @@ pub(super) fn trials() -> Vec<Trial> {
             tables,
         };
         let case = format!("creation::{name}::{}", build.name());
-        trials.push(super::trial(&case, move || check(program(name), build)));
+        trials.push(super::trial(&case, move || match name {
+            "shortlived" => {
+                let fewer = Program {
+                    threads: SHORTLIVED,
+                    ends: &[("joined", SHORTLIVED)],
+                    ..*program::program(name)
+                };
+                check(&fewer, build, &SHORTLIVED.to_string())
+            }
+            _ => check(program::program(name), build, ""),
+        }));
     }
     trials
 }
 
 /// Compares the build and its stripped form with gdb's results for the build with symbols.
-fn check(program: &'static Program, build: Build) -> Result<()> {
+fn check(program: &Program, build: Build, argument: &str) -> Result<()> {
     let machine = match build.target {
         Target::A64 => Machine::Arm64,
         _ => Machine::Arm,
     };
     let board = board::get(machine)?;
-    let built = build.built(program)?;
+    let built = build.built(program::program(build.program))?;
     let placed = place(machine, &built.program)?;
-    let server = board.serve(&format!("unspool-stub --once 0.0.0.0:0 {}", placed.there))?;
+    let started = format!("{} {argument}", placed.there);
+    let server = board.serve(&format!("unspool-stub --once 0.0.0.0:0 {started}"))?;
     let truth = truth::board(&placed.here, placed.sysroot.path(), server.port)?;
     let output = server.finish()?;
     ensure!(
@@ -67,11 +81,10 @@ fn check(program: &'static Program, build: Build) -> Result<()> {
     ] {
         let placed = place(machine, file)?;
         // On the emulated board, a hit costs more than the default budget allows.
-        let stub = format!(
-            "unspool-stub --budget none --once 0.0.0.0:0 {}",
-            placed.there
-        );
-        let server = board.serve(&stub)?;
+        let started = format!("{} {argument}", placed.there);
+        let server = board.serve(&format!(
+            "unspool-stub --budget none --once 0.0.0.0:0 {started}"
+        ))?;
         let folder = tempfile::tempdir()?;
         let capture = folder.path().join("capture");
         let sysroot = placed.sysroot.path().display().to_string();

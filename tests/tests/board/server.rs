@@ -143,6 +143,8 @@ pub(super) fn built(machine: Machine, which: &[&str], to: &Path) -> Result<()> {
         .current_dir(workspace::root())
         .env("CARGO_TARGET_DIR", workspace::target_directory())
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        // The executable is stripped below.
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .args(["test", "-p", "unspool-stub", "--no-run"])
         .args(which)
         .args(["--target", machine.triple()]);
