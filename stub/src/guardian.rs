@@ -7,14 +7,16 @@
 //!   from the program as usual.
 //! - **The tracer is killed.** The first process traces *it* for one event: the kernel stops the
 //!   dying tracer at the beginning of its exit, while the tracer still controls the program's
-//!   threads. A thread that hits a trap now waits. The first process removes all traps (listed in
-//!   `breakpoint::journal`) and then resumes the tracer, whose death releases all threads.
+//!   threads. From now on, a thread that hits a trap waits. The first process removes all traps
+//!   (listed in `breakpoint::journal`) and then resumes the tracer, whose death releases all
+//!   threads.
 //!
 //! The first process cannot prevent two things (see docs/decisions/0004). A thread may have hit a
-//! trap before the tracer read the report. Then the tracer's death delivers the `SIGTRAP`, which
-//! kills the program; the kernel lets no other process take it. And only the tracer could end the
-//! single-stepping of a thread that has just made a step (`tracee::step_reset`). Slots keep their
-//! instructions, because threads may be inside; slots lie in bytes that nothing else uses.
+//! trap whose report the tracer had not yet read when it died. Then the tracer's death delivers the
+//! `SIGTRAP`, which kills the program; the kernel lets no other process take it. And only the
+//! tracer could end the single-stepping of a thread that has just made a step
+//! (`tracee::step_reset`). Slots keep their instructions, because threads may be inside; slots lie
+//! in bytes that nothing else uses.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -30,7 +32,7 @@ use crate::sys::{Tid, maps, ptrace};
 
 /// Maximum time to wait for the end of a tracer that exits.
 const REAP_TIMEOUT: Duration = Duration::from_millis(20);
-/// Interval at which its end is checked.
+/// Interval at which the first process checks whether the tracer has ended.
 const REAP_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Forks. Returns `None` in the tracer. The first process returns the exit code when the tracer has

@@ -202,7 +202,7 @@ impl ThreadEvents {
     }
 
     /// Opens another event for each thread, with heirs of its own. Threads that were created since
-    /// the first event was opened may have none.
+    /// the first event was opened may have no such event.
     pub(crate) fn add_for_threads(&mut self, heirs: Heirs, open: &Open<'_>) -> Result<(), Errno> {
         match self.add_for(heirs == Heirs::Threads, open) {
             // Before Linux 5.13 child processes inherit events, too.

@@ -1,6 +1,6 @@
 //! Real browsers without a window: Chromium through ChromeDriver, Firefox through its Marionette.
 //!
-//! Both use WebDriver's commands, one over HTTP, the other over its own socket. Apart from the
+//! Both use WebDriver's commands, one over HTTP, the other over its own socket. Separate from the
 //! trials, which are the same for both browsers.
 
 use std::fs;

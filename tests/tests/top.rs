@@ -369,7 +369,7 @@ fn errors() -> Result<()> {
         (&["--attach", &none][..], "there is no process"),
         (&["--attach", "2"], "process 2 may not be traced"),
         (&["--", "./no-such-program"], "cannot run ./no-such-program"),
-        (&[], "no program is named"),
+        (&[], "you have not named a program"),
         (&["--attach", &itself, "--", "x"], "cannot be used with"),
     ];
     for (arguments, message) in cases {

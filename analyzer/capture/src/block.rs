@@ -1,6 +1,6 @@
 //! The file header and the blocks around records, encoded to bytes and decoded.
 //!
-//! Apart from reader and writer because both must agree on it, and because it does no I/O: all
+//! Separate from reader and writer because both must agree on it, and because it does no I/O: all
 //! functions take slices. `docs/reference/capture-format.md`, sections 2 and 3, defines layouts and
 //! limits.
 

@@ -1,7 +1,7 @@
 //! Reads the blocks of a capture one after another, and unpacks them.
 //!
-//! Apart from the reader of records, so that a thread can unpack blocks while another one decodes
-//! their records. [`read_ahead`] hands them over.
+//! Separate from the reader of records, so that a thread can unpack blocks while another one
+//! decodes their records. [`read_ahead`] hands them over.
 
 use std::fmt;
 use std::io::{self, Read};

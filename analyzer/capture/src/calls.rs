@@ -1,7 +1,7 @@
 //! A summary of call events, of which a capture may have millions.
 //!
 //! It keeps the first and the last event of each thread, and the number of events of each probe.
-//! Apart from the reader because it depends on the records' meaning: which probes are those of
+//! Separate from the reader because it depends on the records' meaning: which probes are those of
 //! calls, and when a thread id is reused. Callers that need all events read them one by one from
 //! the file.
 

@@ -1,9 +1,9 @@
 //! Looks up addresses exactly as GNU binutils does: same functions, same lines, same order.
 //!
-//! Apart from [`crate::Locator`], which names functions as gdb does and prefers what is right over
-//! what binutils prints. Scripts that parse `addr2line` rely on its answers, so this module follows
-//! them even where they are odd: an address takes the symbol before it although that symbol has
-//! ended, and a second lookup in one function can give another name than the first.
+//! Separate from [`crate::Locator`], which names functions as gdb does and prefers what is right
+//! over what binutils prints. Scripts that parse `addr2line` rely on its answers, so this module
+//! follows them even where they are odd: an address takes the symbol before it although that symbol
+//! has ended, and a second lookup in one function can give another name than the first.
 //!
 //! Ground truth: `addr2line` of binutils 2.40, compared in `tests/tests/addr2line.rs`.
 

@@ -1,6 +1,7 @@
 //! Errors that make a file unusable as an image.
 //!
-//! Apart from the parsers: damage that leaves a usable part is a note on the image, not an error.
+//! Separate from the parsers: damage that leaves a usable part is a note on the image, not an
+//! error.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! Finds the target's files on the host, and checks that they are the right ones.
 //!
-//! Apart from the image because this is the only code that searches directories: the sysroot, the
-//! host, the debug directories. It checks files by build-id, and never uses a wrong file silently.
+//! Separate from the image because this is the only code that searches directories: the sysroot,
+//! the host, the debug directories. It checks files by build-id, and never uses a wrong file
+//! silently.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Finds the function names and source lines of an address, including inlined frames.
 //!
-//! Apart from the symbols because it reads DWARF, lazily, and keeps the parsed parts: one locator
-//! per image serves thousands of lookups.
+//! Separate from the symbols because it reads DWARF, lazily, and keeps the parsed parts: one
+//! locator per image serves thousands of lookups.
 
 use std::collections::HashMap;
 use std::fmt;

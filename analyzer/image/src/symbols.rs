@@ -1,6 +1,6 @@
 //! The symbols of an image, merged from all its symbol tables.
 //!
-//! Apart from the tables' layout: here they are one sorted list, each address has one best name,
+//! Separate from the tables' layout: here they are one sorted list, each address has one best name,
 //! and sizes are complete.
 //!
 //! A program of 100 MB has 200,000 symbols, and one inspection needs fifty of them. So the list is

@@ -1,7 +1,7 @@
 //! Packets over a stream: acknowledgements, retransmission, time limits, size limits, the
 //! transcript.
 //!
-//! Apart from the client because scripts also exchange packets. This file ensures that a late
+//! Separate from the client because scripts also exchange packets. This file ensures that a late
 //! answer is never taken for the answer to another request. After any error that leaves an answer
 //! outstanding, the connection is *broken* and refuses all further requests.
 

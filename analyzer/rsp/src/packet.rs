@@ -7,7 +7,7 @@
 //! 0x03                  interrupt, client to server, outside packets
 //! ```
 //!
-//! Apart from the connection, so that tests can try any bytes.
+//! Separate from the connection, so that tests can try any bytes.
 
 #[cfg(test)]
 pub(crate) mod tests;

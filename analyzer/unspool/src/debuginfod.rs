@@ -1,7 +1,7 @@
 //! Gets debug files and programs by build-id from debuginfod servers.
 //!
-//! Apart from the finder because only this module uses the network, and only if DEBUGINFOD_URLS is
-//! set. The variables and the cache are those of elfutils (debuginfod-client-config(7)), so that
+//! Separate from the finder because only this module uses the network, and only if DEBUGINFOD_URLS
+//! is set. The variables and the cache are those of elfutils (debuginfod-client-config(7)), so that
 //! gdb, elfutils and Unspool share what each of them has downloaded.
 
 use std::collections::HashSet;

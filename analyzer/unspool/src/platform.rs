@@ -1,6 +1,6 @@
 //! What differs by architecture and C library, as tables.
 //!
-//! Apart from `collect` and `model` because both need it, and so that they name no architecture:
+//! Separate from `collect` and `model` because both need it, and so that they name no architecture:
 //! they ask for "the stack pointer" or "the words of a mutex". A new architecture or C library is
 //! added here.
 

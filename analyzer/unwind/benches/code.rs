@@ -3,7 +3,7 @@
 //! Without files it analyses the amd64 libraries of Debian for which `docs/internals/unwinding.md`
 //! gives figures.
 //!
-//! Apart from `peers`, because no peer does this. The time is this thread's processor time,
+//! Separate from `peers`, because no peer does this. The time is this thread's processor time,
 //! including system calls and page faults, because other programs run on the machine. The fastest
 //! round counts. A library's text is all of its executable sections.
 

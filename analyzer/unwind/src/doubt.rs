@@ -1,6 +1,6 @@
 //! Call frame information that the code contradicts: damaged, or wrong from the start.
 //!
-//! Apart from [`crate::verify`], which takes call frame information as the truth and checks the
+//! Separate from [`crate::verify`], which takes call frame information as the truth and checks the
 //! code analysis against it, one instruction at a time. Here neither source is taken as true.
 //! Finished rows are compared function by function, and a function is doubted only if its code
 //! contradicts most of its rows, because single differences have many causes. A doubt is only

@@ -12,7 +12,7 @@
 //! whatever the size of the image. All parts are numbers without addresses or pointers, so that
 //! they can be written to disk unchanged (`file`).
 //!
-//! Apart from [`crate::Table`] because each source builds its own `Rows`, and because the code
+//! Separate from [`crate::Table`] because each source builds its own `Rows`, and because the code
 //! analysis builds its rows later than the others.
 
 mod blocks;

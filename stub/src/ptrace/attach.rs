@@ -67,7 +67,7 @@ pub(crate) enum Error {
     NotAllowed(i32),
     /// Another process traces it.
     #[error(
-        "cannot attach to process {0}: process {1} is tracing it already; detach that process first"
+        "cannot attach to process {0}: process {1} is tracing it already; end that process, or make it detach"
     )]
     AlreadyTraced(i32, i32),
     /// The number belongs to a thread.

@@ -2,9 +2,9 @@
 //! ones: the stub inserts traps at all addresses that the next instruction can lead to.
 //!
 //! While one thread steps in this way, others may run and hit its traps. The stub takes them past
-//! these traps while every thread is stopped. It inserts and removes such traps only while all
-//! threads are halted, because ARM allows nothing else (`arch::TEXT_MAY_CHANGE`). So all threads
-//! that are to run start together, and the traps of a finished step stay until the next halt.
+//! these traps while all threads are halted. It inserts and removes such traps only then, because
+//! ARM allows nothing else (`arch::TEXT_MAY_CHANGE`). So all threads that are to run start
+//! together, and the traps of a finished step stay until the next halt.
 
 use std::sync::OnceLock;
 

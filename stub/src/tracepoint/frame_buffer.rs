@@ -21,7 +21,7 @@ const DEFAULT_SIZE: usize = 1 << 20;
 const MAX_SIZE: usize = 256 << 20;
 /// Size of a frame's tracepoint number and length, in bytes.
 const HEADER: usize = 6;
-/// Maximum number of bytes by which needed frames may exceed the size.
+/// Maximum number of bytes by which frames that must not be dropped may exceed the buffer's size.
 const MAX_RESERVE: usize = 16 << 20;
 /// Largest memory block, in bytes.
 const MAX_BLOCK: usize = 0xffff;

@@ -1,5 +1,5 @@
 //! Interrupts (`0x03`, `vCtrlC`) that arrive after another event, or while nothing runs. The stub
-//! reports them later, once. gdbserver gives the expected answers to the same bytes.
+//! reports them later, once. The expected answers are those that gdbserver gives to the same bytes.
 
 use super::client::{Client, stopped};
 use super::gdb::gdb;

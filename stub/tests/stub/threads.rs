@@ -284,7 +284,7 @@ fn held_threads_stay_held() {
     let (_server, mut client) = Server::run(&program, &["3", "200"]);
     let hit = address(&program, "hit");
     client.plant(hit);
-    // Until all three threads exist.
+    // Until the three created threads exist, beside the main thread.
     let mut stop = client.go();
     while client.threads().len() < 4 {
         stop = client.go();

@@ -1,6 +1,6 @@
 //! Probes, and the events observed there, with registers and stack.
 //!
-//! Apart from the other records because events are most of a capture, and the only records with the
+//! In a file of their own, because events are most of a capture, and the only records with the
 //! program's own bytes.
 
 use super::RegisterLayout;

@@ -1,5 +1,5 @@
-//! Records of further processes in a capture. Apart from the records themselves, because readers of
-//! one process never see these messages.
+//! Records of further processes in a capture. Separate from the records themselves, because readers
+//! of one process never see these messages.
 
 /// A message in a batch with a record of a further process.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,7 +1,7 @@
 //! Facts from the program's files on the recording machine: stacks, names and similar.
 //!
-//! Apart from the other records because these are not observations. The analyzer derived them from
-//! observed bytes and from files that may be missing when the capture is opened.
+//! Separate from the other records because these are not observations. The analyzer derived them
+//! from observed bytes and from files that may be missing when the capture is opened.
 
 use super::Note;
 

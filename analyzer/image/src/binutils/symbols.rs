@@ -1,7 +1,7 @@
 //! The function before an address, by the symbol table in its own order.
 //!
-//! Apart from [`crate::Symbols`], which merges all tables and prefers the symbol that contains an
-//! address. binutils takes the nearest symbol before the address, in one table.
+//! Separate from [`crate::Symbols`], which merges all tables and prefers the symbol that contains
+//! an address. binutils takes the nearest symbol before the address, in one table.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Files by build-id from servers, as the finder sees them.
 //!
-//! Apart from the client of the servers, because this crate has no network code.
+//! Separate from the client of the servers, because this crate has no network code.
 
 use std::fmt;
 use std::fs::File;

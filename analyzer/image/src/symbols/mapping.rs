@@ -1,6 +1,7 @@
 //! ARM mapping symbols, which mark the text as A32, T32, A64 or data.
 //!
-//! Apart from the symbols because they name nothing. Spec: ELF for the Arm Architecture (aaelf32),
+//! Separate from the symbols because they name nothing. Spec: ELF for the Arm Architecture
+//! (aaelf32),
 //! 5.5.5 "Mapping symbols"; aaelf64, 5.5.4.
 
 /// The content of text that a mapping symbol marks.

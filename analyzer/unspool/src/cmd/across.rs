@@ -1,6 +1,6 @@
 //! Inspects several processes, and finds the hangs of their threads together.
 //!
-//! Apart from `inspect`, because a recording does the same when it ends.
+//! Separate from `inspect`, because a recording does the same when it ends.
 
 pub(super) mod calls;
 mod waits;

@@ -1,6 +1,6 @@
 //! Addresses as people and logs write them, and the files that explain them.
 //!
-//! Apart from `addr2line` and `symbolize` because both need it: one prints an answer for each
+//! Separate from `addr2line` and `symbolize` because both need it: one prints an answer for each
 //! address, the other writes answers into a text.
 
 use std::collections::{BTreeSet, HashMap};

@@ -46,7 +46,7 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     min_share: Option<f64>,
 
-    /// Read a trace of another program instead of a recording, for `--graph calls`
+    /// Instead of a recording, read a trace that another tool wrote (for `--graph calls`)
     #[arg(long, value_enum, value_name = "KIND", requires = "exec")]
     from: Option<Foreign>,
 

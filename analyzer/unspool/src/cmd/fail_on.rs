@@ -45,9 +45,10 @@ pub(super) struct FailOn {
     ///
     /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
     /// wrong-unlock, lock-order, convoy, long-hold, contention, bottleneck, unlocked-signal,
-    /// unjoined or churn. `inspect` can show only the first four. KIND:proved ignores inferred
-    /// findings. Exit code 4 means that there is no such finding, but most calls were missed (for
-    /// lock-order, most calls of locks), or a named process was not inspected, so there may be one.
+    /// unjoined or churn. `inspect` can show only deadlock, self-deadlock, abandoned-lock and
+    /// lost-wakeup. KIND:proved ignores inferred findings. Exit code 4 means that the result is not
+    /// certain: no such finding was found, but most calls were missed, or a named process was not
+    /// inspected. For lock-order, only lock calls count.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }

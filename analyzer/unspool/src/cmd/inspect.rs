@@ -38,14 +38,13 @@ pub(super) struct Cmd {
     #[command(flatten)]
     target: Target,
 
-    /// Inspect only the named processes, not those for which their threads wait
+    /// Inspect only the named processes, and no other processes for which their threads wait
     #[arg(long)]
     no_follow: bool,
 
     /// Recording of the same process, to show where its threads were created
     ///
-    /// Name a recording of `record --attach` that has ended, or one that `record --connect` is
-    /// still writing.
+    /// A recording of `record --attach` must have ended. One of `record --connect` may go on.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
@@ -77,7 +76,7 @@ impl Cmd {
         let store = self.reading.symbols.store()?;
         if !self.target.is_named() {
             terminal::say(
-                "error: no program is named; use --attach PID, --attach-name GLOB or --connect ADDR",
+                "error: you have not named a program; use --attach PID, --attach-name GLOB or --connect ADDR",
             );
             return Ok(ExitCode::from(2));
         }

@@ -1,6 +1,6 @@
 //! The file of a recording, and the treatment of an earlier file with its name.
 //!
-//! Apart from `record` because the rules are easy to get wrong. An older recording is kept as
+//! Separate from `record` because the rules are easy to get wrong. An older recording is kept as
 //! `FILE.old` (as perf does), a file of any other kind is never touched, and nothing is renamed
 //! before the new recording has begun.
 

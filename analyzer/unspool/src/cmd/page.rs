@@ -1,6 +1,6 @@
 //! The HTML report as a file: its embedded sources, its path, and the browser that shows it.
 //!
-//! Apart from the commands because `report`, `view`, `record` and `demo` all write it.
+//! Separate from the commands because `report`, `view`, `record` and `demo` all write it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};

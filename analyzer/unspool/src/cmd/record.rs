@@ -142,8 +142,8 @@ pub(super) struct Cmd {
 
     /// Also record all calls of functions compiled with -finstrument-functions
     ///
-    /// `unspool export --graph calls` draws the graph. If no function was compiled with it, the
-    /// graph shows the functions that --trace names.
+    /// `unspool export --graph calls` draws the graph. If no function was compiled with
+    /// -finstrument-functions, the graph shows the functions that --trace names.
     #[arg(long)]
     calls: bool,
 
@@ -151,7 +151,7 @@ pub(super) struct Cmd {
     ///
     /// Otherwise Unspool records when each of their threads runs, the system calls that block it,
     /// what wakes it, the locks for which it waits, and where it was created, if the kernel
-    /// permits. With `--sync`, it records no more of their locks.
+    /// permits. `--sync` adds nothing about the locks of these processes.
     #[arg(long)]
     no_follow: bool,
 

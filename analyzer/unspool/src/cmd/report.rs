@@ -71,7 +71,7 @@ pub(super) struct Cmd {
     #[arg(long, value_name = "FUNC", conflicts_with_all = ["focus", "by"])]
     disasm: Option<String>,
 
-    /// Split the profile into one table for each of these
+    /// Split the profile into several tables
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
 
@@ -142,7 +142,7 @@ enum View {
     Objects,
     /// Waits for objects that another thread held, with both threads' stacks
     Contention,
-    /// Which lock was taken while which other was held, circles first
+    /// Locks that were taken while another one was held, circles first
     LockOrder,
     /// What determined the length of the run, and what would shorten it
     Critical,

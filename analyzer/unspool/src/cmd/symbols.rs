@@ -16,7 +16,8 @@ pub(super) struct Symbols {
     /// Directory that holds a copy of the target's root file system
     ///
     /// /usr/lib/libc.so.6 of the target is then read from DIR/usr/lib/libc.so.6. Use it if the
-    /// program runs on another machine or under QEMU and the server cannot send files.
+    /// program runs on another machine or under QEMU. Without it, Unspool fetches the files from
+    /// the server, if the server can send them.
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
 

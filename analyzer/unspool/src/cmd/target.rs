@@ -135,7 +135,7 @@ impl Target {
                 let mut words = program.into_iter();
                 let program = words
                     .next()
-                    .context("no program is named; write it after --")?;
+                    .context("you have not named a program; write it after --")?;
                 Source::Launch {
                     program,
                     args: words.collect(),

@@ -78,7 +78,7 @@ impl Cmd {
         let store = self.reading.symbols.store()?;
         if self.program.is_empty() && !self.target.is_named() {
             terminal::say(
-                "error: no program is named; use --attach PID, --attach-name GLOB or --connect \
+                "error: you have not named a program; use --attach PID, --attach-name GLOB or --connect \
                  ADDR, or write a program after --",
             );
             return Ok(ExitCode::from(2));

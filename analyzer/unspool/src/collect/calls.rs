@@ -215,14 +215,14 @@ impl Calls {
     fn missing_hooks(&self, (hits, unclear): (u64, u64)) -> Option<String> {
         match self.wanted.hooks {
             true if hits == 0 && self.wanted.functions.is_empty() => Some(
-                "--calls recorded nothing, because no function called __cyg_profile_func_enter; \
+                "--calls recorded nothing, because __cyg_profile_func_enter was never called; \
                  build the program with -finstrument-functions, or name functions with --trace"
                     .to_owned(),
             ),
             true if unclear > 0 => Some(format!(
-                "{unclear} of {hits} calls of hooks are missing, because the code before their \
-                 return addresses does not show whether a function began or ended; link the \
-                 program dynamically, or define both hooks in it"
+                "{unclear} of {hits} calls of the -finstrument-functions hooks are missing, because \
+                 the code there does not show which of the two hooks it calls; link the program \
+                 dynamically, or define both hooks in the program"
             )),
             _ => None,
         }

@@ -1,6 +1,7 @@
 //! A stack that the server sent at once, for example in a tracepoint's frame.
 //!
-//! Apart from `stack`, which reads a stopped thread's stack piece by piece. Nothing is read here.
+//! Separate from `stack`, which reads a stopped thread's stack piece by piece. Nothing is read
+//! here.
 
 use unspool_capture::Chunk;
 use unspool_unwind::{MemoryGap, StackMemory};

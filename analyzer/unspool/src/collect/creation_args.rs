@@ -1,6 +1,6 @@
 //! The memory to which the arguments of `pthread_create` point.
 //!
-//! Apart from `hits` because the actions of tracepoints need the sizes, too.
+//! Separate from `hits` because the actions of tracepoints need the sizes, too.
 
 use unspool_capture::{Read, ReadRole};
 use unspool_rsp::Client;

@@ -10,8 +10,8 @@ use unspool_rsp::Client;
 use super::session::Session;
 use crate::platform::abi::Abi;
 
-/// Limit on pending creations. Failed creations never start, so beyond the limit the oldest are
-/// dropped.
+/// Limit on pending creations. A failed creation never starts a thread and would stay forever, so
+/// beyond the limit the oldest are dropped.
 const LIMIT: usize = 4096;
 /// Maximum number of handles read at one stop.
 const READ_LIMIT: usize = 64;

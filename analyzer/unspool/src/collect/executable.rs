@@ -1,6 +1,6 @@
 //! The file that the process executes.
 //!
-//! Apart from `program` because it is known before any module is.
+//! Separate from `program` because it is known before any module is.
 
 use std::path::Path;
 

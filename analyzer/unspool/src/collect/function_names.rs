@@ -1,6 +1,6 @@
 //! Lists of function names in notes.
 //!
-//! Apart from the parts that write such notes because several of them do.
+//! Separate from the parts that write such notes because several of them do.
 
 /// The first `limit` names, and the number of others.
 pub(super) fn listed_functions(names: &[&str], limit: usize) -> String {

@@ -1,7 +1,7 @@
 //! The places at which threads wait in futex calls, from the few words of the stack that the
 //! kernel's records have.
 //!
-//! Apart from `blocking_calls`, which finds the call: a place shows the function that called it,
+//! Separate from `blocking_calls`, which finds the call: a place shows the function that called it,
 //! and so whether the thread waits for a mutex, a condition or something else.
 
 use std::collections::HashMap;

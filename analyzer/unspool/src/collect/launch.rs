@@ -189,8 +189,8 @@ fn already_traced(tracer: &str, name: &str) -> String {
             "unspool records or inspects it already (process {tracer}), and Linux allows one tracer \
              only; wait until that ends, or end that recording with Ctrl-C"
         ),
-        "" => format!("process {tracer} traces it already; detach that process first"),
-        name => format!("{name} (process {tracer}) traces it already; detach it first"),
+        "" => format!("process {tracer} traces it already; end that process, or make it detach"),
+        name => format!("{name} (process {tracer}) traces it already; make {name} detach first"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads small structures in target memory: strings, pointers, ELF program headers.
 //!
-//! Apart from `stack` because these are read completely or not at all, and not kept.
+//! Separate from `stack` because these are read completely or not at all, and not kept.
 
 use unspool_image::BuildId;
 use unspool_rsp::Client;

@@ -1,6 +1,6 @@
 //! The options of a recording, and its outcome.
 //!
-//! Apart from the recording code because all of its parts read options.
+//! Separate from the recording code because all of its parts read options.
 
 use std::ffi::OsString;
 use std::io::Write;

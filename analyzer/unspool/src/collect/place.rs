@@ -1,6 +1,6 @@
 //! Places in the program where the recorder plants breakpoints and tracepoints, and the reasons.
 //!
-//! Apart from `probes`, which holds the planted probes: code that plans places needs no server.
+//! Separate from `probes`, which holds the planted probes: code that plans places needs no server.
 
 use unspool_capture::ProbeKind;
 

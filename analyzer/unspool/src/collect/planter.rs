@@ -1,7 +1,8 @@
 //! Plants probes in the modules of the program: at the functions that create, join and detach
 //! threads, at the dynamic linker's notifications, and at calls.
 //!
-//! Apart from `probes`, which holds the planted probes, and from `calls`, which plans call probes.
+//! Separate from `probes`, which holds the planted probes, and from `calls`, which plans call
+//! probes.
 
 use std::ops::Range;
 

@@ -254,7 +254,7 @@ impl Session {
     ///
     /// gdbserver offers these reports and, as of 13.1, aborts at the first new thread
     /// ("resume_one_lwp_throw: Assertion `lwp->waitstatus.kind () == TARGET_WAITKIND_IGNORE'
-    /// failed"). It is the only server with both of these features.
+    /// failed"). Only gdbserver has both `StaticTracepoints` and `QStartupWithShell`.
     pub(super) fn can_report_threads(&self) -> bool {
         let features = self.client.features();
         !(features.has("StaticTracepoints") && features.has("QStartupWithShell"))
@@ -547,7 +547,8 @@ fn is_whole_machine(client: &mut Client) -> bool {
 
 /// The name of a thread of this machine.
 pub(super) fn thread_name(pid: u64, tid: u64) -> Option<String> {
-    // One read suffices: the kernel's names have 15 bytes. There may be thousands of threads.
+    // The kernel's names have at most 15 bytes, so one read suffices. A second read would cost time
+    // for each of thousands of threads.
     let mut bytes = [0; 64];
     let mut file = fs::File::open(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let count = file.read(&mut bytes).ok()?;

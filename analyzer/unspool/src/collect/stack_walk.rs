@@ -1,6 +1,6 @@
 //! Walks stacks during a recording, to find out which bytes a snapshot needs.
 //!
-//! Apart from `stack` and `collected_stack`, which supply the bytes.
+//! Separate from `stack` and `collected_stack`, which supply the bytes.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Reads all threads of a program: registers, stacks, and the objects that they wait for.
 //!
 //! An inspection needs nothing else. A recording reads the threads whose creation it missed, and
-//! all threads at its end. Apart from `hits` because no probe is involved.
+//! all threads at its end. Separate from `hits` because no probe is involved.
 
 mod unstopped;
 

@@ -1,6 +1,6 @@
 //! The places at which the server records hits by jumps, and by traps, which stop the thread.
 //!
-//! Apart from the planter, which chooses the places, because a note describes them to the user.
+//! Separate from the planter, which chooses the places, because a note describes them to the user.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! The cache that elfutils, gdb and Unspool share.
 //!
-//! Apart from the client because its layout is elfutils': a directory per build-id, in it one file
-//! per artifact. An empty file says that no server had it when it was last asked.
+//! Separate from the client because its layout is elfutils': a directory per build-id, in it one
+//! file per artifact. An empty file says that no server had it when it was last asked.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Seek};

@@ -1,6 +1,6 @@
 //! One download: asks several servers at the same time, and takes the first that has the file.
 //!
-//! Apart from the server because this keeps the limits. It never waits for a server itself, only
+//! Separate from the server because this keeps the limits. It never waits for a server itself, only
 //! for parts of answers, and so ends on time whatever a server does.
 
 use std::fs::File;

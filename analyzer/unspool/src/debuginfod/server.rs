@@ -1,6 +1,6 @@
 //! One server: sends the answer to a request piece by piece.
 //!
-//! Apart from the download because it blocks. It runs in a thread of its own, which the download
+//! Separate from the download because it blocks. It runs in a thread of its own, which the download
 //! leaves behind when the server does not answer.
 
 use std::fmt;

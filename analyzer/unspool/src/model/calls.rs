@@ -202,7 +202,8 @@ struct Reading<'a> {
     under_way: HashMap<u64, UnderWay>,
     /// Path ids by the address of the stack, which the value keeps in its place.
     known: HashMap<*const Backtrace, (PathId, Arc<Backtrace>)>,
-    /// The paths with these program counters. Stacks before and after a load may be equal.
+    /// The paths with these program counters. After a library was loaded, equal program counters
+    /// can mean other code.
     by_counters: HashMap<Vec<u64>, Vec<PathId>>,
     /// The stacks of events that carry one.
     carried: HashMap<u64, Carried>,

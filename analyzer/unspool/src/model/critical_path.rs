@@ -120,7 +120,7 @@ impl Segment {
         }
     }
 
-    /// The lock without recorded calls for which the path's next thread waited meanwhile.
+    /// The lock that the path's next thread waited for meanwhile, if its calls were not recorded.
     pub fn lock_waits(&self) -> Option<usize> {
         match self.awaited? {
             Awaited::LockWaits(index, _) => Some(index),

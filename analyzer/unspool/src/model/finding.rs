@@ -145,7 +145,7 @@ pub enum Shows {
     Took {
         /// The object.
         object: ObjectName,
-        /// It has ended without releasing it.
+        /// The thread has ended without releasing the object.
         ended: bool,
     },
     /// What the thread did with an object of the recording.

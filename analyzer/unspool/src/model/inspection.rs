@@ -227,7 +227,7 @@ pub struct WaitTrace {
     pub futex: u64,
     /// Address of the words that name the holder, or of the futex word if they name none.
     pub address: u64,
-    /// These words.
+    /// The contents of these words.
     pub bytes: Vec<u8>,
 }
 
@@ -265,7 +265,8 @@ pub struct Inspection {
     pub bystanders: Vec<ThreadIndex>,
     /// True if all threads wait, each at its own moment if the program was not halted.
     pub all_wait: bool,
-    /// The other processes that the user named, not just processes for which threads wait.
+    /// The other processes that the user named. Those that were inspected only because threads wait
+    /// for them are not included.
     pub named: BTreeSet<u64>,
     /// True if the user named a process that could not be inspected.
     pub is_incomplete: bool,

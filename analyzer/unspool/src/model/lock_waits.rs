@@ -56,8 +56,8 @@ pub struct LockWaits {
     pub unended_ns: u64,
     /// The threads that waited, and the sum of the waits of each, the longest first.
     pub waiters: Vec<(ThreadIndex, u64)>,
-    /// The threads that released the lock, and for how long others had waited for each since the
-    /// release before, the longest first.
+    /// The threads that released the lock, each with the time that others had waited for it since
+    /// the previous release, the longest first.
     pub holders: Vec<(ThreadIndex, u64)>,
     /// The part of the waits in which that thread only waited for a processor, in nanoseconds.
     pub runnable_ns: u64,

@@ -46,7 +46,7 @@ pub fn write_text(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> 
     if !comparison.functions.is_empty() {
         writeln!(
             out,
-            "\nfunctions with the most wrong, then unknown, instructions"
+            "\nfunctions with wrong or unknown instructions, most wrong ones first"
         )?;
         writeln!(out, "   wrong  unknown  first at    function")?;
     }

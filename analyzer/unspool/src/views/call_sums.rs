@@ -1,6 +1,6 @@
 //! The calls of a recording, summed over the wanted threads, and what of them is worth showing.
 //!
-//! Apart from the graph and the page, which show the same sums.
+//! Separate from the graph and the page, which show the same sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Looks up FDEs by address with the search table of `.eh_frame_hdr` (LSB 5.0, 10.6.2).
 //!
-//! Apart from the compiler because it reads single entries. One inspection of a program needs about
-//! a hundred of the 76,000 functions that one file may have.
+//! Separate from the compiler because it reads single entries. One inspection of a program needs
+//! about a hundred of the 76,000 functions that one file may have.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Stack pointers that depend on the flags.
 //!
 //! After a conditional instruction such as `popcc {r8}`, the stack pointer has one of two values
-//! until the paths separate (`bcc`). The flags, which a snapshot contains, tell which. Apart from
-//! the state, which does not track flags, because only ARM has such code.
+//! until the paths separate (`bcc`). The flags, which a snapshot contains, tell which. Separate
+//! from the state, which does not track flags, because only ARM has such code.
 
 use super::effect::{Flow, Instruction};
 use super::state::leb128;

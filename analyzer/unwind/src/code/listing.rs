@@ -1,6 +1,6 @@
 //! The instructions of one function, decoded once, and the places where paths join.
 //!
-//! Apart from [`super::flow`], which executes them and may follow a path many times.
+//! Separate from [`super::flow`], which executes them and may follow a path many times.
 
 use super::effect::{Effect, Flow, Instruction, Target};
 use super::flow::Jumps;

@@ -1,7 +1,8 @@
 //! Follows code from an address: the functions it may call, and whether it may return.
 //!
-//! Apart from `flow` because it follows no state. The question is what a thread can do next. That
-//! needs only the control flow of a few functions, and in doubt the answer is "may do anything".
+//! Separate from `flow` because it follows no state. The question is what a thread can do next.
+//! That needs only the control flow of a few functions, and in doubt the answer is "may do
+//! anything".
 
 use std::collections::BTreeSet;
 use std::ops::Range;

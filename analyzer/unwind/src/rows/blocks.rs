@@ -13,7 +13,7 @@
 //! read before it. Frequent rules have small numbers, so that most numbers take one byte. Pieces
 //! without a change share one block for each rule.
 //!
-//! Apart from [`super::Rows`], which knows what a rule number means.
+//! Separate from [`super::Rows`], which knows what a rule number means.
 
 use alloc::vec::Vec;
 use core::hint::select_unpredictable;

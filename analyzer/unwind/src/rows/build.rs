@@ -63,8 +63,8 @@ pub(crate) struct Builder {
     rest_ids: HashMap<[u64; 2], u32>,
     /// A cache of [`Builder::step`], by hash: a rest, the change, and the resulting rest.
     steps: Box<[(RestId, u64, RestId); RECENT]>,
-    /// By rest, and by the distance in pointers from the stack pointer to the CFA: the rule's
-    /// number plus one.
+    /// The rule's number plus one, indexed by the rest, and by the distance from the stack pointer
+    /// to the CFA in pointers.
     shallow: Vec<u32>,
     expressions: Vec<Box<[u8]>>,
     expression_ids: HashMap<Box<[u8]>, u32>,

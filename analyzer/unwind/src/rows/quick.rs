@@ -1,6 +1,6 @@
 //! One rule in one word: what a step of pc, stack pointer and frame pointers needs.
 //!
-//! Apart from [`crate::Rule`] because a stack walk mostly waits for memory. A rule takes eight
+//! Separate from [`crate::Rule`] because a stack walk mostly waits for memory. A rule takes eight
 //! bytes, and frequent rules lie together, so that the rules of most frames share a few cache
 //! lines. A rule that does not fit is [`Quick::SLOW`] and is evaluated in its full form.
 //!

@@ -1,7 +1,7 @@
 //! Rows on their way into a table: collected in runs as functions produce them, then sorted and
 //! freed of overlaps.
 //!
-//! Apart from [`super::build`], which knows what rules are: here a rule is a number. The cost is
+//! Separate from [`super::build`], which knows what rules are: here a rule is a number. The cost is
 //! memory that is touched for the first time. So a row takes four bytes, and sorted rows are passed
 //! on without another copy. Linkers interleave parts of several sections, and call frame
 //! information then alternates between them. Each sequence is in order, and [`Merge`] merges them

@@ -1,6 +1,6 @@
 //! Compiles rows when a walk first needs them: one FDE or one region of code at a time.
 //!
-//! Apart from [`super::maker`], which compiles all rows of a source. One inspection of a program
+//! Separate from [`super::maker`], which compiles all rows of a source. One inspection of a program
 //! needs a hundred rules of files that have a million. A report on a long recording needs nearly
 //! all rules of some files, so these are compiled as a whole after many lookups
 //! ([`Demand::is_worth_compiling`]).

@@ -1,8 +1,8 @@
 //! Recognizes the code with which a C library starts a thread: an `exit` system call follows the
 //! call of the thread's function.
 //!
-//! Apart from the sources of rules because none has a rule there. This code is assembly that runs
-//! on a fresh stack, and it does not mark itself as the outermost frame.
+//! Separate from the sources of rules because none has a rule there. This code is assembly that
+//! runs on a fresh stack, and it does not mark itself as the outermost frame.
 
 use unspool_image::Arch;
 

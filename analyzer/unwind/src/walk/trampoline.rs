@@ -2,8 +2,8 @@
 //! system call.
 //!
 //! There the kernel has put all registers of the interrupted frame on the stack, in a layout that
-//! is part of its ABI. Apart from CFI because most C libraries have no CFI for ARM's trampolines,
-//! and because the kernel's own mappings (vdso, sigpage) are in no file.
+//! is part of its ABI. Separate from CFI because most C libraries have no CFI for ARM's
+//! trampolines, and because the kernel's own mappings (vdso, sigpage) are in no file.
 
 use unspool_image::Arch;
 

@@ -274,7 +274,7 @@ fn registers_are_restored_at_every_instruction() {
     }
 }
 
-/// Steps through the displaced instructions alone.
+/// Steps through only the displaced instructions.
 fn walks_copy(kind: usize, code: &[u8]) {
     let mut stepped = start(kind, code);
     let mut general = stepped.general.clone();
@@ -312,7 +312,7 @@ fn walks_collector(kind: usize, code: &[u8]) {
     assert_eq!(claims, 0);
     let inside = counts.contains_key("Inside");
     assert!(!(IN_PLACE_OF_ONE && inside), "{counts:?}");
-    // Twice more with the thread registered. The second time may raise no alarm.
+    // Twice more with the thread registered. The second time must not raise an alarm.
     for round in 0..2 {
         let tid = stepped.tid;
         let general = stepped.general.clone();

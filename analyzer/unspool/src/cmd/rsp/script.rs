@@ -13,9 +13,9 @@ use crate::cmd::terminal;
 
 /// Run a scripted session against a server and compare its answers
 ///
-/// The script lists packets to send and answers to expect. The first answer that differs ends the
-/// run; the message shows both. docs/reference/rsp-scripts.md describes scripts; a file that
-/// --rsp-log wrote is a script, too.
+/// The script lists packets to send and answers to expect. The run ends at the first
+/// answer that differs, and prints the expected and the actual answer. A file that --rsp-log wrote
+/// is a script, too. docs/reference/rsp-scripts.md describes scripts.
 #[derive(Debug, Args)]
 pub(super) struct Cmd {
     /// Server: HOST:PORT, :PORT (this machine), unix:PATH, /dev/ttyUSB0,115200

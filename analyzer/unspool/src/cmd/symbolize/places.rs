@@ -1,6 +1,6 @@
 //! Finds the places in a line of text that stand for addresses.
 //!
-//! Apart from the lookup because it needs only the text. It takes bytes, because logs hold
+//! Separate from the lookup because it needs only the text. It takes bytes, because logs hold
 //! anything.
 
 use std::ops::Range;

@@ -79,7 +79,7 @@ pub(in crate::collect) enum Site {
         does: Does,
         /// True if the instruction may also make another system call.
         any: bool,
-        /// The argument values that the instructions between the probe and the call set.
+        /// The argument values that are set by the instructions between the probe and the call.
         sets: [Option<Given>; 4],
     },
     /// The return of a futex system call that waits.

@@ -101,7 +101,7 @@ impl UnderWay {
         })
     }
 
-    /// The innermost pending call, which contains a new one.
+    /// The innermost pending call. A call that begins now is inside it.
     pub(super) fn innermost(&self) -> Option<u64> {
         let mut sure = self.open.iter().rev();
         sure.find(|open| !open.passed).map(|open| open.call.number)
@@ -120,8 +120,8 @@ impl UnderWay {
         lost
     }
 
-    /// Removes the calls that end at this stack pointer where calls of `of` end, innermost first.
-    /// The flag is false if the call may have ended before and another one begun.
+    /// A function among `of` returns at this stack pointer: removes the calls that end there,
+    /// innermost first. The flag is false if the call may have ended before and another one begun.
     pub(super) fn leave(&mut self, frame: u64, of: &[FunctionId]) -> Vec<(Call, bool)> {
         self.passed(frame);
         let mut ended = Vec::new();

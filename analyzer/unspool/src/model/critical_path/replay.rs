@@ -42,7 +42,7 @@ enum Delay {
     Device,
     /// Another process had the processor. A thread that needs less of one is delayed less.
     Preempted,
-    /// By something that does not change.
+    /// By something that the replay does not change.
     Fixed,
 }
 

@@ -1,6 +1,7 @@
 //! The facts of locks of which only the waits are known.
 //!
-//! Apart from recorded objects, whose calls tell where they were made and which thread used them.
+//! Separate from recorded objects, whose calls tell where they were made and which thread used
+//! them.
 
 use std::collections::BTreeMap;
 

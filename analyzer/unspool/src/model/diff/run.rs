@@ -35,7 +35,7 @@ pub struct Run {
     pub doubts: Vec<Doubt>,
     /// Number of processors on which the program ran.
     pub(super) processors: usize,
-    /// The path's waits for a processor, if the program could use more processors.
+    /// The path's waits for a processor if the program could use all processors.
     with_all: Runnable,
     /// Length of the run in the replay, nanoseconds.
     replayed_ns: u64,

@@ -125,7 +125,7 @@ impl History<'_> {
         let mut notes = Vec::new();
         if let Some(cut) = &self.capture.cut {
             notes.push(Note::error(format!(
-                "This recording is incomplete: {cut}. Threads and ends after {:.3} s are missing.",
+                "This recording is incomplete: {cut}. Starts and ends of threads after {:.3} s are missing.",
                 self.recording.duration_ns as f64 / 1e9
             )));
         }
@@ -216,7 +216,7 @@ impl History<'_> {
         }
         if self.counts.inferred > 0 {
             notes.push(Note::info(format!(
-                "Only the order of events tells which of several equal creations made {}.",
+                "For {}, several creations look the same, and only the order of events tells which one it was.",
                 count(self.counts.inferred, "thread", "threads")
             )));
         }
@@ -264,8 +264,9 @@ impl History<'_> {
 
 /// Estimates the hits that a paused probe missed.
 ///
-/// The stub knows the rate of hits by the program's processor time, unless it paused the probe
-/// before the program had used a millisecond. Then only the rate by the clock is known.
+/// The stub knows how many hits there are per second of the program's processor time, unless it
+/// paused the probe before the program had used a millisecond. Then only the number per second of
+/// the clock is known.
 fn missed_hits(missed: &Missed, recorded: u64, duration_ns: u64) -> u64 {
     if missed.hits > 0 {
         return missed.hits;
@@ -398,7 +399,7 @@ impl PausedCalls {
         let details = "The counts of calls do not include missed calls. A call that began or \
              ended in a pause has no duration.";
         let note = Note::warning(format!(
-            "{paused} {missed} Record with {option} to get all."
+            "{paused} {missed} Record with {option} to get every call."
         ));
         Some(note.about(Topic::Calls).with_details(details))
     }
@@ -416,7 +417,7 @@ fn paused_probe(paused: &Paused, kind: Option<ProbeKind>, option: &str) -> Note 
         _ => "",
     };
     let pause = format!(
-        "its probe was paused {} for {:.3} s in total, to keep to the budget. Record with {option} to get all.",
+        "its probe was paused {} for {:.3} s in total, to keep to the budget. Record with {option} to get every call.",
         count(paused.pauses, "time", "times"),
         paused.paused_ns as f64 / 1e9,
     );

@@ -169,7 +169,7 @@ fn without_handles_order_decides_and_is_said_to() {
     assert_eq!(stack.frames[0].place.function.as_deref(), Some("first"));
     assert!(
         notes(&model).contains(
-            "Only the order of events tells which of several equal creations made 1 thread"
+            "For 1 thread, several creations look the same, and only the order of events tells which one it was"
         )
     );
 }

@@ -32,8 +32,8 @@ pub struct FutexWait {
     pub object: Option<FutexObject>,
 }
 
-/// True if a function that waits for an object of a kind is a wait at a condition variable, which
-/// takes its mutex again.
+/// True if `function` waits at a condition variable and then takes the variable's mutex again, and
+/// `kind` is a lock: the thread may wait for that mutex.
 pub fn takes_again(kind: Kind, function: &str) -> bool {
     kind.is_lock() && primitives::find(function).is_some_and(|it| it.kind == Kind::Cond)
 }

@@ -209,10 +209,10 @@ impl<'a> Wakers<'a> {
             .is_some_and(|from_ns| from_ns >= ns)
     }
 
-    /// True if a thread was probably woken to be killed, because the waker ended the program. Both
-    /// have then been in no further call until their end. A thread that ended before the program
-    /// did not end it. The wake-up of a first thread that then ends the program itself may look the
-    /// same.
+    /// True if a thread was probably woken to be killed, because the waker ended the program. In
+    /// that case neither thread makes another call. A waker that ended earlier than the program
+    /// cannot have ended it. The wake-up of a first thread that then ends the program itself may
+    /// look the same.
     pub(in crate::model) fn is_killed(&self, thread: ThreadIndex, waker: Waker, ns: u64) -> bool {
         let killed = self.ids.thread(thread);
         let is_last = killed.ended_ns.is_none();

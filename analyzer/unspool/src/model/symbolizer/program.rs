@@ -37,7 +37,7 @@ impl Symbolizer {
             }
             let Some(image) = self.files.image(file) else {
                 if c_library {
-                    return Err(format!("the file of {path}, the C library, is missing"));
+                    return Err(format!("{path}, the C library, is missing"));
                 }
                 continue;
             };

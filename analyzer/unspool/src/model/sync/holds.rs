@@ -27,7 +27,7 @@ pub(super) struct Held {
     pub(super) waiter: Option<(UseIndex, ThreadIndex)>,
     /// Number of events of its holder before the hold.
     pub(super) events: u64,
-    /// The gaps at the time of acquisition.
+    /// The gaps in the recording when the lock was taken.
     pub(super) stamp: Stamp,
 }
 
@@ -63,7 +63,7 @@ impl Holds {
         self.by_object.get(&object).map_or(&[], Vec::as_slice)
     }
 
-    /// Marks an object whose release was seen as free.
+    /// Marks an object as free after its release was seen.
     pub(super) fn freed(&mut self, object: ObjectIndex) {
         self.free.insert(object);
     }

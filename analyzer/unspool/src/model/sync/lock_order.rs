@@ -1,6 +1,6 @@
 //! The lock order: every pair of locks of which one was taken while the other was held.
 //!
-//! Apart from `order`, which keeps only a few circumstances per pair to search for circles. This
+//! Separate from `order`, which keeps only a few circumstances per pair to search for circles. This
 //! module counts all of them, for people who want to see the whole order.
 
 use std::collections::btree_map::Entry;

@@ -27,7 +27,7 @@ pub(super) struct Misuse {
     now: u64,
 }
 
-/// The locks that a thread released last and the times, latest last.
+/// A thread's most recently released locks and when it released them, in order of time.
 #[derive(Debug, Default)]
 struct GivenUp {
     locks: Vec<(ObjectIndex, u64)>,

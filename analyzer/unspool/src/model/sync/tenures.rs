@@ -1,8 +1,8 @@
 //! Finds the holders of a contended lock over time, where only waits and wakes are recorded.
 //!
 //! While threads wait for a lock, each unlock makes a system call that wakes one of them. So the
-//! time from one wake to the next belongs to the thread of the later wake. The first such time
-//! begins with the first wait.
+//! time from one wake to the next belongs to the thread that made the later wake. The first such
+//! time begins with the first wait.
 
 use std::collections::VecDeque;
 

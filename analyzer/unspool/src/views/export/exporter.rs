@@ -1,6 +1,6 @@
 //! What a format is: a name, the options it takes, and one function from the model to bytes.
 //!
-//! Apart from the registry, which names all formats, because each format uses this.
+//! Separate from the registry, which names all formats, because each format uses this.
 
 use std::fmt::Debug;
 use std::io::{self, Write};

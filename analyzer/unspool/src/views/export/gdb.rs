@@ -21,7 +21,7 @@ impl Exporter for Gdb {
     }
 
     fn about(&self) -> &'static str {
-        "Commands that name the threads in gdb, of the running program or of its core"
+        "gdb commands that name the threads of the running program or of its core"
     }
 
     fn write(&self, model: &Model, _: &Options, out: &mut dyn Write) -> Result<(), Error> {

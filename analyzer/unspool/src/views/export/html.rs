@@ -16,7 +16,7 @@ impl Exporter for Html {
     }
 
     fn about(&self) -> &'static str {
-        "A page to search a call graph in, one file without network"
+        "A page for searching a call graph: one file that needs no network"
     }
 
     fn choices(&self) -> &'static [Choice] {

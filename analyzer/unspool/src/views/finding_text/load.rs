@@ -195,7 +195,7 @@ fn holders_call(model: &Model, object: &Object) -> String {
     }
     holder_call(model, &calls, object.waits.total_ns).map_or(String::new(), |(call, ns)| {
         let ns = length(ns);
-        format!(" For {ns} of that, the threads waited for were in {call}.")
+        format!(" For {ns} of that, the threads that held it were in {call}.")
     })
 }
 
@@ -247,8 +247,8 @@ fn as_lock(model: &Model, index: ObjectIndex) -> &'static str {
 fn doubted(overloaded: bool) -> &'static str {
     match overloaded {
         true => {
-            " The recorder delayed threads much of the time. On such a busy machine, threads also \
-             hold locks while they wait for a processor."
+            " The recorder delayed threads much of the time. It also kept the processors busy, so \
+             that threads held locks while they waited for a processor."
         }
         false => "",
     }

@@ -75,7 +75,7 @@ pub(in crate::views) fn text(model: &Model, waits: &LockWaits) -> String {
     }
     if let Some(((first, ns), rest)) = waits.holders.split_first() {
         let first = format!(
-            "{} of that was for {}",
+            "{} of that was spent waiting for {}",
             length(*ns),
             any_thread(model, *first)
         );

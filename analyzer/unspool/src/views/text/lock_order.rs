@@ -1,4 +1,4 @@
-//! The lock order: which lock was taken while which other was held. Circles come first.
+//! The lock order: locks that were taken while another one was held. Circles come first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! The form of an x86-64 instruction: prefixes, opcode, operands and length (Intel SDM, volume 2,
-//! chapter 2 and appendix A). Apart from the effects of instructions, because everything depends on
-//! correct lengths.
+//! chapter 2 and appendix A). Separate from the effects of instructions, because everything depends
+//! on correct lengths.
 
 /// Maximum length of an instruction in bytes.
 const MAX_LENGTH: usize = 15;

@@ -230,7 +230,7 @@ impl Inspector<'_> {
                     }
                     None => Said {
                         unknown: Some(
-                            "the address is that of the waiting thread's own word".to_owned(),
+                            "the thread waits at a word of its own, not at a lock".to_owned(),
                         ),
                         ..Said::default()
                     },

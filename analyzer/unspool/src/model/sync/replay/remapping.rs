@@ -1,5 +1,5 @@
-//! Forgets the objects in unmapped memory. Apart from the replay, because every part of its state
-//! that knows addresses takes part.
+//! Forgets the objects in unmapped memory. Separate from the replay, because every part of its
+//! state that knows addresses takes part.
 
 use std::collections::HashSet;
 

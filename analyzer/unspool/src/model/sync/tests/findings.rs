@@ -317,7 +317,8 @@ fn steps_after_a_join_come_later() {
 }
 
 /// In each of three rounds of a barrier of two, one order comes before the barrier and the other
-/// after it. Variants: not always, or other threads use the barrier too.
+/// after it. Variants: the two threads do not use the barrier in every round, or other threads use
+/// it, too.
 #[test]
 fn a_barrier_orders_the_steps_on_its_sides() {
     const BARRIER: u64 = 0x6000;

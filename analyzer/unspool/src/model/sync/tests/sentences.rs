@@ -78,7 +78,8 @@ fn a_destroyed_object_is_named_by_its_place() {
     assert!(found.starts_with(begin), "{found}");
 }
 
-/// A reader compares the gain with the part that the finding names.
+/// A reader compares the gain with the part that the finding names, so the text explains a gain
+/// that is larger.
 #[test]
 fn a_gain_that_exceeds_its_part_is_explained() {
     let mut acting = two_threads();

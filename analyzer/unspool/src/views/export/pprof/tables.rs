@@ -1,7 +1,7 @@
 //! The tables of a profile: strings, functions, locations and mappings, each written once.
 //!
-//! Apart from the samples, which refer to them by number. A profile's fields need no order, so an
-//! entry is written as soon as a sample needs it, and only its number stays in memory.
+//! Separate from the samples, which refer to them by number. A profile's fields need no order, so
+//! an entry is written as soon as a sample needs it, and only its number stays in memory.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
