@@ -85,7 +85,7 @@ pub use local_process::{LocalProcess, MAX_RESUME, Sampled, process_of_thread};
 pub use options::{
     CpuSamples, Ended, KernelRecords, Options, Outcome, ProbeKinds, Source, Subject,
 };
-pub use pipes::{PipeUser, PipeUsers, pipe_users};
+pub use pipes::PipeUsers;
 pub use process_name::ProcessName;
 pub use shared_memory::{SharedMemory, SharedPlace};
 

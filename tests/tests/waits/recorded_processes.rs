@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use unspool_tests::process;
+use unspool_tests::process::{self, Background};
 use unspool_tests::report;
 use unspool_tests::waiting::{self, Waiting};
 
@@ -57,6 +57,8 @@ pub(super) fn trials() -> Vec<Trial> {
         // A stop for the inspection at the end would end the write.
         ("own-filter", || own_child("filter.c")),
         ("idle-workers", idle_workers),
+        ("beside-workers", beside_workers),
+        ("own-ends", own_ends),
         ("earlier-child", || earlier("pipes.c", &[], false, Inferred)),
         ("earlier-locks", || earlier("across.c", &[], false, Proved)),
         ("earlier-file-locks", || {
@@ -149,6 +151,49 @@ fn idle_workers() -> Result<()> {
     ensure!(run.stderr.contains("started 70 processes"), "{run}");
     ensure!(!run.stderr.contains("not inspected"), "{run}");
     finds(&capture, &report::json(&capture, &[])?, &[], Lively)
+}
+
+/// The child that hangs with its parent is found among more workers than can be inspected.
+fn beside_workers() -> Result<()> {
+    let (folder, program) = build("workers.c", &["-DHANG"])?;
+    let capture = folder.path().join("capture");
+    let mut record = record(&capture, &["--"])?;
+    record.arg(program.get_program());
+    let run = process::run(&mut record, LIMIT)?;
+    let seen = report::json(&capture, &[])?;
+    let processes = seen["processes"].as_array().context("processes")?;
+    ensure!(processes.len() == 71, "{run}");
+    let child = processes
+        .iter()
+        .filter_map(|it| Some((it["started_ns"].as_u64()?, it["pid"].as_u64()?)));
+    let child = child.max().context("a child")?.1;
+    finds(&capture, &seen, &[child], Inferred).with_context(|| run.to_string())
+}
+
+/// The recorder and its stub inherit ends of the pipes at which two programs wait for each other.
+fn own_ends() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let ((from_outside, outside_writes), (outside_reads, to_outside)) =
+        (std::io::pipe()?, std::io::pipe()?);
+    let outside = {
+        // This process must not keep the ends.
+        let mut cat = Command::new("cat");
+        Background(process::start(
+            cat.stdin(outside_reads).stdout(outside_writes),
+        )?)
+    };
+    let mut record = record(&capture, &["--", "cat"])?;
+    record
+        .stdin(from_outside)
+        .stdout(to_outside)
+        .stderr(Stdio::piped());
+    let recorder = process::start(&mut record)?;
+    drop(record);
+    let run = recorder.wait_with_output()?;
+    let seen = report::json(&capture, &[])?;
+    finds(&capture, &seen, &[outside.0.id().into()], Inferred)
+        .with_context(|| String::from_utf8_lossy(&run.stderr).into_owned())
 }
 
 /// The processes exist before the recording, of the first of them or of all.

@@ -38,6 +38,11 @@ impl Group {
         }
     }
 
+    /// Makes the group not look for these processes.
+    pub(super) fn expect(&mut self, pids: &[u32]) {
+        self.known.extend(pids);
+    }
+
     /// Adds a process, and finds the holders of its shared objects. If `follow`, finds the
     /// processes for which its threads wait.
     pub(super) fn add(&mut self, pid: u32, mut model: Model, follow: bool) {

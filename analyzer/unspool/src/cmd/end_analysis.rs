@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use unspool_capture::{CallSubject, Capture, Unchanged};
 
-use crate::collect::{self, Inspection, LocalProcess, MAX_LOOKS, Wanted};
+use crate::collect::{self, Inspection, LocalProcess, MAX_LOOKS, PipeUsers, Wanted};
 use crate::model::{Model, Symbolizer};
 
 use super::across::{Group, calls};
@@ -52,6 +52,8 @@ pub(super) struct EndAnalysis {
     current: Option<(Symbolizer, Model)>,
     /// Those that were inspected.
     group: Group,
+    /// Read once, because many processes may have many pipes. The last check reads them again.
+    pipes: PipeUsers,
     recorded: Vec<u32>,
 }
 
@@ -66,6 +68,7 @@ impl EndAnalysis {
             symbolizer: Box::new(symbolizer),
             current: None,
             group: Group::that_knows(&recorded),
+            pipes: PipeUsers::default(),
             recorded,
         }
     }
@@ -105,10 +108,14 @@ impl collect::EndAnalysis for EndAnalysis {
             return Vec::new();
         };
         let process = LocalProcess::new(pid);
-        calls::name(model.call_subjects(), &process);
+        calls::name(model.call_subjects(), &process, &self.pipes);
         let subjects = model.call_subjects().map(|call| call.recorded()).collect();
         self.group.add(pid, model, true);
         subjects
+    }
+
+    fn expect(&mut self, pids: &[u32]) {
+        self.group.expect(pids);
     }
 
     fn next(&mut self) -> Option<u32> {

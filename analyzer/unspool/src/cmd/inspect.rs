@@ -12,7 +12,7 @@ use super::recording::{Reading, Recording};
 use super::report::Format;
 use super::target::Target;
 use super::terminal;
-use crate::collect::{self, LocalProcess, Options, Source};
+use crate::collect::{self, LocalProcess, Options, PipeUsers, Source};
 use crate::model::{Detail, Model, Symbolizer};
 use crate::store::Store;
 use crate::views;
@@ -133,7 +133,7 @@ impl Cmd {
         let mut inspection = collect::Inspection::begin(options)?;
         let mut model = model_of(&mut inspection, &mut names);
         if let Some(process) = local {
-            calls::name(model.call_subjects(), process);
+            calls::name(model.call_subjects(), process, &PipeUsers::default());
         }
         let downloads = store.downloads().then(|| inspection.capture());
         inspection.finish()?;

@@ -28,16 +28,17 @@ impl Recorder {
         else {
             return;
         };
+        let arch = self.session.abi.arch;
+        let mut started = LocalProcess::new(pid).descendants();
+        started.retain(|process| !analysis.is_recorded(process.pid()));
+        let hanging = hang_candidates::that_may_hang(&LocalProcess::new(pid), started, arch);
+        analysis.expect(&hanging);
         if runs {
             for subject in analysis.add(pid) {
                 self.sink.record(subject);
             }
         }
-        let arch = self.session.abi.arch;
-        let mut started = LocalProcess::new(pid).descendants();
-        started.retain(|process| !analysis.is_recorded(process.pid()));
-        let hanging = hang_candidates::that_may_hang(started, arch);
-        let mut hanging = hanging.iter().map(LocalProcess::pid);
+        let mut hanging = hanging.into_iter();
         let mut known = BTreeSet::from([pid]);
         let mut left = 0;
         while let Some(pid) = hanging.next().or_else(|| analysis.next()) {

@@ -35,6 +35,9 @@ pub trait EndAnalysis {
     /// runs. Returns what the system calls of its threads work on.
     fn add(&mut self, pid: u32) -> Vec<CallSubject>;
 
+    /// These processes will be inspected, whatever waits for them.
+    fn expect(&mut self, pids: &[u32]);
+
     /// Another process for which threads wait.
     fn next(&mut self) -> Option<u32>;
 

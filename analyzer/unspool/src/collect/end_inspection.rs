@@ -15,8 +15,9 @@ use super::thread_reader::ThreadReader;
 
 /// Maximum number of rounds of further reads. Each may find the address of another object.
 pub const MAX_LOOKS: usize = 4;
-/// Interval within which two requests count as one.
-const SAME_END: Duration = Duration::from_secs(1);
+/// Interval after an inspection within which another one would show the same, or the effects of the
+/// SIGINT that ends the program.
+const SAME_END: Duration = Duration::from_secs(3);
 
 /// The reading of all threads at the end of a recording.
 #[derive(Default)]
@@ -53,6 +54,8 @@ impl EndInspection {
 
     pub(super) fn return_analysis(&mut self, analysis: Box<dyn EndAnalysis>) {
         self.analysis = Some(analysis);
+        // The inspections of other processes may have taken long.
+        self.done = Some(Instant::now());
     }
 
     /// True if the threads have just been read.

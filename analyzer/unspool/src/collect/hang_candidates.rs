@@ -9,42 +9,54 @@ use unspool_image::Arch;
 
 use super::kernel_state::blocking_call;
 use super::local_process::{LocalProcess, MAX_RESUME, SLEEP_CHECK};
-use super::pipes::{PipeUsers, pipe_users};
+use super::pipes::PipeUsers;
 use crate::platform::syscall::{AwaitedChildren, Call, writes};
 
-/// Those of the processes that may hang. In such a process a thread waits at a futex without a time
-/// limit, or all threads wait for processes that may hang, too. Leaves out processes that are
-/// traced.
-pub(super) fn that_may_hang(processes: Vec<LocalProcess>, arch: Arch) -> Vec<LocalProcess> {
+/// Those of the processes that may hang: first those for which the program waits, directly or
+/// through further ones. In such a process a thread waits at a futex without a time limit, or all
+/// threads wait for processes that may hang, too. Leaves out processes that are traced.
+pub(super) fn that_may_hang(
+    program: &LocalProcess,
+    processes: Vec<LocalProcess>,
+    arch: Arch,
+) -> Vec<u32> {
     let endless = |call: &Call| call.futex(arch).is_some_and(|futex| !futex.timed);
     let at_futex = |process: &LocalProcess| calls(process).any(|(_, call)| endless(&call));
     let untraced = processes.into_iter().filter(LocalProcess::is_untraced);
-    let (mut found, others): (Vec<_>, Vec<_>) = untraced.partition(at_futex);
-    let mut waiting = LocalProcess::that_wait(others, arch);
-    let awaited = awaited_by(&waiting, arch);
-    let mut may_hang: BTreeSet<u64> = ids(&found).chain(ids(&waiting)).collect();
+    let (at_futex, others): (Vec<_>, Vec<_>) = untraced.partition(at_futex);
+    let waiting = LocalProcess::that_wait(others, arch);
+    let awaited = awaited_by(waiting.iter().chain([program]), arch);
+    let mut may_hang: BTreeSet<u64> = ids(&at_futex).chain(ids(&waiting)).collect();
     let further = awaited.values().flatten().flatten();
     let further: BTreeSet<u64> = further
         .copied()
         .filter(|id| !may_hang.contains(id))
         .collect();
     may_hang.extend(that_wait_now(further, arch));
+    let mut stuck: BTreeSet<u64> = ids(&waiting).collect();
     loop {
-        let before = waiting.len();
-        waiting.retain(|process| {
-            let mut threads = awaited.get(&process.pid()).into_iter().flatten();
-            let stays = threads.all(|awaited| awaited.is_subset(&may_hang));
-            if !stays {
-                may_hang.remove(&u64::from(process.pid()));
-            }
-            stays
+        let (stay, go): (BTreeSet<u64>, BTreeSet<u64>) = stuck.iter().partition(|id| {
+            let mut threads = awaited.get(id).into_iter().flatten();
+            threads.all(|awaited| awaited.is_subset(&may_hang))
         });
-        if waiting.len() == before {
+        may_hang.retain(|id| !go.contains(id));
+        stuck = stay;
+        if go.is_empty() {
             break;
         }
     }
-    found.extend(waiting);
-    found
+    let mut found: Vec<u64> = ids(&at_futex).collect();
+    let mut next = vec![u64::from(program.pid())];
+    while let Some(id) = next.pop() {
+        for awaited in awaited.get(&id).into_iter().flatten().flatten() {
+            if stuck.remove(awaited) {
+                found.push(*awaited);
+                next.push(*awaited);
+            }
+        }
+    }
+    let found = found.into_iter().chain(stuck);
+    found.filter_map(|id| u32::try_from(id).ok()).collect()
 }
 
 fn ids(processes: &[LocalProcess]) -> impl Iterator<Item = u64> {
@@ -59,32 +71,25 @@ fn calls(process: &LocalProcess) -> impl Iterator<Item = (u64, Call)> {
 }
 
 /// For each process, and each of its threads that waits for processes: those that can end the wait.
-fn awaited_by(waiting: &[LocalProcess], arch: Arch) -> BTreeMap<u32, Vec<BTreeSet<u64>>> {
-    let pipe = |process: &LocalProcess, call: &Call| {
-        let file = process.file(call.descriptor(arch)?)?;
-        file.starts_with("pipe:").then_some(file)
-    };
-    let blocked = waiting.iter().map(|process| {
-        let calls = calls(process).map(|(tid, call)| (tid, call, pipe(process, &call)));
-        (process, calls.collect())
-    });
-    let blocked: Vec<(&LocalProcess, Vec<(u64, Call, Option<String>)>)> = blocked.collect();
-    let all = blocked.iter().flat_map(|(_, calls)| calls);
-    let users = pipe_users(&all.filter_map(|(_, _, pipe)| pipe.clone()).collect());
-    let awaited = blocked.into_iter().map(|(process, calls)| {
-        let threads = calls.into_iter().map(|(tid, call, pipe)| match pipe {
-            Some(pipe) => at_other_end(&users, &pipe, call.name(arch).is_some_and(writes)),
-            None => children_or_holders(process, tid, &call, arch),
+fn awaited_by<'p>(
+    waiting: impl Iterator<Item = &'p LocalProcess>,
+    arch: Arch,
+) -> BTreeMap<u64, Vec<BTreeSet<u64>>> {
+    let users = PipeUsers::default();
+    let awaited = waiting.map(|process| {
+        let threads = calls(process).map(|(tid, call)| {
+            let file = call.descriptor(arch).and_then(|at| process.file(at));
+            match file.filter(|file| file.starts_with("pipe:")) {
+                Some(pipe) => {
+                    let writes = call.name(arch).is_some_and(writes);
+                    users.at_other_end(&pipe, writes).collect()
+                }
+                None => children_or_holders(process, tid, &call, arch),
+            }
         });
-        (process.pid(), threads.collect())
+        (process.pid().into(), threads.collect())
     });
     awaited.collect()
-}
-
-fn at_other_end(users: &PipeUsers, pipe: &str, writes: bool) -> BTreeSet<u64> {
-    let users = users.by_pipe.get(pipe).into_iter().flatten();
-    let users = users.filter(|user| if writes { user.reads } else { user.writes });
-    users.map(|user| user.pid).collect()
 }
 
 fn children_or_holders(process: &LocalProcess, tid: u64, call: &Call, arch: Arch) -> BTreeSet<u64> {

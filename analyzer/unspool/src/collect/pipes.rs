@@ -1,6 +1,7 @@
 //! The processes of this machine that have the ends of pipes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
@@ -10,64 +11,98 @@ use super::local_process::LocalProcess;
 
 /// A process that has an end of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PipeUser {
-    /// Its id.
-    pub pid: u64,
-    /// It can read.
-    pub reads: bool,
-    /// It can write.
-    pub writes: bool,
+struct PipeUser {
+    pid: u64,
+    reads: bool,
+    writes: bool,
 }
 
-/// The users of pipes.
+/// The users of all pipes, read when they are first needed.
 #[derive(Debug, Default)]
-pub struct PipeUsers {
+pub struct PipeUsers(OnceCell<Users>);
+
+#[derive(Debug)]
+struct Users {
     /// By the pipes' names in `/proc` (`pipe:[1234]`).
-    pub by_pipe: BTreeMap<String, Vec<PipeUser>>,
-    /// False if the recorder may not examine all processes.
-    pub is_complete: bool,
+    by_pipe: BTreeMap<String, Vec<PipeUser>>,
+    is_complete: bool,
 }
 
-/// Finds the users of pipes, by the names that `/proc` gives to them.
-pub fn pipe_users(pipes: &BTreeSet<String>) -> PipeUsers {
-    let mut users: BTreeMap<String, Vec<PipeUser>> = BTreeMap::new();
-    let mut is_complete = shows_all_processes();
-    for pid in numbers("/proc").filter(|_| !pipes.is_empty()) {
-        let process = u32::try_from(pid).map(LocalProcess::new);
-        let Some(task) = process.ok().and_then(|process| process.living_task()) else {
-            continue;
-        };
-        let folder = format!("{task}/fd");
-        is_complete &= !is_denied(&fs::read_dir(&folder));
-        for descriptor in numbers(&folder) {
-            let link = format!("{folder}/{descriptor}");
-            let file = fs::read_link(&link);
-            is_complete &= !is_denied(&file);
-            let Ok(file) = file else {
+impl PipeUsers {
+    /// The processes that can end the wait of a thread that reads from a pipe, or writes to it.
+    /// Unspool's own processes have the ends that they inherited, but use none of them.
+    pub fn at_other_end(&self, pipe: &str, writes: bool) -> impl Iterator<Item = u64> {
+        let users = self.users().by_pipe.get(pipe).into_iter().flatten();
+        let users = users.filter(move |user| if writes { user.reads } else { user.writes });
+        users.map(|user| user.pid).filter(|pid| !is_own(*pid))
+    }
+
+    /// False if the recorder may not examine all processes.
+    pub fn is_complete(&self) -> bool {
+        self.users().is_complete
+    }
+
+    fn users(&self) -> &Users {
+        self.0.get_or_init(Users::read)
+    }
+}
+
+impl Users {
+    fn read() -> Users {
+        let mut users: BTreeMap<String, Vec<PipeUser>> = BTreeMap::new();
+        let mut is_complete = shows_all_processes();
+        for pid in numbers("/proc") {
+            let process = u32::try_from(pid).map(LocalProcess::new);
+            let Some(task) = process.ok().and_then(|process| process.living_task()) else {
                 continue;
             };
-            let Some(pipe) = file.to_str().filter(|file| pipes.contains(*file)) else {
-                continue;
-            };
-            let Ok(link) = fs::symlink_metadata(link) else {
-                continue;
-            };
-            let mode = link.permissions().mode();
-            let [reads, writes] = [MAY_READ, MAY_WRITE].map(|needed| mode & needed != 0);
-            let all = users.entry(pipe.to_owned()).or_default();
-            match all.last_mut().filter(|user| user.pid == pid) {
-                Some(user) => {
-                    user.reads |= reads;
-                    user.writes |= writes;
+            let folder = format!("{task}/fd");
+            is_complete &= !is_denied(&fs::read_dir(&folder));
+            for descriptor in numbers(&folder) {
+                let link = format!("{folder}/{descriptor}");
+                let file = fs::read_link(&link);
+                is_complete &= !is_denied(&file);
+                let Some(pipe) = file
+                    .ok()
+                    .and_then(|file| file.into_os_string().into_string().ok())
+                else {
+                    continue;
+                };
+                if !pipe.starts_with("pipe:") {
+                    continue;
                 }
-                None => all.push(PipeUser { pid, reads, writes }),
+                let Ok(link) = fs::symlink_metadata(link) else {
+                    continue;
+                };
+                let mode = link.permissions().mode();
+                let [reads, writes] = [MAY_READ, MAY_WRITE].map(|needed| mode & needed != 0);
+                let all = users.entry(pipe).or_default();
+                match all.last_mut().filter(|user| user.pid == pid) {
+                    Some(user) => {
+                        user.reads |= reads;
+                        user.writes |= writes;
+                    }
+                    None => all.push(PipeUser { pid, reads, writes }),
+                }
             }
         }
+        Users {
+            by_pipe: users,
+            is_complete,
+        }
     }
-    PipeUsers {
-        by_pipe: users,
-        is_complete,
-    }
+}
+
+/// True for a recorder and for its stub.
+fn is_own(pid: u64) -> bool {
+    let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
+    let Some(program) = program(&pid.to_string()) else {
+        return false;
+    };
+    let is_stub = program
+        .file_name()
+        .is_some_and(|name| name == "unspool-stub");
+    is_stub || fs::read_link("/proc/self/exe").is_ok_and(|own| own == program)
 }
 
 fn is_denied<T>(read: &io::Result<T>) -> bool {
@@ -99,6 +134,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_own_process() {
+        assert!(is_own(std::process::id().into()));
+        assert!(!is_own(std::os::unix::process::parent_id().into()));
+    }
+
+    #[test]
     fn users_of_an_own_pipe() {
         let (reader, writer) = std::io::pipe().unwrap();
         let name = |descriptor: i32| {
@@ -113,8 +154,7 @@ mod tests {
         };
         // A process that another test starts has all descriptors until it executes its program.
         let users = || {
-            let mut found = pipe_users(&BTreeSet::from([pipe.clone()]));
-            let mut users = found.by_pipe.remove(&pipe).unwrap();
+            let mut users = Users::read().by_pipe.remove(&pipe).unwrap();
             users.retain(|user| user.pid == u64::from(std::process::id()));
             users
         };

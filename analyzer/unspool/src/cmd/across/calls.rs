@@ -2,16 +2,17 @@
 //! at the other ends of pipes, and children.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
 
-use crate::collect::{LocalProcess, PipeUsers, pipe_users};
+use crate::collect::{LocalProcess, PipeUsers};
 use crate::model::{CallSubject, FileReference, NamedCall, OtherProcess};
 use crate::platform::syscall::{AwaitedChildren, writes};
 
 /// Names the files and processes of the calls of a process of this machine.
-pub(in crate::cmd) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, process: &LocalProcess) {
-    let mut pipes = BTreeSet::new();
-    let mut at_files = Vec::new();
+pub(in crate::cmd) fn name<'a>(
+    calls: impl Iterator<Item = NamedCall<'a>>,
+    process: &LocalProcess,
+    pipes: &PipeUsers,
+) {
     // Finding the children reads all processes, and many threads may wait for them.
     let all_children = OnceCell::new();
     for call in calls {
@@ -42,27 +43,18 @@ pub(in crate::cmd) fn name<'a>(calls: impl Iterator<Item = NamedCall<'a>>, proce
             CallSubject::File {
                 reference: FileReference::Descriptor(descriptor),
                 name,
-                ..
+                other_end,
+                is_complete,
             } => {
                 *name = process
                     .file(*descriptor)
                     .and_then(|file| file_name(file, *descriptor));
-                pipes.extend(name.clone().filter(|name| name.starts_with("pipe:")));
-                at_files.push(call);
+                if let Some(pipe) = name.as_deref().filter(|name| name.starts_with("pipe:")) {
+                    let users = pipes.at_other_end(pipe, writes(call.name));
+                    *other_end = users.map(named).collect();
+                    *is_complete = pipes.is_complete();
+                }
             }
-        }
-    }
-    let users = pipe_users(&pipes);
-    for call in at_files {
-        if let CallSubject::File {
-            name: Some(name),
-            other_end,
-            is_complete,
-            ..
-        } = call.on
-        {
-            *other_end = at_other_end(&users, name, writes(call.name));
-            *is_complete = users.is_complete;
         }
     }
 }
@@ -76,12 +68,6 @@ fn file_name(file: String, descriptor: i32) -> Option<String> {
     let kind = kind.trim_start_matches('[').trim_end_matches(']');
     // The name says no more than `epoll_wait`.
     (kind != "eventpoll").then(|| format!("{kind} {descriptor}"))
-}
-
-fn at_other_end(users: &PipeUsers, pipe: &str, writes: bool) -> Vec<OtherProcess> {
-    let users = users.by_pipe.get(pipe).into_iter().flatten();
-    let users = users.filter(|user| if writes { user.reads } else { user.writes });
-    users.map(|user| named(user.pid)).collect()
 }
 
 fn named(pid: u64) -> OtherProcess {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use unspool_image::Arch;
 
-use crate::collect::{Asleep, LocalProcess, MAX_RESUME, process_of_thread};
+use crate::collect::{Asleep, LocalProcess, MAX_RESUME, PipeUsers, process_of_thread};
 use crate::model::{CallSubject, Model, NamedCall, ProcessWait, WaitTrace};
 use crate::platform::syscall::AwaitedChildren;
 
@@ -115,7 +115,11 @@ impl Inspected {
 
     /// The waits of these threads whose objects, or processes, are the same as in the inspection.
     /// None if the process has another thread, which may end one of them.
-    fn unchanged(&self, tids: &HashSet<u64>) -> impl Iterator<Item = Unchanged<'_>> {
+    fn unchanged(
+        &self,
+        tids: &HashSet<u64>,
+        pipes: &PipeUsers,
+    ) -> impl Iterator<Item = Unchanged<'_>> {
         let is_whole = self.process.has_only(&self.threads);
         let mut now: Vec<CallSubject> = self.process_waits(tids).map(|it| it.on.clone()).collect();
         let waits = self.process_waits(tids).zip(&mut now);
@@ -124,7 +128,7 @@ impl Inspected {
             name: wait.name,
             on,
         });
-        calls::name(waits, &self.process);
+        calls::name(waits, &self.process, pipes);
         let waits = self.futex_waits(tids);
         let waits = waits.filter(|(_, trace)| has_bytes(&self.process, trace));
         let waits = waits.map(|(tid, trace)| Unchanged::Futex(*tid, trace));
@@ -196,7 +200,9 @@ pub(super) fn unchanged(all: &[Inspected], tids: &HashSet<u64>) -> HashSet<u64> 
         all.iter().flat_map(|one| one.asleep(tids, until)).collect()
     };
     let before = asleep();
-    let same: Vec<Unchanged<'_>> = all.iter().flat_map(|one| one.unchanged(tids)).collect();
+    let pipes = PipeUsers::default();
+    let same = all.iter().flat_map(|one| one.unchanged(tids, &pipes));
+    let same: Vec<Unchanged<'_>> = same.collect();
     let after = asleep();
     let stood = same.into_iter().filter(|wait| {
         let [before, after] =
