@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("fork_and_threads", fork_and_threads),
         ("report_on_standard_error", report_on_standard_error),
         ("interrupted", interrupted),
+        ("interrupted_with_children", interrupted_with_children),
         ("attach_and_detach", attach_and_detach),
         ("last_threads", last_threads),
         ("ended_with_its_group", ended_with_its_group),
@@ -256,6 +257,29 @@ fn tracer(pid: u32) -> String {
         .lines()
         .find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.unwrap_or("gone").trim().to_owned()
+}
+
+/// At the end of a recording, the processes that the program has started get SIGINT, too, as from a
+/// terminal. A shell waits for them, so that it would otherwise be killed, and they would go on.
+fn interrupted_with_children() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut record = report::unspool()?;
+    record.args(["record", "--duration", "1", "-o"]);
+    record.arg(folder.path().join("capture"));
+    record.args(["--", "sh", "-c", "sleep 1000 | cat; sleep 1000"]);
+    let run = process::run(&mut record, LIMIT)?;
+    ensure!(
+        run.code()? == 130 && !run.stderr.contains("was killed"),
+        "{run}"
+    );
+    let json = report::json(&folder.path().join("capture"), &[])?;
+    let started = json["processes"].as_array().context("processes")?;
+    ensure!(started.len() == 2, "{started:#?}");
+    for process in started {
+        let folder = format!("/proc/{}", process["pid"]);
+        ensure!(!std::path::Path::new(&folder).exists(), "{process:#}");
+    }
+    Ok(())
 }
 
 /// Attach, SIGINT: the program continues with its original code; traps would end it.

@@ -190,8 +190,9 @@ pub(super) struct Cmd {
 const NOTES: &str = "\
 Ending a recording:
   Ctrl-C (SIGINT), SIGTERM, SIGHUP and --duration end the recording and print the report. A
-  program that was started for the recording gets SIGINT, too. It is killed if it still runs
-  2 seconds later, or at a second Ctrl-C. Any other program continues.
+  program that was started for the recording gets SIGINT, too, and so do its child processes in
+  its process group. The program is killed if it still runs 2 seconds later, or at a second Ctrl-C.
+  Any other program continues.
 
 Exit code:
   The program's own, or 128 + N if signal N ended it. 0 if the program still runs. Of several

@@ -190,7 +190,7 @@ impl Ending {
             if by_terminal || self.terminal_limit(since) <= Instant::now() {
                 self.signalled = Some(Instant::now());
                 if !by_terminal {
-                    session.kill_program(Signal::SIGINT);
+                    session.interrupt_program();
                 }
             }
             return Ok(());

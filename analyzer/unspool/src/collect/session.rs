@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 use unspool_capture::{self as capture, Document, Header, RegisterLayout};
 use unspool_rsp::{Action, Client, ClientOptions, Registers, StopReply, ThreadEntry, ThreadId};
 
@@ -14,7 +14,7 @@ use crate::maps;
 
 use super::error::Error;
 use super::launch::{self, Stub};
-use super::local_process::parent_of;
+use super::local_process::{LocalProcess, parent_of};
 use super::options::{Options, Source, Subject};
 use super::sink;
 use crate::platform::abi::Abi;
@@ -445,6 +445,25 @@ impl Session {
                     .client
                     .resume(&[with_signal, (Action::Continue, None)])?)
             }
+        }
+    }
+
+    /// Sends SIGINT to the program, and to the processes of its process group that it has started,
+    /// as a terminal does.
+    pub(super) fn interrupt_program(&mut self) {
+        let pid = self.pid.filter(|_| self.local).map(u32::try_from);
+        let started = pid.and_then(|pid| Some(LocalProcess::new(pid.ok()?).descendants()));
+        let started = started.into_iter().flatten();
+        let ids: Vec<Pid> = started
+            .map(|it| Pid::from_raw(it.pid().cast_signed()))
+            .collect();
+        let group = |pid: Pid| getpgid(Some(pid)).ok();
+        let own = pid.and_then(|pid| group(Pid::from_raw(pid.ok()?.cast_signed())));
+        let ids: Vec<Pid> = ids.into_iter().filter(|id| group(*id) == own).collect();
+        self.kill_program(Signal::SIGINT);
+        for id in ids {
+            // It may just have ended.
+            let _ = kill(id, Signal::SIGINT);
         }
     }
 
