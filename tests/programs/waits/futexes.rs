@@ -34,14 +34,14 @@ fn main() {
             drop(changed.wait_while(number, |now| *now == before && before < ROUNDS));
         }),
         waiter(move || receiver.recv().unwrap()),
-        // After each 20 ms, the main thread does not have the locks for 3 ms.
+        // After each 20 ms, the main thread does not have the locks for 0.5 ms.
         waiter(move || {
             drop(mine.lock().unwrap());
-            thread::sleep(Duration::from_millis(6));
+            thread::sleep(Duration::from_micros(1000));
         }),
         waiter(move || {
             drop(other.read().unwrap());
-            thread::sleep(Duration::from_millis(6));
+            thread::sleep(Duration::from_micros(1000));
         }),
     ];
     for _ in 0..ROUNDS {
@@ -52,7 +52,7 @@ fn main() {
         *round.0.lock().unwrap() += 1;
         round.1.notify_all();
         sender.send(()).unwrap();
-        thread::sleep(Duration::from_millis(3));
+        thread::sleep(Duration::from_micros(500));
     }
     for thread in threads {
         thread.thread().unpark();
