@@ -1,7 +1,7 @@
 //! Tests the hangs of several processes that recordings find when they end.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use unspool_tests::process::{self, Background};
+use unspool_tests::process::{self, Background, Run};
 use unspool_tests::report;
 use unspool_tests::waiting::{self, Waiting};
 
@@ -128,13 +128,18 @@ fn started(source: &str, options: &[&str], hang: Hang) -> Result<()> {
     finds(&capture, &seen, &pids, hang).with_context(|| run.to_string())
 }
 
-/// The program waits for a process that it has started.
-fn own_child(source: &str) -> Result<()> {
-    let (folder, program) = build(source, &[])?;
+/// Records a program from its start. Returns the folder with the capture, the capture, and the run.
+fn recorded(source: &str, options: &[&str]) -> Result<(TempDir, PathBuf, Run)> {
+    let (folder, program) = build(source, options)?;
     let capture = folder.path().join("capture");
     let mut record = record(&capture, &["--"])?;
-    record.arg(program.get_program());
-    let run = process::run(&mut record, LIMIT)?;
+    let run = process::run(record.arg(program.get_program()), LIMIT)?;
+    Ok((folder, capture, run))
+}
+
+/// The program waits for a process that it has started.
+fn own_child(source: &str) -> Result<()> {
+    let (_folder, capture, run) = recorded(source, &[])?;
     let seen = report::json(&capture, &[])?;
     let pids: Vec<u64> = seen["processes"][0]["pid"].as_u64().into_iter().collect();
     ensure!(!run.stderr.contains("written"), "{run}");
@@ -143,11 +148,7 @@ fn own_child(source: &str) -> Result<()> {
 
 /// Workers whose parent is busy need no inspection: a recording has time for fewer.
 fn idle_workers() -> Result<()> {
-    let (folder, program) = build("workers.c", &[])?;
-    let capture = folder.path().join("capture");
-    let mut record = record(&capture, &["--"])?;
-    record.arg(program.get_program());
-    let run = process::run(&mut record, LIMIT)?;
+    let (_folder, capture, run) = recorded("workers.c", &[])?;
     ensure!(run.stderr.contains("started 70 processes"), "{run}");
     ensure!(!run.stderr.contains("not inspected"), "{run}");
     finds(&capture, &report::json(&capture, &[])?, &[], Lively)
@@ -155,11 +156,7 @@ fn idle_workers() -> Result<()> {
 
 /// The child that hangs with its parent is found among more workers than can be inspected.
 fn beside_workers() -> Result<()> {
-    let (folder, program) = build("workers.c", &["-DHANG"])?;
-    let capture = folder.path().join("capture");
-    let mut record = record(&capture, &["--"])?;
-    record.arg(program.get_program());
-    let run = process::run(&mut record, LIMIT)?;
+    let (_folder, capture, run) = recorded("workers.c", &["-DHANG"])?;
     let seen = report::json(&capture, &[])?;
     let processes = seen["processes"].as_array().context("processes")?;
     ensure!(processes.len() == 71, "{run}");

@@ -1,8 +1,7 @@
 //! ARM mapping symbols, which mark the text as A32, T32, A64 or data.
 //!
 //! Separate from the symbols because they name nothing. Spec: ELF for the Arm Architecture
-//! (aaelf32),
-//! 5.5.5 "Mapping symbols"; aaelf64, 5.5.4.
+//! (aaelf32), 5.5.5 "Mapping symbols"; aaelf64, 5.5.4.
 
 /// The content of text that a mapping symbol marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,8 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use unspool_capture::{EndReason, Severity};
 
 use super::emulator::EmulatorStop;
@@ -49,6 +50,8 @@ pub(super) struct Ending {
     interrupted: Option<Instant>,
     /// The time at which the program got its SIGINT.
     signalled: Option<Instant>,
+    /// The processes that get SIGINT after the program.
+    started: Vec<Pid>,
     killed: bool,
     pub(super) emulator: EmulatorStop,
 }
@@ -190,11 +193,15 @@ impl Ending {
             if by_terminal || self.terminal_limit(since) <= Instant::now() {
                 self.signalled = Some(Instant::now());
                 if !by_terminal {
-                    session.interrupt_program();
+                    self.started = session.started_in_group();
+                    session.kill_program(Signal::SIGINT);
                 }
             }
             return Ok(());
         };
+        if signalled.elapsed() >= TERMINAL_DELAY {
+            self.interrupt_started();
+        }
         if signalled.elapsed() >= EXIT_TIMEOUT && !self.killed {
             self.killed = true;
             sink.note(
@@ -204,6 +211,15 @@ impl Ending {
             session.kill_program(Signal::SIGKILL);
         }
         Ok(())
+    }
+
+    /// Sends SIGINT to the processes that the program has started, as a terminal does: a shell waits
+    /// for them. The program gets its own first, so that their ends change nothing in it.
+    pub(super) fn interrupt_started(&mut self) {
+        for pid in self.started.drain(..) {
+            // It may just have ended.
+            let _ = kill(pid, Signal::SIGINT);
+        }
     }
 
     /// Requests one more stop of a program that runs on after its threads have been read.

@@ -123,7 +123,9 @@ impl EventLoop {
 
     /// Follows the program until the recording ends for any reason.
     fn run_to_end(mut self) -> Outcome {
-        let (ended, reason, failure) = match self.run() {
+        let result = self.run();
+        self.ending.interrupt_started();
+        let (ended, reason, failure) = match result {
             Ok((ended, reason)) => (ended, reason, None),
             Err(error) => {
                 let local = self.recorder.session.local;
@@ -141,8 +143,7 @@ impl EventLoop {
         };
         let detail = failure
             .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+            .map_or_else(String::new, ToString::to_string);
         let recorder = &mut self.recorder;
         let missing = recorder.record_rest(reason);
         let write = recorder.sink.finish(reason, detail).map(Error::Write);

@@ -1,6 +1,7 @@
 //! Which of the started processes may hang, as `/proc` shows it. An inspection stops a process for
 //! some milliseconds, and a program may have hundreds of idle workers.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use unspool_image::Arch;
 use super::kernel_state::blocking_call;
 use super::local_process::{LocalProcess, MAX_RESUME, SLEEP_CHECK};
 use super::pipes::PipeUsers;
-use crate::platform::syscall::{AwaitedChildren, Call, writes};
+use crate::platform::syscall::{Call, writes};
 
 /// Those of the processes that may hang: first those for which the program waits, directly or
 /// through further ones. In such a process a thread waits at a futex without a time limit, or all
@@ -66,7 +67,7 @@ fn ids(processes: &[LocalProcess]) -> impl Iterator<Item = u64> {
 /// The system calls in which the threads of a process are blocked.
 fn calls(process: &LocalProcess) -> impl Iterator<Item = (u64, Call)> {
     let pid = process.pid();
-    let tids = process.threads();
+    let tids = process.tids();
     tids.filter_map(move |tid| Some((tid, blocking_call(pid, tid)?)))
 }
 
@@ -77,31 +78,24 @@ fn awaited_by<'p>(
 ) -> BTreeMap<u64, Vec<BTreeSet<u64>>> {
     let users = PipeUsers::default();
     let awaited = waiting.map(|process| {
+        let children = OnceCell::new();
+        let children = || children.get_or_init(|| process.children());
         let threads = calls(process).map(|(tid, call)| {
-            let file = call.descriptor(arch).and_then(|at| process.file(at));
-            match file.filter(|file| file.starts_with("pipe:")) {
-                Some(pipe) => {
-                    let writes = call.name(arch).is_some_and(writes);
-                    users.at_other_end(&pipe, writes).collect()
-                }
-                None => children_or_holders(process, tid, &call, arch),
+            if let Some(pipe) = process.pipe_of(&call, arch) {
+                let writes = call.name(arch).is_some_and(writes);
+                return users.at_other_end(&pipe, writes).collect();
             }
+            if let Some(descriptor) = call.file_lock(arch) {
+                return process.file_lock_holders(tid, descriptor);
+            }
+            let awaited = call.children(arch).into_iter();
+            awaited
+                .flat_map(|awaited| process.awaited_children(tid, awaited, children))
+                .collect()
         });
         (process.pid().into(), threads.collect())
     });
     awaited.collect()
-}
-
-fn children_or_holders(process: &LocalProcess, tid: u64, call: &Call, arch: Arch) -> BTreeSet<u64> {
-    if let Some(descriptor) = call.file_lock(arch) {
-        return process.file_lock_holders(tid, descriptor);
-    }
-    match call.children(arch) {
-        Some(AwaitedChildren::Any) => process.children().into_values().collect(),
-        Some(AwaitedChildren::One(id)) => process.children().remove(&id).into_iter().collect(),
-        Some(AwaitedChildren::Newest) => process.child_in_memory(tid).into_iter().collect(),
-        None => BTreeSet::new(),
-    }
 }
 
 /// Those of the processes whose threads all wait for processes. A thread that was just stopped is

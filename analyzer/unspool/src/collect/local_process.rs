@@ -23,6 +23,7 @@ use super::options::Ended;
 use super::pipes::numbers;
 use super::session;
 use super::shared_memory::SharedMemory;
+use crate::platform::syscall::{AwaitedChildren, Call};
 
 /// Interval at which a thread is checked until it is asleep.
 pub(super) const SLEEP_CHECK: Duration = Duration::from_millis(5);
@@ -139,7 +140,7 @@ impl LocalProcess {
         all.all(|tid| known.contains(&tid) || !self.lives(tid))
     }
 
-    fn tids(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn tids(&self) -> impl Iterator<Item = u64> {
         numbers(&format!("/proc/{}/task", self.pid))
     }
 
@@ -158,11 +159,7 @@ impl LocalProcess {
     pub(super) fn waits_for_processes(&self, arch: Arch) -> bool {
         let waits = |tid: u64| {
             let call = blocking_call(self.pid, tid)?;
-            let file = call
-                .descriptor(arch)
-                .and_then(|descriptor| self.file(descriptor));
-            let at_pipe = file.is_some_and(|file| file.starts_with("pipe:"));
-            let waits = at_pipe
+            let waits = self.pipe_of(&call, arch).is_some()
                 || call.futex(arch).is_some()
                 || call.children(arch).is_some()
                 || call.file_lock(arch).is_some();
@@ -249,6 +246,26 @@ impl LocalProcess {
         let child = children.split_whitespace().next_back()?.parse().ok()?;
         let sizes = |pid: u64| fs::read_to_string(format!("/proc/{pid}/statm")).ok();
         (sizes(child) == sizes(self.pid.into())).then_some(child)
+    }
+
+    /// The children for which a thread waits. `all` gives all of the process, which takes long.
+    pub fn awaited_children<'c>(
+        &self,
+        tid: u64,
+        awaited: AwaitedChildren,
+        all: impl FnOnce() -> &'c BTreeMap<u64, u64>,
+    ) -> Vec<u64> {
+        match awaited {
+            AwaitedChildren::One(id) => all().get(&id).copied().into_iter().collect(),
+            AwaitedChildren::Any => all().values().copied().collect(),
+            AwaitedChildren::Newest => Vec::from_iter(self.child_in_memory(tid)),
+        }
+    }
+
+    /// The pipe at which a call works.
+    pub(super) fn pipe_of(&self, call: &Call, arch: Arch) -> Option<String> {
+        let file = self.file(call.descriptor(arch)?)?;
+        file.starts_with("pipe:").then_some(file)
     }
 
     /// The file behind a descriptor, as `/proc` names it.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use super::descriptors::{MAY_READ, MAY_WRITE};
 use super::local_process::LocalProcess;
@@ -13,6 +14,8 @@ use super::local_process::LocalProcess;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PipeUser {
     pid: u64,
+    /// It is a recorder or a stub. These have the ends that they inherited, but use none of them.
+    is_unspool: bool,
     reads: bool,
     writes: bool,
 }
@@ -30,11 +33,11 @@ struct Users {
 
 impl PipeUsers {
     /// The processes that can end the wait of a thread that reads from a pipe, or writes to it.
-    /// Unspool's own processes have the ends that they inherited, but use none of them.
     pub fn at_other_end(&self, pipe: &str, writes: bool) -> impl Iterator<Item = u64> {
         let users = self.users().by_pipe.get(pipe).into_iter().flatten();
+        let users = users.filter(|user| !user.is_unspool);
         let users = users.filter(move |user| if writes { user.reads } else { user.writes });
-        users.map(|user| user.pid).filter(|pid| !is_own(*pid))
+        users.map(|user| user.pid)
     }
 
     /// False if the recorder may not examine all processes.
@@ -51,11 +54,13 @@ impl Users {
     fn read() -> Users {
         let mut users: BTreeMap<String, Vec<PipeUser>> = BTreeMap::new();
         let mut is_complete = shows_all_processes();
+        let own = executable("self");
         for pid in numbers("/proc") {
             let process = u32::try_from(pid).map(LocalProcess::new);
             let Some(task) = process.ok().and_then(|process| process.living_task()) else {
                 continue;
             };
+            let is_unspool = OnceCell::new();
             let folder = format!("{task}/fd");
             is_complete &= !is_denied(&fs::read_dir(&folder));
             for descriptor in numbers(&folder) {
@@ -82,7 +87,12 @@ impl Users {
                         user.reads |= reads;
                         user.writes |= writes;
                     }
-                    None => all.push(PipeUser { pid, reads, writes }),
+                    None => all.push(PipeUser {
+                        pid,
+                        is_unspool: *is_unspool.get_or_init(|| is_unspool_process(pid, &own)),
+                        reads,
+                        writes,
+                    }),
                 }
             }
         }
@@ -93,16 +103,17 @@ impl Users {
     }
 }
 
-/// True for a recorder and for its stub.
-fn is_own(pid: u64) -> bool {
-    let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
-    let Some(program) = program(&pid.to_string()) else {
-        return false;
-    };
-    let is_stub = program
-        .file_name()
-        .is_some_and(|name| name == "unspool-stub");
-    is_stub || fs::read_link("/proc/self/exe").is_ok_and(|own| own == program)
+/// The file that a process executes, by its id or `self`.
+fn executable(process: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{process}/exe")).ok()
+}
+
+/// True for a recorder and for a stub. `own` is this process's file.
+fn is_unspool_process(pid: u64, own: &Option<PathBuf>) -> bool {
+    executable(&pid.to_string()).is_some_and(|file| {
+        let is_stub = file.file_name().is_some_and(|name| name == "unspool-stub");
+        is_stub || own.as_ref() == Some(&file)
+    })
 }
 
 fn is_denied<T>(read: &io::Result<T>) -> bool {
@@ -135,8 +146,10 @@ mod tests {
 
     #[test]
     fn an_own_process() {
-        assert!(is_own(std::process::id().into()));
-        assert!(!is_own(std::os::unix::process::parent_id().into()));
+        let own = executable("self");
+        assert!(is_unspool_process(std::process::id().into(), &own));
+        let parent = std::os::unix::process::parent_id();
+        assert!(!is_unspool_process(parent.into(), &own));
     }
 
     #[test]
@@ -149,6 +162,7 @@ mod tests {
         let pipe = name(reader.as_raw_fd());
         let own = |reads, writes| PipeUser {
             pid: std::process::id().into(),
+            is_unspool: true,
             reads,
             writes,
         };

@@ -448,23 +448,16 @@ impl Session {
         }
     }
 
-    /// Sends SIGINT to the program, and to the processes of its process group that it has started,
-    /// as a terminal does.
-    pub(super) fn interrupt_program(&mut self) {
-        let pid = self.pid.filter(|_| self.local).map(u32::try_from);
-        let started = pid.and_then(|pid| Some(LocalProcess::new(pid.ok()?).descendants()));
+    /// The processes that the program has started in its process group, if it runs on this machine.
+    pub(super) fn started_in_group(&self) -> Vec<Pid> {
+        let program = self.local_pid();
+        let started =
+            program.map(|pid| LocalProcess::new(pid.as_raw().cast_unsigned()).descendants());
         let started = started.into_iter().flatten();
-        let ids: Vec<Pid> = started
-            .map(|it| Pid::from_raw(it.pid().cast_signed()))
-            .collect();
-        let group = |pid: Pid| getpgid(Some(pid)).ok();
-        let own = pid.and_then(|pid| group(Pid::from_raw(pid.ok()?.cast_signed())));
-        let ids: Vec<Pid> = ids.into_iter().filter(|id| group(*id) == own).collect();
-        self.kill_program(Signal::SIGINT);
-        for id in ids {
-            // It may just have ended.
-            let _ = kill(id, Signal::SIGINT);
-        }
+        let started = started.map(|process| Pid::from_raw(process.pid().cast_signed()));
+        started
+            .filter(|pid| getpgid(Some(*pid)) == getpgid(program))
+            .collect()
     }
 
     /// Sends a signal to the program.
@@ -472,16 +465,17 @@ impl Session {
         if !self.local {
             // gdb and Linux have the same numbers for SIGINT and SIGKILL.
             let _ = self.client.signal(signal as u8);
-            return;
-        }
-        let pid = self
-            .pid
-            .and_then(|pid| i32::try_from(pid).ok())
-            .filter(|pid| *pid > 1);
-        if let Some(pid) = pid {
+        } else if let Some(pid) = self.local_pid() {
             // The process may just have ended. The server then still reports its end.
-            let _ = kill(Pid::from_raw(pid), signal);
+            let _ = kill(pid, signal);
         }
+    }
+
+    /// The program's id, if it runs on this machine.
+    fn local_pid(&self) -> Option<Pid> {
+        let pid = self.pid.filter(|_| self.local)?;
+        let pid = i32::try_from(pid).ok().filter(|pid| *pid > 1)?;
+        Some(Pid::from_raw(pid))
     }
 
     /// True if a signal that is about to be delivered will end the program. Apart from SIGINT the

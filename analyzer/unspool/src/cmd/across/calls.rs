@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 
 use crate::collect::{LocalProcess, PipeUsers};
 use crate::model::{CallSubject, FileReference, NamedCall, OtherProcess};
-use crate::platform::syscall::{AwaitedChildren, writes};
+use crate::platform::syscall::writes;
 
 /// Names the files and processes of the calls of a process of this machine.
 pub(in crate::cmd) fn name<'a>(
@@ -19,12 +19,10 @@ pub(in crate::cmd) fn name<'a>(
         match call.on {
             CallSubject::Children { awaited, processes } => {
                 let all = || all_children.get_or_init(|| process.children());
-                let pids = match *awaited {
-                    AwaitedChildren::One(id) => all().get(&id).copied().into_iter().collect(),
-                    AwaitedChildren::Any => all().values().copied().collect(),
-                    AwaitedChildren::Newest => Vec::from_iter(process.child_in_memory(call.tid)),
-                };
-                *processes = pids.into_iter().map(named).collect();
+                let pids = process
+                    .awaited_children(call.tid, *awaited, all)
+                    .into_iter();
+                *processes = pids.map(named).collect();
             }
             CallSubject::FileLock {
                 descriptor,
