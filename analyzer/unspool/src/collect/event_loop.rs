@@ -123,9 +123,9 @@ impl EventLoop {
 
     /// Follows the program until the recording ends for any reason.
     fn run_to_end(mut self) -> Outcome {
-        let result = self.run();
+        let run = self.run();
         self.ending.interrupt_started();
-        let (ended, reason, failure) = match result {
+        let (ended, reason, failure) = match run {
             Ok((ended, reason)) => (ended, reason, None),
             Err(error) => {
                 let local = self.recorder.session.local;
@@ -133,8 +133,7 @@ impl EventLoop {
                     Error::Rsp(error) if error.is_fatal() && !local => Error::Lost(error),
                     error => error,
                 };
-                let lost = error.is_loss();
-                let (ended, reason) = match lost {
+                let (ended, reason) = match error.is_loss() {
                     true => (Ended::ConnectionLost, EndReason::ConnectionLost),
                     false => (self.abandon(), EndReason::Error),
                 };
