@@ -213,8 +213,8 @@ impl Ending {
         Ok(())
     }
 
-    /// Sends SIGINT to the processes that the program has started, as a terminal does: a shell waits
-    /// for them. The program gets its own first, so that their ends change nothing in it.
+    /// Sends SIGINT to the processes that the program has started, as a terminal does: a shell
+    /// waits for them. The program gets its own first, so that their ends change nothing in it.
     pub(super) fn interrupt_started(&mut self) {
         for pid in self.started.drain(..) {
             // It may just have ended.
