@@ -16,7 +16,7 @@ static void spin(long us)
 
 static void tell(long long since)
 {
-    long long on_cpu = 0, runnable = 0;
+    long long alive = 1000LL * (now_us() - since), on_cpu = 0, runnable = 0;
     FILE *file = fopen("/proc/thread-self/schedstat", "r");
     if (!file || fscanf(file, "%lld %lld", &on_cpu, &runnable) != 2)
         exit(3);
@@ -24,7 +24,7 @@ static void tell(long long since)
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     on_cpu = time.tv_sec * 1000000000LL + time.tv_nsec;
-    printf("turns %ld %lld %lld %lld\n", syscall(SYS_gettid), on_cpu, runnable, 1000LL * (now_us() - since));
+    printf("turns %ld %lld %lld %lld\n", syscall(SYS_gettid), on_cpu, runnable, alive);
 }
 
 static void *burn(void *argument)
