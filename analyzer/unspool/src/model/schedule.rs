@@ -247,7 +247,7 @@ impl Schedule {
                     intervals.push(last);
                 }
                 if schedule.threads[index.0].is_empty() {
-                    let mut intervals = merged(intervals);
+                    merge(&mut intervals);
                     if let Some(recorder) = schedule.recorder_tid {
                         join_blocks(&mut intervals, recorder);
                     }
@@ -556,21 +556,17 @@ fn with_losses(intervals: Vec<Interval>, losses: &[ScheduleLoss]) -> Vec<Interva
 }
 
 /// Removes empty intervals, and merges neighbours of the same state.
-fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
-    let mut all: Vec<Interval> = Vec::with_capacity(intervals.len());
-    for interval in intervals {
-        match all.last_mut() {
-            _ if interval.from_ns >= interval.to_ns => {}
-            Some(last)
-                if (last.state, last.call) == (interval.state, interval.call)
-                    && last.to_ns == interval.from_ns =>
-            {
-                last.to_ns = interval.to_ns;
-            }
-            _ => all.push(interval),
+fn merge(intervals: &mut Vec<Interval>) {
+    intervals.retain(|interval| interval.from_ns < interval.to_ns);
+    intervals.dedup_by(|next, last| {
+        let is_same = (last.state, last.call) == (next.state, next.call);
+        let goes_on = is_same && last.to_ns == next.from_ns;
+        if goes_on {
+            last.to_ns = next.to_ns;
         }
-    }
-    all
+        goes_on
+    });
+    intervals.shrink_to_fit();
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ const MIN_FREE: f64 = 0.15;
 /// The first item that limits the run, if it is worth a finding.
 pub(super) fn of(
     facts: &Facts<'_>,
-    steps: &Steps,
+    steps: &Steps<'_>,
     path: &CriticalPath,
     saved_by_running_ns: impl Fn(&Impact) -> u64,
 ) -> Option<Bottleneck> {
@@ -88,20 +88,23 @@ pub(super) fn of(
 
 /// How many threads ran or could have run, at most one for each processor, summed up over time.
 struct Busy {
-    /// Times, the number of threads from then on, and the sum until then.
+    /// Times in which the number of threads changed, this number, and the sum until then.
     changes: Vec<(u64, u64, u64)>,
 }
 
 impl Busy {
-    fn of(steps: &Steps) -> Busy {
+    fn of(steps: &Steps<'_>) -> Busy {
         let most = steps.processors as u64;
         let (mut count, mut sum, mut last) = (0_i64, 0_u64, 0);
-        let mut changes = Vec::with_capacity(steps.changes.len());
+        let mut changes: Vec<(u64, u64, u64)> = Vec::new();
         for (ns, running, runnable) in &steps.changes {
             sum += count.max(0).cast_unsigned().min(most) * (ns - last);
             last = *ns;
             count += i64::from(running + runnable);
-            changes.push((*ns, count.max(0).cast_unsigned().min(most), sum));
+            let used = count.max(0).cast_unsigned().min(most);
+            if changes.last().is_none_or(|(_, before, _)| *before != used) {
+                changes.push((*ns, used, sum));
+            }
         }
         Busy { changes }
     }

@@ -88,7 +88,7 @@ pub(super) fn ranked(
     replay: &Replay,
     replayed_ns: u64,
     facts: &Facts<'_>,
-    steps: &Steps,
+    steps: &Steps<'_>,
 ) -> Vec<Impact> {
     let mut candidates = candidates(path, facts, steps);
     let most = MAX_OPERATIONS / replay.size().max(1);
@@ -117,7 +117,7 @@ struct Candidate {
     most_ns: u64,
 }
 
-fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Candidate> {
+fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps<'_>) -> Vec<Candidate> {
     let mut own: BTreeMap<(usize, Item), u64> = BTreeMap::new();
     let mut locks: BTreeMap<Item, u64> = BTreeMap::new();
     for segment in &path.segments {
@@ -140,7 +140,7 @@ fn candidates(path: &CriticalPath, facts: &Facts<'_>, steps: &Steps) -> Vec<Cand
     // The path goes on in the thread that held a lock, so a lock may have a short part of it and
     // yet put one thread's work behind another's.
     let mut waits: BTreeMap<Item, u64> = BTreeMap::new();
-    let all = steps.threads.iter().enumerate();
+    let all = steps.threads().enumerate();
     let all = all.flat_map(|(thread, steps)| steps.iter().map(move |step| (thread, step)));
     for (thread, step) in all {
         if let Doing::Blocked {

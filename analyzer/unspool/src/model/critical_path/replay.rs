@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::functions::{FunctionIndex, Functions};
-use super::steps::{Doing, End, Step, Steps};
+use super::steps::{Doing, End, Step, Steps, ThreadSteps};
 use super::{Awaited, Facts};
 use crate::model::sync::{ObjectIndex, Waiting};
 use crate::model::thread::ThreadIndex;
@@ -101,14 +101,14 @@ pub(super) struct Replay {
 impl Replay {
     pub(super) fn of(
         facts: &Facts<'_>,
-        steps: &Steps,
+        steps: &Steps<'_>,
         functions: &Functions,
         last: ThreadIndex,
         span_ns: (u64, u64),
     ) -> Replay {
         let mut signals: Vec<Signal> = Vec::new();
         // Per thread, when it gives which signal, or checks for one.
-        let mut moments: Vec<Vec<(u64, Operation)>> = vec![Vec::new(); steps.threads.len()];
+        let mut moments: Vec<Vec<(u64, Operation)>> = vec![Vec::new(); steps.threads().len()];
         let mut give = |by: ThreadIndex, ns: u64, signal: Signal| -> Option<u32> {
             let number = u32::try_from(signals.len()).ok()?;
             let mine = moments.get_mut(by.0)?;
@@ -117,11 +117,11 @@ impl Replay {
             Some(number)
         };
         // Per thread, the signals that it waits for, in order.
-        let mut awaited: Vec<Vec<u32>> = vec![Vec::new(); steps.threads.len()];
-        let mut started: Vec<Option<u32>> = vec![None; steps.threads.len()];
-        for (index, mine) in steps.threads.iter().enumerate() {
+        let mut awaited: Vec<Vec<u32>> = vec![Vec::new(); steps.threads().len()];
+        let mut started: Vec<Option<u32>> = vec![None; steps.threads().len()];
+        for (index, mine) in steps.threads().enumerate() {
             let waiter = u32::try_from(index).unwrap_or(u32::MAX);
-            let first = mine.first().map(|step| step.from_ns);
+            let first = mine.span_ns().map(|(from_ns, _)| from_ns);
             if let (Some(creator), Some(first)) = (steps.creators[index], first)
                 && creator.0 != index
                 && first > span_ns.0
@@ -133,7 +133,7 @@ impl Replay {
                 };
                 started[index] = give(creator, first, signal);
             }
-            for step in mine {
+            for step in mine.iter() {
                 let Doing::Blocked {
                     end: End::By(waker),
                     used,
@@ -165,7 +165,8 @@ impl Replay {
         // A thread that was joined after its end did not make the other one wait.
         let mut joins: Vec<(ThreadIndex, u64, u32)> = Vec::new();
         for (index, thread) in facts.threads.iter().enumerate() {
-            let end_ns = steps.threads[index].last().map(|step| step.to_ns);
+            let mine = steps.of_thread(ThreadIndex(index));
+            let end_ns = mine.and_then(ThreadSteps::span_ns).map(|(_, to_ns)| to_ns);
             if let (Some(joiner), Some(joined_ns), Some(end_ns)) =
                 (thread.joiner, thread.joined_ns, end_ns)
                 && end_ns <= joined_ns
@@ -188,28 +189,29 @@ impl Replay {
             mine.sort_by_key(|(ns, _)| *ns);
         }
         let shared = Crowding::of(steps);
-        let mut threads = Vec::with_capacity(steps.threads.len());
-        for (index, mine) in steps.threads.iter().enumerate() {
+        let mut threads = Vec::with_capacity(steps.threads().len());
+        for (index, mine) in steps.threads().enumerate() {
             let mut list = List {
-                operations: Vec::with_capacity(mine.len() + moments[index].len()),
+                operations: Vec::with_capacity(moments[index].len()),
                 moments: &moments[index],
                 passed: 0,
             };
-            match (started[index], mine.first()) {
+            match (started[index], mine.span_ns()) {
                 (Some(signal), _) => list.operations.push(Operation::Wait(signal)),
-                (None, Some(first)) if first.from_ns > span_ns.0 => {
-                    list.delay(first.from_ns - span_ns.0, None, Delay::Fixed);
+                (None, Some((first_ns, _))) if first_ns > span_ns.0 => {
+                    list.delay(first_ns - span_ns.0, None, Delay::Fixed);
                 }
                 _ => {}
             }
             let mut next = awaited[index].iter();
-            for step in mine {
+            for step in mine.iter() {
                 let thread = ThreadIndex(index);
-                list.step(step, thread, functions, &shared, span_ns, || {
+                list.step(&step, thread, functions, &shared, span_ns, || {
                     next.next().copied()
                 });
             }
             list.pass_until(u64::MAX);
+            list.operations.shrink_to_fit();
             threads.push(list.operations);
         }
         Replay {
@@ -362,12 +364,13 @@ struct Taken {
 
 /// When the program's own threads had all its processors.
 struct Crowding {
+    /// An entry for each moment in which the share changed.
     taken: Vec<Taken>,
 }
 
 impl Crowding {
-    fn of(steps: &Steps) -> Crowding {
-        let mut taken: Vec<Taken> = Vec::with_capacity(steps.changes.len());
+    fn of(steps: &Steps<'_>) -> Crowding {
+        let mut taken: Vec<Taken> = Vec::new();
         let (mut running, mut runnable) = (0, 0);
         let mut now = Taken::default();
         for &(ns, more_running, more_runnable) in &steps.changes {
@@ -376,9 +379,8 @@ impl Crowding {
             runnable += more_runnable;
             let free = (steps.processors as i32 - running).max(0);
             now.part = (f64::from(free) / f64::from(runnable.max(1))).min(1.0);
-            match taken.last_mut() {
-                Some(entry) if entry.ns == ns => *entry = now,
-                _ => taken.push(now),
+            if taken.last().is_none_or(|before| before.part != now.part) {
+                taken.push(now);
             }
         }
         Crowding { taken }

@@ -1,5 +1,7 @@
 //! What each thread did, step by step: from the kernel's schedule, or else from the recorded waits.
 
+use std::borrow::Cow;
+
 use foldhash::HashMap;
 
 use super::{Basis, Facts};
@@ -13,9 +15,8 @@ const MIN_USED_DIVISOR: u64 = 50;
 
 /// The steps of all threads.
 #[derive(Debug)]
-pub(super) struct Steps {
-    /// Per thread, in order and without gaps.
-    pub(super) threads: Vec<Vec<Step>>,
+pub(super) struct Steps<'a> {
+    threads: Vec<ThreadSteps<'a>>,
     /// Per thread, the thread that created it.
     pub(super) creators: Vec<Option<ThreadIndex>>,
     pub(super) basis: Basis,
@@ -24,6 +25,26 @@ pub(super) struct Steps {
     /// In order of time: when the numbers of running and of runnable threads changed, and by how
     /// much.
     pub(super) changes: Vec<(u64, i32, i32)>,
+}
+
+/// The steps of one thread, each an interval of its schedule. Long recordings have millions, so
+/// only what is added to the schedule is stored.
+#[derive(Debug, Default)]
+pub(super) struct ThreadSteps<'a> {
+    /// In order and without gaps.
+    intervals: Cow<'a, [Interval]>,
+    /// The blocked ones, by their positions.
+    blocks: Vec<Block>,
+}
+
+/// A blocked step.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// Its position in the thread's intervals.
+    at: usize,
+    end: End,
+    used: Option<UseIndex>,
+    goes_on: bool,
 }
 
 /// A time in which a thread did one thing.
@@ -55,6 +76,38 @@ pub(super) enum Doing {
     Unknown,
 }
 
+impl ThreadSteps<'_> {
+    /// All steps in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Step> + '_ {
+        let mut blocks = self.blocks.iter().peekable();
+        let intervals = self.intervals.iter().enumerate();
+        intervals.map(move |(at, it)| Step::of(it, blocks.next_if(|block| block.at == at)))
+    }
+
+    /// The step that ends at a moment or contains it.
+    pub(super) fn before(&self, ns: u64) -> Option<Step> {
+        let after = self.intervals.partition_point(|it| it.from_ns < ns);
+        let at = after.checked_sub(1)?;
+        let block = self.blocks.binary_search_by_key(&at, |block| block.at);
+        let block = block.ok().map(|found| &self.blocks[found]);
+        Some(Step::of(&self.intervals[at], block))
+    }
+
+    /// When it began and when it ended.
+    pub(super) fn span_ns(&self) -> Option<(u64, u64)> {
+        let (first, last) = (self.intervals.first()?, self.intervals.last()?);
+        Some((first.from_ns, last.to_ns))
+    }
+
+    /// When it ran for the first time and when for the last.
+    pub(super) fn ran_ns(&self) -> Option<(u64, u64)> {
+        let runs = |interval: &&Interval| matches!(interval.state, RunState::Running { .. });
+        let first = self.intervals.iter().find(runs)?;
+        let last = self.intervals.iter().rfind(runs)?;
+        Some((first.from_ns, last.to_ns))
+    }
+}
+
 /// What ended a blocked time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::model) enum End {
@@ -70,9 +123,32 @@ pub(in crate::model) enum End {
     NotKnown,
 }
 
-impl Steps {
+impl Step {
+    /// `block`: what is known of the interval, if it is a blocked one.
+    fn of(interval: &Interval, block: Option<&Block>) -> Step {
+        let doing = match interval.state {
+            RunState::Running { .. } => Doing::Running,
+            RunState::Preempted => Doing::Runnable { preempted: true },
+            RunState::Woken { .. } => Doing::Runnable { preempted: false },
+            RunState::Unknown => Doing::Unknown,
+            RunState::Blocked | RunState::Stopped => Doing::Blocked {
+                end: block.map_or(End::NotKnown, |block| block.end),
+                used: block.and_then(|block| block.used),
+                goes_on: block.is_some_and(|block| block.goes_on),
+                call: interval.call,
+            },
+        };
+        Step {
+            from_ns: interval.from_ns,
+            to_ns: interval.to_ns,
+            doing,
+        }
+    }
+}
+
+impl<'a> Steps<'a> {
     /// Returns nothing if what threads did is not known at all.
-    pub(super) fn of(facts: &Facts<'_>) -> Option<Steps> {
+    pub(super) fn of(facts: &Facts<'a>) -> Option<Steps<'a>> {
         let waits = waits_by_thread(facts);
         let basis = match (facts.schedule.is_known(), facts.schedule.has_wakers) {
             (true, true) => Basis::Wakers,
@@ -81,16 +157,16 @@ impl Steps {
             (false, _) => Basis::Calls,
         };
         let mut steps = Steps {
-            threads: vec![Vec::new(); facts.threads.len()],
+            threads: Vec::new(),
             creators: facts.threads.iter().map(Thread::creator).collect(),
             basis,
             processors: facts.threads.len().max(1),
             changes: Vec::new(),
         };
         if basis == Basis::Calls {
-            for (index, thread) in facts.threads.iter().enumerate() {
-                steps.threads[index] = from_waits(facts, thread, &waits[index]);
-            }
+            let threads = facts.threads.iter().zip(&waits);
+            let threads = threads.map(|(thread, waits)| from_waits(facts, thread, waits));
+            steps.threads = threads.collect();
             steps.changes = steps.changes();
             return Some(steps);
         }
@@ -102,7 +178,10 @@ impl Steps {
                     *cpus.entry(cpu).or_default() += interval.length_ns();
                 }
             }
-            steps.threads[index] = from_schedule(&wakers, intervals, &waits[index]);
+            steps.threads.push(ThreadSteps {
+                intervals: Cow::Borrowed(intervals),
+                blocks: blocks(&wakers, intervals, &waits[index]),
+            });
             // A thread whose creation was not recorded was woken by its creator.
             if let Some(first) = intervals.first()
                 && let RunState::Woken { waker: Some(tid) } = first.state
@@ -111,6 +190,9 @@ impl Steps {
                 steps.creators[index] = wakers.thread(tid, first.from_ns);
             }
         }
+        let missing = facts.threads.len().saturating_sub(steps.threads.len());
+        let missing = std::iter::repeat_with(ThreadSteps::default).take(missing);
+        steps.threads.extend(missing);
         // A program that binds itself to processors has run on others before.
         let all_ns: u64 = cpus.values().sum();
         let used = cpus.values().filter(|ns| **ns > all_ns / MIN_USED_DIVISOR);
@@ -120,6 +202,22 @@ impl Steps {
             steps.processors = steps.processors.max(facts.processors.unwrap_or(2));
         }
         Some(steps)
+    }
+
+    /// The steps of all threads, in their order.
+    pub(super) fn threads(&self) -> impl ExactSizeIterator<Item = &ThreadSteps<'a>> {
+        self.threads.iter()
+    }
+
+    /// The steps of a thread.
+    pub(super) fn of_thread(&self, thread: ThreadIndex) -> Option<&ThreadSteps<'a>> {
+        self.threads.get(thread.0)
+    }
+
+    /// The first and the last moment in which a thread ran.
+    pub(super) fn span_ns(&self) -> Option<(u64, u64)> {
+        let ran = self.threads.iter().filter_map(ThreadSteps::ran_ns);
+        ran.reduce(|(from, to), (first, last)| (from.min(first), to.max(last)))
     }
 
     /// True if for half of the run more threads could run than the processors that were seen. Then
@@ -139,16 +237,39 @@ impl Steps {
 
     fn changes(&self) -> Vec<(u64, i32, i32)> {
         let mut changes: Vec<(u64, i32, i32)> = Vec::new();
-        for step in self.threads.iter().flatten() {
-            let (running, runnable) = match step.doing {
-                Doing::Running => (1, 0),
-                Doing::Runnable { .. } => (0, 1),
-                _ => continue,
+        for thread in &self.threads {
+            let (mut before, mut last_ns) = ((0, 0), 0);
+            let mut change = |ns: u64, now: (i32, i32)| {
+                if now != before {
+                    changes.push((ns, now.0 - before.0, now.1 - before.1));
+                    before = now;
+                }
             };
-            changes.push((step.from_ns, running, runnable));
-            changes.push((step.to_ns, -running, -runnable));
+            for interval in thread.intervals.iter() {
+                if interval.from_ns > last_ns {
+                    change(last_ns, (0, 0));
+                }
+                let now = match interval.state {
+                    RunState::Running { .. } => (1, 0),
+                    RunState::Preempted | RunState::Woken { .. } => (0, 1),
+                    RunState::Blocked | RunState::Stopped | RunState::Unknown => (0, 0),
+                };
+                change(interval.from_ns, now);
+                last_ns = interval.to_ns;
+            }
+            change(last_ns, (0, 0));
         }
-        changes.sort_unstable_by_key(|(ns, ..)| *ns);
+        // This sort uses that the changes of each thread are in order.
+        changes.sort_by_key(|(ns, ..)| *ns);
+        changes.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                (kept.1, kept.2) = (kept.1 + next.1, kept.2 + next.2);
+            }
+            is_same
+        });
+        changes.retain(|(_, running, runnable)| (*running, *runnable) != (0, 0));
+        changes.shrink_to_fit();
         changes
     }
 }
@@ -169,13 +290,9 @@ pub(in crate::model) fn blocking(facts: &Facts<'_>, wakers: &Wakers<'_>) -> Vec<
     let waits = waits_by_thread(facts);
     let threads = facts.schedule.threads.iter().zip(&waits);
     let blocking = threads.map(|(intervals, waits)| {
-        let steps = from_schedule(wakers, intervals, waits);
-        let blocked = steps.into_iter().enumerate();
-        let blocked = blocked.filter_map(|(at, step)| match step.doing {
-            Doing::Blocked { end, used, .. } => Some(Blocking { at, end, used }),
-            _ => None,
-        });
-        blocked.collect()
+        let blocks = blocks(wakers, intervals, waits).into_iter();
+        let blocking = blocks.map(|Block { at, end, used, .. }| Blocking { at, end, used });
+        blocking.collect()
     });
     blocking.collect()
 }
@@ -194,61 +311,49 @@ fn waits_by_thread<'w>(facts: &Facts<'w>) -> Vec<Vec<&'w WaitSpan>> {
     waits
 }
 
-/// The steps of a thread by the schedule.
-fn from_schedule(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> Vec<Step> {
-    let mut steps = Vec::with_capacity(intervals.len());
+/// The blocked ones of a thread's intervals.
+fn blocks(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> Vec<Block> {
+    let mut blocks = Vec::new();
     let mut next_wait = 0;
     for (at, interval) in intervals.iter().enumerate() {
-        let doing = match interval.state {
-            RunState::Running { .. } => Doing::Running,
-            RunState::Preempted => Doing::Runnable { preempted: true },
-            RunState::Woken { .. } => Doing::Runnable { preempted: false },
-            RunState::Unknown => Doing::Unknown,
-            RunState::Blocked | RunState::Stopped => {
-                while waits
-                    .get(next_wait)
-                    .is_some_and(|wait| wait.to_ns <= interval.from_ns)
-                {
-                    next_wait += 1;
-                }
-                let wait = waits.get(next_wait);
-                let wait = wait.filter(|wait| covers(wait, interval));
-                let goes_on = wait.is_some_and(|wait| {
-                    let later = intervals[at + 1..].iter();
-                    let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
-                    later.any(|it| is_blocked(it) && covers(wait, it))
-                });
-                let ended = match interval.state {
-                    RunState::Stopped => End::Recorder,
-                    _ => match end(wakers, intervals.get(at + 1), wait.copied()) {
-                        // The thread did not wait for the recorder, which interrupted its call.
-                        End::Recorder if interval.call.is_some() => End::Outside,
-                        end => end,
-                    },
-                };
-                let end = match (ended, wait.and_then(|wait| wait.waker)) {
-                    // A signal or the recorder interrupted the wait, and a thread ended it
-                    // before this one blocked again.
-                    (End::Device | End::Outside | End::Recorder, Some(waker)) if !goes_on => {
-                        End::By(waker)
-                    }
-                    (end, _) => end,
-                };
-                Doing::Blocked {
-                    end,
-                    used: wait.map(|wait| wait.used),
-                    goes_on,
-                    call: interval.call,
-                }
-            }
+        if !is_blocked(interval) {
+            continue;
+        }
+        while waits
+            .get(next_wait)
+            .is_some_and(|wait| wait.to_ns <= interval.from_ns)
+        {
+            next_wait += 1;
+        }
+        let wait = waits.get(next_wait);
+        let wait = wait.filter(|wait| covers(wait, interval));
+        let goes_on = wait.is_some_and(|wait| {
+            let later = intervals[at + 1..].iter();
+            let mut later = later.take_while(|it| it.from_ns < wait.to_ns);
+            later.any(|it| is_blocked(it) && covers(wait, it))
+        });
+        let ended = match interval.state {
+            RunState::Stopped => End::Recorder,
+            _ => match end(wakers, intervals.get(at + 1), wait.copied()) {
+                // The thread did not wait for the recorder, which interrupted its call.
+                End::Recorder if interval.call.is_some() => End::Outside,
+                end => end,
+            },
         };
-        steps.push(Step {
-            from_ns: interval.from_ns,
-            to_ns: interval.to_ns,
-            doing,
+        let end = match (ended, wait.and_then(|wait| wait.waker)) {
+            // A signal or the recorder interrupted the wait, and a thread ended it before this one
+            // blocked again.
+            (End::Device | End::Outside | End::Recorder, Some(waker)) if !goes_on => End::By(waker),
+            (end, _) => end,
+        };
+        blocks.push(Block {
+            at,
+            end,
+            used: wait.map(|wait| wait.used),
+            goes_on,
         });
     }
-    steps
+    blocks
 }
 
 /// What ended a blocked time, by the interval after it.
@@ -284,34 +389,44 @@ fn covers(wait: &WaitSpan, blocked: &Interval) -> bool {
 }
 
 /// The steps of a thread if only its waits are known. Between them it counts as running.
-fn from_waits(facts: &Facts<'_>, thread: &Thread, waits: &[&WaitSpan]) -> Vec<Step> {
+fn from_waits(facts: &Facts<'_>, thread: &Thread, waits: &[&WaitSpan]) -> ThreadSteps<'static> {
     let Some(from_ns) = thread.started_ns.or(thread.created_ns) else {
-        return Vec::new();
+        return ThreadSteps::default();
     };
     let end_ns = thread.ended_ns.unwrap_or(facts.duration_ns).max(from_ns);
-    let mut steps = Vec::with_capacity(2 * waits.len() + 1);
+    let mut intervals: Vec<Interval> = Vec::with_capacity(2 * waits.len() + 1);
+    let mut blocks: Vec<Block> = Vec::new();
     let mut now = from_ns;
-    let mut add = |now: &mut u64, to_ns: u64, doing: Doing| {
+    let mut add = |to_ns: u64, state: RunState| {
         let to_ns = to_ns.min(end_ns);
-        if to_ns > *now {
-            steps.push(Step {
-                from_ns: *now,
+        let is_later = to_ns > now;
+        if is_later {
+            intervals.push(Interval {
+                from_ns: now,
                 to_ns,
-                doing,
+                state,
+                call: None,
+                continues: false,
             });
-            *now = to_ns;
+            now = to_ns;
         }
+        is_later.then_some(intervals.len() - 1)
     };
+    let running = RunState::Running { cpu: 0 };
     for wait in waits {
-        add(&mut now, wait.from_ns, Doing::Running);
-        let doing = Doing::Blocked {
-            end: wait.waker.map_or(End::NotKnown, End::By),
-            used: Some(wait.used),
-            goes_on: false,
-            call: None,
-        };
-        add(&mut now, wait.to_ns, doing);
+        add(wait.from_ns, running);
+        if let Some(at) = add(wait.to_ns, RunState::Blocked) {
+            blocks.push(Block {
+                at,
+                end: wait.waker.map_or(End::NotKnown, End::By),
+                used: Some(wait.used),
+                goes_on: false,
+            });
+        }
     }
-    add(&mut now, end_ns, Doing::Running);
-    steps
+    add(end_ns, running);
+    ThreadSteps {
+        intervals: Cow::Owned(intervals),
+        blocks,
+    }
 }

@@ -4,7 +4,7 @@
 //! wake-up is not: the path goes on in the waker. A thread's beginning leads to its creator.
 
 use super::functions::Functions;
-use super::steps::{Doing, End, Step, Steps};
+use super::steps::{Doing, End, Steps};
 use super::{Awaited, Facts, PathState, Segment};
 use crate::model::thread::{Creation, ThreadIndex};
 
@@ -13,7 +13,7 @@ use crate::model::thread::{Creation, ThreadIndex};
 const NEAR_END_DIVISOR: u64 = 100;
 
 /// The path's segments, the earliest first.
-pub(super) fn path(facts: &Facts<'_>, steps: &Steps, functions: &Functions) -> Vec<Segment> {
+pub(super) fn path(facts: &Facts<'_>, steps: &Steps<'_>, functions: &Functions) -> Vec<Segment> {
     let Some((begin_ns, end_ns)) = steps.span_ns() else {
         return Vec::new();
     };
@@ -33,38 +33,16 @@ pub(super) fn path(facts: &Facts<'_>, steps: &Steps, functions: &Functions) -> V
     walk.segments
 }
 
-impl Steps {
-    /// The first and the last moment in which a thread ran.
-    pub(super) fn span_ns(&self) -> Option<(u64, u64)> {
-        let runs = |step: &&Step| step.doing == Doing::Running;
-        let first = |steps: &Vec<Step>| steps.iter().find(runs).map(|step| step.from_ns);
-        let last = |steps: &Vec<Step>| steps.iter().rfind(runs).map(|step| step.to_ns);
-        let begin = self.threads.iter().filter_map(first).min()?;
-        Some((begin, self.threads.iter().filter_map(last).max()?))
-    }
-
-    /// The step of a thread that ends at a moment or contains it.
-    fn before(&self, thread: ThreadIndex, ns: u64) -> Option<usize> {
-        let steps = self.threads.get(thread.0)?;
-        let at = steps.partition_point(|step| step.from_ns < ns);
-        at.checked_sub(1)
-    }
-}
-
 /// The thread of the last event, and its time.
 fn last(
     facts: &Facts<'_>,
-    steps: &Steps,
+    steps: &Steps<'_>,
     begin_ns: u64,
     end_ns: u64,
 ) -> Option<(ThreadIndex, u64)> {
     let near = (end_ns - begin_ns) / NEAR_END_DIVISOR;
-    let ran = |steps: &Vec<Step>| {
-        let step = steps.iter().rfind(|step| step.doing == Doing::Running)?;
-        Some(step.to_ns)
-    };
-    let all = steps.threads.iter().enumerate();
-    let all = all.filter_map(|(index, steps)| Some((ThreadIndex(index), ran(steps)?)));
+    let all = steps.threads().enumerate();
+    let all = all.filter_map(|(index, steps)| Some((ThreadIndex(index), steps.ran_ns()?.1)));
     let is_main = |index: ThreadIndex| facts.threads[index.0].creation == Creation::Main;
     all.max_by_key(|(index, ns)| {
         let ends = is_main(*index) && ns + near >= end_ns;
@@ -74,7 +52,7 @@ fn last(
 
 struct Walk<'a> {
     facts: &'a Facts<'a>,
-    steps: &'a Steps,
+    steps: &'a Steps<'a>,
     functions: &'a Functions,
     begin_ns: u64,
     /// What the path's later threads waited for, each with the wait's beginning.
@@ -88,9 +66,11 @@ impl Walk<'_> {
         let mut jumps = 0;
         while now > self.begin_ns {
             let steps = self.steps;
-            let Some(at) = steps.before(thread, now) else {
+            let step = steps.of_thread(thread).and_then(|mine| mine.before(now));
+            let Some(step) = step else {
                 let creator = steps.creators.get(thread.0).copied().flatten();
-                match creator.filter(|creator| jumps <= steps.threads.len() && *creator != thread) {
+                match creator.filter(|creator| jumps <= steps.threads().len() && *creator != thread)
+                {
                     Some(creator) => (thread, jumps) = (creator, jumps + 1),
                     None => {
                         self.add(thread, self.begin_ns, now, PathState::Unknown);
@@ -99,7 +79,6 @@ impl Walk<'_> {
                 }
                 continue;
             };
-            let step = &steps.threads[thread.0][at];
             // The thread had ended, or its activity until now is unknown.
             if step.to_ns < now {
                 self.add(
@@ -120,7 +99,7 @@ impl Walk<'_> {
                     end, used, call, ..
                 } => match end {
                     // A wake-up later than now cannot be what the path waited for.
-                    End::By(waker) if step.to_ns == now && jumps <= steps.threads.len() => {
+                    End::By(waker) if step.to_ns == now && jumps <= steps.threads().len() => {
                         let awaited = self.facts.awaited(thread, used, call);
                         self.waited.extend(awaited.map(|it| (it, step.from_ns)));
                         (thread, jumps) = (waker, jumps + 1);

@@ -41,10 +41,10 @@ impl Work {
         let steps = Steps::of(facts)?;
         let mut work = Work::default();
         let mut changes: Vec<Switch> = Vec::new();
-        for (index, steps) in steps.threads.iter().enumerate() {
+        for (index, steps) in steps.threads().enumerate() {
             let thread = super::ThreadIndex(index);
             let identity = facts.identity(thread);
-            for step in steps {
+            for step in steps.iter() {
                 let runs = step.doing == Doing::Running;
                 let is_outside = matches!(
                     step.doing,

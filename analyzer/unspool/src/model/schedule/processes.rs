@@ -17,7 +17,7 @@ pub use process::Process;
 use creation_stacks::CreationStacks;
 
 use super::thread_ids::ThreadIds;
-use super::{CallIndex, Interval, Reader, Schedule, StateTimes, merged, sum_of, with_losses};
+use super::{CallIndex, Interval, Reader, Schedule, StateTimes, merge, sum_of, with_losses};
 use crate::model::backtrace::{Frames, base_name};
 use crate::model::thread::{Creation, Ending, Thread};
 use crate::model::{Model, Target, ThreadIndex};
@@ -422,8 +422,9 @@ impl Found {
                 let Some(life) = life else { continue };
                 let end = life.is_ended.then_some(life.to_ns);
                 ended_ns = ended_ns.zip(end).map(|(last, end)| last.max(end));
-                let intervals = with_losses(std::mem::take(&mut life.intervals), losses);
-                processes.intervals.push(merged(intervals));
+                let mut intervals = with_losses(std::mem::take(&mut life.intervals), losses);
+                merge(&mut intervals);
+                processes.intervals.push(intervals);
                 let creator = found.creator.and_then(|creator| indices.get(creator));
                 let seen = stacks.of_thread(found.tid, life.from_ns, life.to_ns);
                 let creation = match (creator, seen) {
