@@ -43,12 +43,12 @@ Options:
 Accepted and ignored: --debug..., --remote-debug, --startup-with-shell,
   --no-startup-with-shell, --selftest...
 
-The stub serves clients until the program ends. While no client is connected, the program runs
-untraced. If a debugger detaches, the program continues; with --attach the stub then ends when no
-client is left. If a debugger's connection is lost, the program stops and waits for the next client.
+The stub serves clients until the program ends. If a debugger detaches, the program continues, and
+runs untraced while no client is connected. With --attach the stub then ends when no client is left.
+If a debugger's connection is lost instead, the program stops and waits for the next client.
 
-SIGTERM ends the stub. The end of the connection also ends it if --once is given, or if COMM is
-- or fd:N. The program then continues, or is killed if it was never resumed. PROG shares the stub's
+SIGTERM ends the stub. With --once, or if COMM is stdio or fd:N, the end of the connection ends it,
+too. The program then continues, or is killed if it was never resumed. PROG shares the stub's
 terminal and process group. The stub ignores Ctrl-C, so only PROG reacts to it.";
 
 /// The action that the command line selects.

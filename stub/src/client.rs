@@ -24,7 +24,8 @@ const MAX_BATCH_MESSAGES: usize = 64;
 pub(crate) struct Client {
     pub(crate) stream: Stream,
     pub(crate) session: Session,
-    /// Bytes that the client sent and that must wait until it has read the answers before them.
+    /// Bytes from the client that the stub handles only after the client has read the earlier
+    /// answers.
     unanswered: Vec<u8>,
     unsent: Vec<u8>,
     /// The time since which the client has taken none of the unsent bytes.

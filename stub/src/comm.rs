@@ -113,7 +113,7 @@ impl Comm {
                     .map_err(|error| CommError::Bind(reason(&error), *port))?;
                 if peers.is_none() && addresses.iter().any(|address| !address.ip().is_loopback()) {
                     crate::say!(
-                        "{}: every client that can reach {host} gets the rights of this program; \
+                        "{}: every client that can reach {host} gets the rights of unspool-stub; \
                          name the permitted clients with --allow",
                         crate::NAME
                     );

@@ -40,8 +40,9 @@ const MAX_RING_BYTES: u64 = 32 << 20;
 const MAX_UNPRIVILEGED_BYTES: u64 = 4 << 20;
 /// Maximum size of all rings of off-CPU samples together, in bytes.
 const MAX_OFF_CPU_BYTES: u64 = 16 << 20;
-/// The switches of threads that sleep or are stopped. Other bits are set if a tracer stops the
-/// thread, or if another thread takes its processor (Linux, `__trace_sched_switch_state`).
+/// Filter for context switches of threads that sleep or are stopped: one of these bits of the old
+/// state is set. Other bits are set if a tracer stops the thread, or if another thread takes its
+/// processor (Linux, `__trace_sched_switch_state`).
 const BLOCKS: &CStr = c"prev_state & 7";
 /// Maximum size of a ring, in bytes.
 const MAX_RING: u64 = 16 << 20;

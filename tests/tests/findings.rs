@@ -471,7 +471,7 @@ fn behind_a_semaphore() -> Result<()> {
         arguments: &["seated"],
         ..case("philosophers.c", &[], &[])
     };
-    one_order(&case, "had passed semaphore seats")
+    one_order(&case, "had taken semaphore seats")
 }
 
 /// Two threads cannot run at the same time if a join and a creation, or a barrier, lie between

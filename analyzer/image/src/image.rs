@@ -498,8 +498,8 @@ impl File {
         let size = self.contents.len();
         let note = |segment: &Segment| {
             format!(
-                "the segment at svma {:#x} reaches past the end of the file ({size:#x} bytes): the \
-                 file is truncated",
+                "the segment at virtual address {:#x} reaches past the end of the file ({size:#x} \
+                 bytes): the file is truncated",
                 segment.svma
             )
         };

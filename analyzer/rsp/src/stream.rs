@@ -129,8 +129,8 @@ impl fmt::Debug for Stream {
 
 impl From<TcpStream> for Stream {
     fn from(stream: TcpStream) -> Stream {
-        // A failure costs speed, or below, leaves only the time limits. The session works in any
-        // case.
+        // The session works even if these calls fail. But it is slower without `TCP_NODELAY`, and
+        // without keepalive probes only the time limits detect that the other machine is gone.
         let _ = stream.set_nodelay(true);
         let _ = stream.set_nonblocking(true);
         let _ = keep_alive(&stream);

@@ -102,7 +102,7 @@ pub enum TranscriptError {
     },
     /// A line has a syntax error.
     #[error(
-        "line {line} of the transcript: expected `->`, `<-`, `<~`, `interrupt` or `closed` and a packet as docs/reference/rsp-scripts.md writes it, got {problem}"
+        "line {line} of the transcript: expected `->`, `<-` or `<~` with a packet, or `interrupt`, or `closed` (see docs/reference/rsp-scripts.md), got {problem}"
     )]
     Line {
         /// The line, from 1.

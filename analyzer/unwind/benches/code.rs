@@ -76,8 +76,8 @@ fn measure(file: &str, image: &Image, text: u64, symbols: bool) {
     };
     let without = if symbols { "" } else { " without symbols" };
     println!(
-        "{file}{without}: {:.2} MB, {functions} functions, {alone:.1?} of processor time: {:.1} MB/s; by the clock: \
-         one thread {:.1}, two {:.1}{verdict}",
+        "{file}{without}: {:.2} MB, {functions} functions, {alone:.1?} of processor time: {:.1} MB/s; in wall time: \
+         one thread {:.1} MB/s, two threads {:.1} MB/s{verdict}",
         text as f64 / 1e6,
         speed(alone),
         speed(clock[0]),

@@ -333,6 +333,8 @@ fn unsound(why: Unsound) -> &'static str {
     match why {
         Unsound::NothingRemembered => "it restores a state that it has not remembered",
         Unsound::TooDeep => "it remembers states without end",
-        Unsound::NoRegister => "it changes the offset of a CFA that is not a register's",
+        Unsound::NoRegister => {
+            "it changes the CFA's offset, but the CFA rule does not use a register"
+        }
     }
 }

@@ -72,7 +72,7 @@ fn entry(words: &[AtomicU64]) -> Option<Entry> {
     })
 }
 
-/// Writes the entries of the traps in one memory.
+/// Writes the entries of the traps in one address space.
 #[derive(Default)]
 pub(crate) struct Journal(HashMap<u64, (&'static [AtomicU64], Tid)>);
 

@@ -399,7 +399,7 @@ pub(crate) struct Thread {
     /// The wait in the kernel because of which the thread is not stopped. After an uninterruptible
     /// wait, it stops before its next instruction.
     pub(crate) unstoppable: Option<BlockedCall>,
-    /// That wait is one that a stop would end early, so no stop was requested.
+    /// True if no stop was requested, because a stop would end the wait in `unstoppable` early.
     pub(crate) is_left: bool,
 }
 

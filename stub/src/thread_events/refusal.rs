@@ -37,9 +37,10 @@ pub(crate) enum Refusal {
         "there is no memory for the kernel's records: raise kernel.perf_event_mlock_kb, or 'ulimit -l'"
     )]
     LockedMemory,
-    /// There are not enough descriptors for all threads and processors.
+    /// There are not enough file descriptors for all threads and processors.
     #[error(
-        "each thread needs a descriptor for each processor, and there are too few: raise 'ulimit -n'"
+        "each thread needs a file descriptor for each processor, and the limit is too low: raise \
+         'ulimit -n'"
     )]
     Descriptors,
     /// Any other error.

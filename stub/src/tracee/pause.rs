@@ -29,7 +29,7 @@ impl Tracee {
     pub(crate) fn pause_threads(&mut self, tids: &[Tid]) -> PausedThreads {
         let mut ran = tids.to_vec();
         ran.retain(|tid| self.process.interrupt(*tid));
-        // Reports that arrive meanwhile must not start the threads.
+        // Reports that arrive meanwhile must not resume the threads.
         let blocked = self.process.run.block_starts();
         self.read_stops(&ran);
         while ran.iter().any(|tid| self.process.runs_and_can_stop(*tid)) {

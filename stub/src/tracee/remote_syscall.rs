@@ -88,7 +88,7 @@ impl Tracee {
         let prepared = call::prepare(&before, at, number, arguments)?;
         let shown = ptrace::signal_info(tid).ok();
         self.process.stopped(tid)?.set_general(&prepared).ok()?;
-        // Reports that arrive meanwhile must not start other threads.
+        // Reports that arrive meanwhile must not resume other threads.
         let blocked = self.process.run.block_starts();
         let mut answer = None;
         let enters = self.execute(tid, Motion::ToSystemCall) == Over::InKernel;

@@ -147,7 +147,7 @@ impl Tracee {
             (false, true) => Motion::Continue,
             (false, false) => Motion::Step,
         };
-        // Reports that arrive meanwhile must not start other threads.
+        // Reports that arrive meanwhile must not resume other threads.
         let blocked = self.process.run.block_starts();
         self.breakpoints.lift(&self.process.memory, at);
         let planted = if by_traps {

@@ -96,7 +96,7 @@ pub(super) fn parts(browser: &mut Browser) -> Result<()> {
     no_errors(browser)
 }
 
-/// The view says that calls of locks were missed.
+/// The view says that lock calls were missed.
 pub(super) fn missed(browser: &mut Browser) -> Result<()> {
     record(browser, ("waits", "traffic.c"), "0.1%", &["part"])?;
     let note = text(browser, ".lock-order .warn")?;

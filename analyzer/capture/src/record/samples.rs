@@ -39,8 +39,8 @@ pub struct Samples {
     /// Whether sampling begins or ends here.
     #[prost(enumeration = "SamplesEdge", tag = "9")]
     pub edge: i32,
-    /// Interval of the samples, in nanoseconds of each thread's processor time. Only where sampling
-    /// begins.
+    /// Interval of the samples, in nanoseconds of each thread's processor time. Present only in the
+    /// record that begins sampling.
     #[prost(uint64, tag = "10")]
     pub period_ns: u64,
     /// Samples of threads that block. The first record with this field says whether they are taken.

@@ -163,7 +163,7 @@ impl Cmd {
         if self.from.is_some() {
             ensure!(
                 graph == Graph::Calls,
-                "a trace has only calls; use --graph calls"
+                "the trace that --from reads contains only calls; use --graph calls"
             );
             write(format, &self.foreign()?, &options, output)?;
             return Ok(ExitCode::SUCCESS);

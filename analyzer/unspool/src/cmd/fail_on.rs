@@ -48,7 +48,7 @@ pub(super) struct FailOn {
     /// unjoined or churn. `inspect` can show only deadlock, self-deadlock, abandoned-lock and
     /// lost-wakeup. KIND:proved ignores inferred findings. Exit code 4 means that the result is not
     /// certain: no such finding was found, but most calls were missed, or a named process was not
-    /// inspected. For lock-order, only lock calls count.
+    /// inspected. For `any` and lock-order, it is enough that most lock calls were missed.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }

@@ -20,9 +20,9 @@ use crate::views;
 /// Show what all threads of running programs do and wait for now: stacks, owners, deadlocks
 ///
 /// Stops each program while its threads' registers and stacks are read, usually for some
-/// milliseconds. Also inspects processes of this machine that a thread waits for: the holder of a
-/// lock, a child, or the process at the other end of a pipe if all its threads wait. Writes no
-/// file.
+/// milliseconds. Also inspects processes of this machine for which a thread waits: the holder of a
+/// lock, a child, and the process at the other end of a pipe. A process at a pipe, or one of
+/// several possible children, is inspected only if all its own threads wait. Writes no file.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool inspect [OPTIONS] --attach PID[,PID]...\n       \

@@ -36,8 +36,8 @@ impl Output {
     pub(super) fn prepare(path: &Path) -> anyhow::Result<Self> {
         if path == Path::new("-") {
             bail!(
-                "a recording cannot go to standard output, which the program may use; name a file \
-                 with -o (-o ./- for a file of that name)"
+                "a recording cannot go to standard output, because the program may use it; name a \
+                 file with -o (for a file named `-`: -o ./-)"
             );
         }
         let before = match fs::metadata(path) {

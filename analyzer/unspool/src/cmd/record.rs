@@ -149,9 +149,9 @@ pub(super) struct Cmd {
 
     /// Do not record the processes that the program starts
     ///
-    /// Otherwise Unspool records when each of their threads runs, the system calls that block it,
-    /// what wakes it, the locks for which it waits, and where it was created, if the kernel
-    /// permits. `--sync` adds nothing about the locks of these processes.
+    /// Without this option, Unspool records for each of their threads, if the kernel permits: when
+    /// it runs, the system calls that block it, what wakes it, the locks for which it waits, and
+    /// where it was created. `--sync` adds nothing about the locks of these processes.
     #[arg(long)]
     no_follow: bool,
 
@@ -165,12 +165,13 @@ pub(super) struct Cmd {
 
     /// Share of one processor that recording may use, or `none` to lose no event
     ///
-    /// The default is 5%. For a program on this machine it is 20% with `--sync` alone, and `none`
-    /// with `--calls`. When the limit is reached, the most expensive probes pause, and the report
-    /// says how many calls they missed. Creations, ends and names of the program's threads are
-    /// always recorded. Each of several processes has a budget of its own.
-    /// With `none` the program waits for the recorder, and can become many times slower. An
-    /// unspool-stub that was started with a smaller --budget refuses a larger one.
+    /// The default is 5%. For a program on this machine, it is `none` with `--calls`. It is 20%
+    /// there with `--sync`, unless `--sync=all`, `--calls` or `--trace` is given. When the limit is
+    /// reached, the most expensive probes pause, and the report says how many calls they missed.
+    /// Creations, ends and names of the program's threads are always recorded. Each of several
+    /// processes has a budget of its own. With `none` the program waits for the recorder, and can
+    /// become many times slower. An unspool-stub that was started with a smaller --budget refuses a
+    /// larger one.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     budget: Option<String>,
 

@@ -34,8 +34,8 @@ pub(super) struct Target {
     /// Attach to the running process with this name; `record` and `inspect` take all that match
     ///
     /// GLOB must match the whole name of the process, of its program file, or of the script that
-    /// an interpreter such as python3 runs. `*` stands for any characters, `?` for one. Processes
-    /// that run this command are left out.
+    /// an interpreter such as python3 runs. `*` stands for any characters, `?` for one. Leaves out
+    /// Unspool itself and the processes that started it, such as sudo and the shell.
     #[arg(long, value_name = "GLOB", conflicts_with_all = ["attach", "connect"])]
     attach_name: Option<ProcessName>,
 
@@ -47,7 +47,7 @@ pub(super) struct Target {
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]
     pub(super) connect: Option<Endpoint>,
 
-    /// An unstripped copy of the program, or its file if the server names no file
+    /// The program's file: an unstripped copy, or the file itself if the server does not name it
     ///
     /// The file must have the program's build-id, or the same code if there is no build-id.
     #[arg(long, value_name = "FILE")]

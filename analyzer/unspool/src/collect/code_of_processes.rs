@@ -20,7 +20,7 @@ const MAX_CODES: usize = 1 << 12;
 /// The code that records have named so far.
 #[derive(Default)]
 pub(super) struct ProcessCodes {
-    /// By address, which stays in use as long as `all` holds it, positions in `all`.
+    /// Positions in `all`, by address. An address stays in use as long as `all` holds its item.
     numbers: HashMap<*const Code, usize>,
     all: Vec<NumberedCode>,
 }

@@ -71,9 +71,9 @@ impl EmulatorStop {
             self.sent = true;
             sink.note(
                 Severity::Info,
-                "QEMU's server does not listen while all threads wait, so a signal ended the \
-                 recording. The program does not see the signal, but a system call in which its \
-                 first thread waited may have failed with EINTR",
+                "QEMU's server does not listen while all threads wait, so Unspool sent QEMU a \
+                 signal to end the recording. The program does not see the signal, but a system \
+                 call in which its first thread waited may have failed with EINTR",
             );
         }
     }

@@ -356,7 +356,7 @@ impl Modules {
 
     #[allow(
         clippy::too_many_arguments,
-        reason = "one call's worth of facts about a module, from two places"
+        reason = "all facts about a module, of which the vDSO and the stub's code have only some"
     )]
     fn insert(
         &mut self,

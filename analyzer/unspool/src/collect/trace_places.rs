@@ -1,6 +1,6 @@
-//! The places at which the server records hits by jumps, and by traps, which stop the thread.
+//! The places where the server records hits: with jumps, or with traps, which stop the thread.
 //!
-//! Separate from the planter, which chooses the places, because a note describes them to the user.
+//! The planter chooses the places. This module is separate, because it describes them to the user.
 
 use std::collections::BTreeSet;
 

@@ -77,7 +77,10 @@ impl Download<'_> {
         for (index, server) in servers.iter().enumerate() {
             match self.ask(index, server.clone(), sender.clone()) {
                 Ok(()) => silent.push(index),
-                Err(_) => report(server, "was not asked: no thread can be started".to_owned()),
+                Err(_) => {
+                    let why = "was not asked: Unspool cannot start a thread for the download";
+                    report(server, why.to_owned());
+                }
             }
         }
         drop(sender);

@@ -16,7 +16,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 /// Bytes in a piece.
 const PIECE_SIZE: usize = 64 << 10;
 
-/// Time after the limit of a download at which its thread ends.
+/// Time from the time limit of a download until its thread ends.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(10);
 
 /// Redirections that are followed.

@@ -238,8 +238,8 @@ impl Profile {
         let cut = self.count(|sample| sample.is_cut);
         if cut * 100 > total {
             let text = format!(
-                "{cut} of {total} CPU samples have only the inner part of their stack, because the \
-                 stack is larger than `--cpu-stack` (at most 61440 bytes)."
+                "{cut} of {total} CPU samples have only the innermost frames of their stack, because \
+                 the stack is larger than `--cpu-stack` (at most 61440 bytes)."
             );
             notes.push(Note::warning(text).about(Topic::Samples));
         }
@@ -281,8 +281,8 @@ impl Profile {
         }
         if off_cpu.cut.saturating_mul(100) > count {
             let text = format!(
-                "{} of {count} waits have only the inner part of their stack in the off-CPU \
-                 profile, which copies 24 KiB of each stack or less.",
+                "{} of {count} waits have only the innermost frames of their stack in the off-CPU \
+                 profile, because at most 24 KiB of each stack are copied.",
                 off_cpu.cut
             );
             notes.push(Note::warning(text).about(Topic::Samples));

@@ -139,8 +139,9 @@ impl Sync {
         &self.uses[index.0]
     }
 
-    /// Time that all threads together spent on a processor and runnable, by the kernel's account.
-    /// Returns nothing if less than half of their time is known.
+    /// Two sums over all threads, in nanoseconds, from the kernel's records: the time on a
+    /// processor, and the time runnable but waiting for a processor. Returns nothing if less than
+    /// half of the threads' time is known.
     pub fn turns(&self) -> Option<(u64, u64)> {
         let alive: u64 = self.threads.iter().map(|times| times.alive_ns).sum();
         let mut all = Turn::default();

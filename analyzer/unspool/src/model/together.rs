@@ -155,8 +155,8 @@ impl Model {
         is_found
     }
 
-    /// Leaves a note that several processes have only with the last one of them, and adds their
-    /// number to it.
+    /// If several processes have the same note, keeps it only for the last one of them, and adds
+    /// the number of processes to it.
     pub fn merge_notes(&mut self) {
         let mut counts: HashMap<Note, usize> = HashMap::new();
         let notes = self.all_recorded().flat_map(|one| &one.notes);

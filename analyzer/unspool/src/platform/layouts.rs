@@ -403,8 +403,8 @@ pub(crate) fn of(family: Family, pointer: usize) -> Result<&'static Layout, Stri
     Ok(match (family, pointer) {
         (Family::Glibc(Some(version)), _) if !GLIBC_VERSIONS.contains(&version) => {
             return Err(format!(
-                "the C library is glibc 2.{version}, whose layouts are not known; known are \
-                 those of 2.{} to 2.{}",
+                "the C library is glibc 2.{version}; Unspool knows the structure layouts of 2.{} \
+                 to 2.{} only",
                 GLIBC_VERSIONS.start(),
                 GLIBC_VERSIONS.end()
             ));

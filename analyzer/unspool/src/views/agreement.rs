@@ -28,8 +28,8 @@ pub fn write_text(agreement: &Agreement, image: &Image, out: &mut dyn Write) -> 
     if comparison.late > 0 {
         writeln!(
             out,
-            "At {} of the others, call frame information contradicts itself: an instruction changes the\n\
-             register that the CFA counts from, and the rule stays the same.",
+            "At {} of the instructions that do not agree, call frame information contradicts itself.\n\
+             For example, an instruction changes the CFA register, but the CFA rule stays the same.",
             comparison.late
         )?;
         let rest = comparison.instructions - comparison.late;

@@ -8,13 +8,13 @@ use crate::model::diff::{Change, Diff, Doubt, Spread};
 pub(super) fn doubt(doubt: Doubt) -> &'static str {
     match doubt {
         Doubt::IncompleteRun => {
-            "A recording lacks the beginning or the end of the program, so wall times cannot be compared."
+            "At least one recording lacks the beginning or the end of the program, so wall times cannot be compared."
         }
         Doubt::NoPath => {
-            "A recording has no critical path, because neither the kernel's schedule nor waits were recorded."
+            "At least one recording has no critical path, because it contains neither the kernel's schedule nor waits."
         }
         Doubt::UnknownPath => "Much of a critical path is not known.",
-        Doubt::TooLittleSeen => "A recording misses most calls.",
+        Doubt::TooLittleSeen => "At least one recording misses most calls.",
         Doubt::UnlikeRecordings => {
             "Only some of the recordings have calls (`record --sync`), so the recorder's overhead differs."
         }
@@ -22,7 +22,7 @@ pub(super) fn doubt(doubt: Doubt) -> &'static str {
             "Some of the recordings lack the processes that the program started (`--no-follow`, or no permission for perf events)."
         }
         Doubt::Disturbed => {
-            "The run takes much longer, but other processes and the machine's host took as much time. \
+            "The run takes much longer, but other processes and the machine's host may have caused this. \
              Record again when the machine is quiet, or make five recordings of each version."
         }
     }

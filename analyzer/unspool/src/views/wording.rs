@@ -399,7 +399,7 @@ fn order_doubt(model: &Model, steps: &[OrderStep], risk: OrderRisk) -> Option<St
         OrderRisk::Proved => return None,
         OrderRisk::Semaphore(semaphore) => {
             let semaphore = object(&model.sync, semaphore, MAX_GATE_WIDTH);
-            return Some(format!("all threads had passed {semaphore}"));
+            return Some(format!("all threads had taken {semaphore}"));
         }
         OrderRisk::EventsMissing => "events are missing",
         OrderRisk::OneThread => ALONE,
@@ -421,7 +421,7 @@ pub(super) fn missing_circles(model: &Model) -> Option<String> {
         return model.sync.lock_order.cut.then(|| text.to_owned());
     }
     Some(match recording.lock_calls_missed() {
-        0 => "Some calls of locks were not recorded, so circles may be missing.".to_owned(),
+        0 => "Some lock calls were not recorded, so circles may be missing.".to_owned(),
         missed => format!(
             "{} beginnings and ends of lock calls were recorded and at least {missed} missed. Circles \
              may be missing.",

@@ -49,7 +49,7 @@ fn hot(report: &mut Report, [intel, arm]: &[Process; 2]) {
     let intel = each(intel_time, STACKS * pcs.len());
     let arm = each(arm_time, STACKS * other.len());
     report.say(format!(
-        "hot, made-up stacks of {} and {} frames, ns a frame: x86-64 {intel:.2}, ARM {arm:.2}",
+        "synthetic stacks of {} and {} frames with warm caches, ns per frame: x86-64 {intel:.2}, ARM {arm:.2}",
         pcs.len(),
         other.len()
     ));

@@ -47,7 +47,10 @@ impl RegisterBlock {
             rest = next;
         }
         let taken = block.described.gdb_deserialize(&described);
-        debug_assert!(taken.is_ok(), "as many bytes as its own serialization has");
+        debug_assert!(
+            taken.is_ok(),
+            "`described` is as long as the output of `gdb_serialize`"
+        );
         block.further = rest.to_vec();
         block
     }

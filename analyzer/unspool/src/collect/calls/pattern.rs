@@ -32,7 +32,8 @@ impl FromStr for Pattern {
         };
         if function.is_empty() || file.as_deref() == Some("") {
             return Err(
-                "expected a function's name, or FILE:NAME, each with * and ? for any characters"
+                "expected a function's name or FILE:NAME, in which * stands for any characters \
+                 and ? for one"
                     .to_owned(),
             );
         }

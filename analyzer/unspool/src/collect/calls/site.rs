@@ -16,8 +16,8 @@ use crate::platform::condition;
 /// Number of bytes recorded of each object. They cover mutexes, and read-write locks up to their
 /// writer, in every known C library.
 pub(in crate::collect) const OBJECT: usize = 48;
-/// Maximum bytes of stack sent per hit. Nearly all call paths are shorter, and every hit pays for
-/// it.
+/// Maximum bytes of stack sent per hit. Nearly all call paths need fewer bytes, and every hit costs
+/// time for each byte.
 const STACK: u16 = 4096;
 
 /// Bits 0, 6, 9, 11 and 13: `FUTEX_WAIT`, `_LOCK_PI`, `_WAIT_BITSET`, `_WAIT_REQUEUE_PI`,

@@ -17,7 +17,7 @@ pub struct Bottleneck {
     pub saved_ns: u64,
     /// Length of the run in the replay, nanoseconds.
     pub run_ns: u64,
-    /// The part of the path that belongs to it, nanoseconds.
+    /// The item's part of the path, in nanoseconds.
     pub path_ns: u64,
     /// The number of processors.
     pub processors: usize,

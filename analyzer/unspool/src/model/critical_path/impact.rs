@@ -67,7 +67,7 @@ pub struct Impact {
     pub item: Item,
     /// By how much the run would be shorter, nanoseconds.
     pub saved_ns: u64,
-    /// The part of the path that belongs to it, nanoseconds.
+    /// The item's part of the path, in nanoseconds.
     pub path_ns: u64,
 }
 
@@ -111,9 +111,9 @@ pub(super) fn ranked(
 /// An item that may have an effect.
 struct Candidate {
     item: Item,
-    /// The part of the path that belongs to it, nanoseconds.
+    /// The item's part of the path, in nanoseconds.
     path_ns: u64,
-    /// Its part of the path, or the length of all waits for a lock.
+    /// The item's part of the path, or the length of all waits for a lock.
     most_ns: u64,
 }
 

@@ -173,7 +173,7 @@ fn of_function(subject: Subject, function: &FunctionChange, least: u64) -> Effec
     }
 }
 
-/// The difference of the runs that these effects do not explain.
+/// The part of the difference between the runs that these effects do not explain.
 fn unexplained(diff: &Diff, effects: &[Effect]) -> i64 {
     let real = effects.iter().filter(|effect| !effect.is_noise);
     let explained: i64 = real.map(|effect| effect.effect_ns).sum();

@@ -300,7 +300,7 @@ struct FoundThread {
     /// The thread of the same process that created it.
     creator: Option<usize>,
     name: String,
-    /// Its place among the lives of this thread id.
+    /// Its index among the threads that had this thread id, in order of time.
     life: usize,
 }
 

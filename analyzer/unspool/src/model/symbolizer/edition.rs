@@ -53,8 +53,8 @@ pub(super) fn note(loads: &[Load]) -> Option<Note> {
         _ => (paths.join(", "), "were"),
     };
     let text = format!(
-        "{paths} {has} replaced during the recording. Threads, objects and calls of each file count \
-         apart."
+        "{paths} {has} replaced during the recording. Unspool counts the threads, objects and calls \
+         of old and new files separately."
     );
     Some(Note::info(text).about(Topic::Stacks))
 }

@@ -59,7 +59,9 @@ impl Symbolizer {
                 return of(Family::Musl);
             }
             if c_library {
-                return Err(format!("{path} is a C library of unknown layouts"));
+                return Err(format!(
+                    "{path} is a C library whose structure layouts Unspool does not know"
+                ));
             }
             let symbols = image.symbols();
             if !symbols.named("__pthread_mutex_lock_full").is_empty() {
@@ -69,7 +71,7 @@ impl Symbolizer {
                 return of(Family::Musl);
             }
         }
-        Err("there is no C library of known layouts".to_owned())
+        Err("there is no C library whose structure layouts Unspool knows".to_owned())
     }
 
     pub(super) fn code_by_files(&mut self, avma: u64, len: usize) -> Option<Vec<u8>> {

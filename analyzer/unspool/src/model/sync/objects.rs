@@ -271,9 +271,9 @@ pub struct LongHold {
 /// The part of a time that neither the lock nor its holder's code caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
-    /// The recorder may have stopped a thread, nanoseconds.
+    /// Time for which the recorder may have stopped a thread, in nanoseconds.
     pub(super) stood_ns: u64,
-    /// In the rest, the thread waited for a processor, nanoseconds.
+    /// Part of the rest in which the thread waited for a processor, in nanoseconds.
     pub(super) runnable_ns: u64,
 }
 

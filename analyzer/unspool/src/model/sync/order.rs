@@ -46,7 +46,7 @@ pub(super) struct Circumstance {
     /// The locks that the thread held exclusively, with the held one if it is one of them. All
     /// circumstances of a call share them, so that a call needs memory in proportion to its locks.
     exclusive: Rc<[ObjectIndex]>,
-    /// Semaphores that the thread had passed and not posted.
+    /// Semaphores that the thread had taken and not posted.
     semaphores: Rc<[ObjectIndex]>,
     rounds: Rounds,
     held_shared: bool,
@@ -118,7 +118,7 @@ pub(super) enum Likelihood {
     FewThreads,
     /// Its steps cannot happen at the same time.
     Ordered,
-    /// The threads of all steps had passed this semaphore, which may exclude it.
+    /// The threads of all steps had taken this semaphore, which may exclude it.
     BehindSemaphore(ObjectIndex),
     /// A thread's steps were over before another's began. Any communication may have caused that,
     /// and not all communication is recorded.
@@ -438,7 +438,7 @@ fn exclusion(steps: &[&Circumstance]) -> Option<Exclusion> {
     }
 }
 
-/// A semaphore that the threads of all steps had passed.
+/// A semaphore that the threads of all steps had taken.
 fn common_semaphore(steps: &[&Circumstance]) -> Option<ObjectIndex> {
     let (first, others) = steps.split_first()?;
     let mut semaphores = first.semaphores.iter();

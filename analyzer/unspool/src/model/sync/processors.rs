@@ -65,9 +65,9 @@ impl Processors {
             return processors;
         }
         let lives = Lives::of(model);
-        // By thread id, the current counters; and the thread, time and counters of the previous
-        // report.
+        // The current counters by thread id.
         let mut latest: HashMap<u64, Times> = HashMap::new();
+        // The thread, time and counters of the previous report, by thread id.
         let mut heard: HashMap<u64, (ThreadIndex, u64, Times)> = HashMap::new();
         // Counters of threads at the first report.
         let mut before: Option<(u64, HashMap<u64, Times>)> = None;

@@ -102,9 +102,9 @@ impl Uses {
         if !self.waits_only {
             return self.returned >= MIN_RETURNED && few(others, posts);
         }
-        // A thread that takes a free semaphore makes no system call. So some releases seem to come
-        // from threads that did not have it, but not from threads that never take it, nor while
-        // another thread has it.
+        // A thread that takes a free semaphore makes no system call. So a release can seem to come
+        // from a thread that did not have the semaphore. But that thread takes it at other times,
+        // and no other thread has it at that moment.
         let by_others = self.by_others.iter();
         let strangers = by_others.filter(|(thread, _)| !self.takers.contains(thread));
         let strangers: u64 = strangers.map(|(_, count)| count).sum();

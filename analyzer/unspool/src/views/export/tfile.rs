@@ -60,7 +60,7 @@ impl Exporter for Tfile {
         let ends = ends.map(|register| register.offset as usize + register.bits as usize / 8);
         let size = ends.max().unwrap_or(0).saturating_add(1);
         if size > MAX_REGISTERS {
-            let text = "the recording is damaged: its registers have no usual size";
+            let text = "the recording is damaged: the registers of a thread are too large";
             return Err(Error::Missing(text.to_owned()));
         }
         write!(out, "\x7fTRACE0\nR {size:x}\n")?;

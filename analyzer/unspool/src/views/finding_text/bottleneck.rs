@@ -74,8 +74,8 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
     };
     format!(
         "{what} the run. If this part needed half as much processor time, the run would be {saved} \
-         shorter. It takes {} of the critical path, the chain of work that decides how long the run \
-         takes.{more} {used} This estimate comes from a replay of the recording.",
+         shorter. This part takes {} of the critical path, the chain of work that decides how long \
+         the run takes.{more} {used} This estimate comes from a replay of the recording.",
         length(limit.path_ns)
     )
 }

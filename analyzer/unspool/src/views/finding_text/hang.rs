@@ -260,15 +260,14 @@ fn upgraders(model: &Model, hang: &Hang, readers: u32, others: usize) -> String 
     });
     let others = match others {
         0 => "every thread waits for it".to_owned(),
-        1 => "only 1 thread does not wait for it".to_owned(),
-        others => format!("only {others} threads do not wait for it"),
+        others => format!("all threads except {others} wait for it"),
     };
     let hold = match readers {
         1 => "1 thread holds".to_owned(),
         readers => format!("{readers} threads hold"),
     };
     format!(
-        "{each}. {hold} it for reading, but {others}. So a thread that waits to write also holds it for \
+        "{each}. {hold} it for reading, and {others}. So a thread that waits to write also holds it for \
          reading, and cannot go on. It must release its read lock first."
     )
 }
@@ -292,8 +291,8 @@ fn reservation(doubt: Doubt) -> &'static str {
              lets that thread wait forever. Unspool inferred the mutex from the thread's stack."
         }
         Doubt::Shared => {
-            "Several processes share an object here. This assumes that the holder's id means a \
-             thread of this process, and not one of another PID namespace."
+            "Several processes share one of these objects. The finding assumes that the holder's \
+             thread id belongs to this process, and not to a process in another PID namespace."
         }
         Doubt::CallsMayEnd => {
             "This assumes that no signal, such as an alarm, and no process that Unspool does not see \

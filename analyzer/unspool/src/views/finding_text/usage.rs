@@ -27,8 +27,8 @@ pub(super) fn lock_order(model: &Model, steps: &[OrderStep], risk: OrderRisk) ->
             "Threads that do this at the same time can wait for each other forever.".to_owned()
         }
         OrderRisk::Semaphore(semaphore) => format!(
-            "All of these threads had passed {}. If it lets enough of them in at the same time, \
-             they can wait for each other forever.",
+            "Each of these threads had taken {} and not yet posted it. If enough of them can do so \
+             at the same time, they can wait for each other forever.",
             object(model, semaphore)
         ),
         OrderRisk::OneThread => {
@@ -154,8 +154,8 @@ pub(super) fn churn(model: &Model, finding: &Finding, median_ns: u64) -> String 
     let from = creation.and_then(|stack| stack.frames.first());
     let from = from.map_or(String::new(), |frame| format!(" in {}", place(frame)));
     format!(
-        "{} threads that run {} were created on one path{from}, and half of them lived less than \
-         {}. A pool would create them once.",
+        "{} threads that run {} were created{from} with the same creation stack, and half of them \
+         lived less than {}. A pool would create them once.",
         finding.threads.len(),
         function(model, first),
         length(median_ns.max(1000)),

@@ -46,7 +46,7 @@ pub(super) struct LockWaits<'a> {
     holders: Vec<ThreadSum>,
 }
 
-/// The sum of the waits of a thread, or for it.
+/// The sum of the waits of a thread, or of the waits for that thread.
 #[derive(Serialize)]
 struct ThreadSum {
     thread: usize,

@@ -322,13 +322,18 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{:>5.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-/// `if the 3 processes cc were twice as fast`. `name` is that of one process.
+/// ``if the 3 `cc` processes were twice as fast``. `name` is that of one process.
 fn program_item(name: &str, count: usize, waits: bool) -> String {
     let (name, verb) = match count {
         1 => (name.to_owned(), "was"),
         count => {
-            let name = name.replacen("process", "processes", 1);
-            (format!("the {count} {name}"), "were")
+            let program = name.strip_prefix("process ").unwrap_or(name);
+            // A program without a known name is called `of unknown program`.
+            let processes = match program.starts_with("of ") {
+                true => format!("processes {program}"),
+                false => format!("`{program}` processes"),
+            };
+            (format!("the {count} {processes}"), "were")
         }
     };
     match waits {
@@ -350,11 +355,11 @@ mod tests {
         );
         assert_eq!(
             item(3, true),
-            "if the waits of the 3 processes sleep took half the time"
+            "if the waits of the 3 `sleep` processes took half the time"
         );
         assert_eq!(
             item(3, false),
-            "if the 3 processes sleep were twice as fast"
+            "if the 3 `sleep` processes were twice as fast"
         );
     }
 }

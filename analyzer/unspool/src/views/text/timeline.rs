@@ -190,16 +190,18 @@ fn summary(model: &Model, rows: &[Row], left_out: usize, window: &Window) -> Str
     );
     if shared > 0 {
         text.push_str(
-            " A line with a count shows all threads of one identity: the higher the bar, the more \
-             of them ran (≤ n: the largest number alive at the same time). --each shows every \
-             thread.",
+            " A line with a count shows all threads with the same function and creation stack. A \
+             higher bar means that more of them ran. `≤ n` is the largest number of them alive at \
+             the same time. --each shows every thread.",
         );
     }
     match left_out {
         0 => {}
-        1 => text.push_str(" 1 thread that lived only before or after is left out."),
+        1 => {
+            text.push_str(" 1 thread that lived only before or after this time range is left out.")
+        }
         count => text.push_str(&format!(
-            " {count} threads that lived only before or after are left out."
+            " {count} threads that lived only before or after this time range are left out."
         )),
     }
     text

@@ -82,8 +82,8 @@ fn summary(model: &Model, forest: &Forest) -> String {
         (0, _) if in_others => "it created no thread itself".to_owned(),
         (0, _) => "no thread was created".to_owned(),
         (1, _) => "1 thread was created".to_owned(),
-        (_, 1) => format!("{created} threads were created, all on one path"),
-        _ => format!("{created} threads were created on {places} different paths"),
+        (_, 1) => format!("{created} threads were created, all with one creation stack"),
+        _ => format!("{created} threads were created with {places} creation stacks"),
     });
     if others > 0 {
         text.push_str(&match others {

@@ -197,7 +197,7 @@ fn orders_behind_a_semaphore_are_not_proved() {
     assert_eq!(kinds(&model), [("lock-order", false)]);
     let text = text(&model, &model.findings[0]);
     assert!(
-        text.contains("All of these threads had passed the semaphore"),
+        text.contains("Each of these threads had taken the semaphore"),
         "{text}"
     );
     assert_eq!(kinds(&orders(true)), [("lock-order", true)]);
