@@ -81,6 +81,8 @@ pub(crate) struct Wanted {
     pub(crate) build_ids: bool,
     /// Also the stacks at which these processes create threads, if the kernel permits it.
     pub(crate) creations: bool,
+    /// The same for the process itself.
+    pub(crate) own_creations: bool,
 }
 
 /// The owner of a thread.
@@ -106,7 +108,7 @@ pub(crate) struct Schedule {
     has_places: bool,
     /// The kernel also records creation stacks.
     has_creations: bool,
-    /// By creator, the last thread that it created, and when. Only of descendants.
+    /// By creator, the last thread that it created, and when. Only if there are creation stacks.
     created: HashMap<u32, (u32, u64)>,
     /// Initial states of the threads, not sent yet.
     initial: VecDeque<Record>,
@@ -176,10 +178,9 @@ impl Schedule {
             wanted.places != Places::None && opened.add_for_threads(heirs, &blocked).is_ok();
         let mut creations = Vec::new();
         let mut program = None;
-        if wanted.processes
-            && wanted.creations
+        if (wanted.own_creations || wanted.processes && wanted.creations)
             && let Some(tracepoints) = &tracepoints
-            && let Some(stacks) = Creations::open(pid, tracepoints)
+            && let Some(stacks) = Creations::open(pid, tracepoints, wanted.own_creations)
             && drains.watch(&stacks.events.rings).is_ok()
         {
             opened.events.extend(stacks.events.events);
@@ -222,7 +223,12 @@ impl Schedule {
 
     /// True if there are creation stacks of other processes.
     pub(crate) fn has_creations(&self) -> bool {
-        self.has_creations
+        self.has_creations && self.wanted.processes && self.wanted.creations
+    }
+
+    /// True if there are creation stacks of the process itself.
+    pub(crate) fn has_own_creations(&self) -> bool {
+        self.has_creations && self.wanted.own_creations
     }
 
     /// The size of all rings, in bytes.
@@ -281,12 +287,11 @@ impl Schedule {
         {
             let batch = match self.owner(process, &record) {
                 // Other notifications report what the process itself maps.
-                Some(Owner::Process)
-                    if matches!(record.event, Event::Mapping(_) | Event::Creation(_)) =>
-                {
-                    continue;
-                }
+                Some(Owner::Process) if matches!(record.event, Event::Mapping(_)) => continue,
                 Some(Owner::Process) => {
+                    if matches!(record.event, Event::Creation(_)) && !self.wanted.own_creations {
+                        continue;
+                    }
                     // `exec` notifications report what the process itself executes.
                     if let Event::Exec(name) = record.event {
                         record.event = Event::Name(name);
@@ -300,17 +305,17 @@ impl Schedule {
                     {
                         *place = None;
                     }
-                    if let Event::Creation(creation) = &record.event {
-                        let Some(created) = self.last_created(&record) else {
-                            continue;
-                        };
-                        stacks += creation.stack.len();
-                        record.tid = created;
-                    }
                     &mut others
                 }
                 _ => continue,
             };
+            if let Event::Creation(creation) = &record.event {
+                let Some(created) = self.last_created(&record) else {
+                    continue;
+                };
+                stacks += creation.stack.len();
+                record.tid = created;
+            }
             // A thread that was found while it was being created has two events.
             if batch.last() != Some(&record) {
                 batch.push(record);
@@ -373,8 +378,10 @@ impl Schedule {
             | Event::Process { .. } => {
                 self.threads.insert(record.tid, owner);
                 if let Event::Fork { creator } = record.event
-                    && self.has_creations
-                    && owner == Owner::Descendant
+                    && match owner {
+                        Owner::Process => self.has_own_creations(),
+                        Owner::Descendant => self.has_creations(),
+                    }
                 {
                     let created = (record.tid, record.time_ns);
                     self.created.insert(creator, created);

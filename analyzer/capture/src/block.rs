@@ -14,7 +14,7 @@ use crate::record::{Envelope, Part, PartEnvelope, Record};
 /// Major version. This crate cannot read captures of another one.
 pub const MAJOR_VERSION: u16 = 1;
 /// Minor version. It increases with every new record or field; all minor versions read each other.
-pub const MINOR_VERSION: u16 = 27;
+pub const MINOR_VERSION: u16 = 28;
 /// Maximum size of a block, compressed or not. No larger memory is ever allocated for one.
 pub const BLOCK_LIMIT: usize = 16 << 20;
 

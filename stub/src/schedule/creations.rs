@@ -1,4 +1,4 @@
-//! The stacks of threads that create threads, in the descendants of the process.
+//! The stacks of threads that create threads, in the descendants of the process or also in itself.
 //!
 //! A program in the kernel chooses these threads: it follows the creations of processes. Events
 //! that threads inherit would cost each thread that the descendants create 45 us. Events that
@@ -52,12 +52,13 @@ pub(super) struct Creations {
 
 impl Creations {
     /// Opens the events. `None` where the kernel refuses: only these stacks are missing then.
-    pub(super) fn open(process: u32, tracepoints: &Tracepoints) -> Option<Creations> {
-        of_descendants(process, tracepoints).or_else(|| of_system(tracepoints))
+    /// With `own`, also those of the process itself.
+    pub(super) fn open(process: u32, tracepoints: &Tracepoints, own: bool) -> Option<Creations> {
+        of_descendants(process, tracepoints, own).or_else(|| of_system(tracepoints))
     }
 }
 
-fn of_descendants(process: u32, tracepoints: &Tracepoints) -> Option<Creations> {
+fn of_descendants(process: u32, tracepoints: &Tracepoints, own: bool) -> Option<Creations> {
     // The program would see other ids than this process.
     super::is_in_first_namespace().then_some(())?;
     let open = |_, cpu, _, watermark| perf::open_output(cpu, watermark, SAMPLED);
@@ -68,7 +69,7 @@ fn of_descendants(process: u32, tracepoints: &Tracepoints) -> Option<Creations> 
     ];
     let tracepoint = perf::open_for_program(tracepoints.id(TRACEPOINT)?).ok()?;
     Some(Creations {
-        program: Some(program(process, &events, tracepoint, fields).ok()?),
+        program: Some(program((process, own), &events, tracepoint, fields).ok()?),
         events,
     })
 }
@@ -85,10 +86,10 @@ fn of_system(tracepoints: &Tracepoints) -> Option<Creations> {
 }
 
 /// Runs the program that follows the descendants of a process, and samples those of their threads
-/// that create threads. `flags` and `created` are positions in the tracepoint's data. Other users
-/// of the tracepoint do not notice it.
+/// that create threads. With `own`, it also samples the process itself. `flags` and `created` are
+/// positions in the tracepoint's data. Other users of the tracepoint do not notice it.
 fn program(
-    process: u32,
+    (process, own): (u32, bool),
     events: &ThreadEvents,
     tracepoint: OwnedFd,
     [flags, created]: [usize; 2],
@@ -135,12 +136,13 @@ fn program(
         &[I::set(5, size_of::<u32>() as i32), I::call(Helper::Output)],
     ]
     .concat();
+    let only_others = [I::skip_if_equal(CREATOR, process, length(&sample))];
     let of_family = [
         &[I::load(FLAGS, DATA, flags as i16)][..],
         &[I::load(CREATED, DATA, created as i16)],
         &[I::skip_if_set(FLAGS, CLONE_THREAD, length(&add_process))],
         &add_process,
-        &[I::skip_if_equal(CREATOR, process, length(&sample))],
+        if own { &[] } else { &only_others[..] },
         &sample,
     ]
     .concat();

@@ -27,4 +27,8 @@ pub struct CreationStack {
     /// Address of the thread function, without Thumb bit, if the stack shows it.
     #[prost(uint64, optional, tag = "7")]
     pub routine: Option<u64>,
+    /// Number of innermost frames that belong to the creation function, if no name shows it; else
+    /// 0.
+    #[prost(uint32, tag = "8")]
+    pub inner: u32,
 }

@@ -19,6 +19,8 @@ pub enum Schedule {
         server_tid: Option<u64>,
         /// Whether the server also records the processes that the target creates.
         processes: bool,
+        /// Whether the server also sends the stacks at which the target creates threads.
+        own_creations: bool,
         /// The size of the kernel's buffers in bytes.
         buffer_size: u64,
     },
@@ -30,9 +32,13 @@ pub enum Schedule {
 
 impl Client {
     /// Makes the server send the schedule of the target's threads, which [`Client::take_notices`]
-    /// returns. With `processes`, also that of the processes that the target creates, if the server
-    /// can.
-    pub fn begin_schedule(&mut self, processes: bool) -> Result<Schedule, Error> {
+    /// returns. With `processes`, also that of the processes that the target creates, and with
+    /// `own_creations` the stacks at which the target creates threads, if the server can.
+    pub fn begin_schedule(
+        &mut self,
+        processes: bool,
+        own_creations: bool,
+    ) -> Result<Schedule, Error> {
         if !self.features.has("QUnspoolSchedule") {
             return Ok(Schedule::Unknown);
         }
@@ -46,7 +52,9 @@ impl Client {
         ];
         let known = parts.iter().take_while(|(feature, _)| has(feature));
         let processes: String = known.map(|(_, part)| *part).collect();
-        let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}");
+        let own = own_creations && self.features.has("QUnspoolSchedule:own-creations");
+        let own = if own { ";own-creations" } else { "" };
+        let request = |words: &str| format!("QUnspoolSchedule:1;places{words}{processes}{own}");
         let words = match self.features.has("QUnspoolSchedule:callers") {
             true => ";callers",
             false => ";words",
@@ -82,6 +90,7 @@ impl Client {
             buffer_size: hex::number(size).ok_or_else(malformed)?,
             places: parts.contains(&"places"),
             processes: parts.contains(&"processes"),
+            own_creations: parts.contains(&"own-creations"),
         })
     }
 

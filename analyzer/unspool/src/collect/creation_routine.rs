@@ -1,7 +1,8 @@
 //! The thread functions that creation stacks show.
 //!
 //! A stack taken in clone(2) has the frame of `pthread_create`, which still keeps the thread
-//! function it was called with.
+//! function it was called with. In a program without symbols, it is the first frame outside the
+//! system call's function whose third argument is code.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,15 @@ pub(super) struct CreationRoutines {
     kept: HashMap<(*const Table, u64), Option<Vec<Kept>>>,
 }
 
+/// A thread function that a stack shows.
+pub(super) struct ShownRoutine {
+    /// Its address, without Thumb bit.
+    pub(super) address: u64,
+    /// Number of innermost frames up to the creation function, if its name does not show it; else
+    /// 0.
+    pub(super) inner: u32,
+}
+
 /// A walked creation stack.
 pub(super) struct WalkedCreation<'w> {
     pub(super) stack: &'w Stack,
@@ -35,14 +45,13 @@ pub(super) struct WalkedCreation<'w> {
 }
 
 impl CreationRoutines {
-    /// The address of the thread function, without Thumb bit. `None` if the stack does not show
-    /// it.
+    /// The thread function. `None` if the stack does not show it.
     pub(super) fn find(
         &mut self,
         walked: &WalkedCreation<'_>,
         memory: &mut dyn StackMemory,
         abi: &Abi,
-    ) -> Option<u64> {
+    ) -> Option<ShownRoutine> {
         let frames = walked.stack.frames.iter().zip(walked.registers);
         for (at, (frame, registers)) in frames.enumerate() {
             // The caller's stack pointer is the frame's CFA.
@@ -55,8 +64,17 @@ impl CreationRoutines {
             let (Some(image), Some((module, svma))) = (image, found) else {
                 continue;
             };
+            let has_names = image.symbols().functions().next().is_some();
+            // The function of the system call has the C library's own start function as an
+            // argument.
+            if !has_names && at == 0 {
+                continue;
+            }
             let key = (Arc::as_ptr(&module.table), svma);
-            let kept = self.kept.entry(key).or_insert_with(|| kept(image, svma));
+            let kept = self.kept.entry(key).or_insert_with(|| match has_names {
+                true => kept(image, svma),
+                false => kept_without_name(image, &module.table, svma, frame.thumb),
+            });
             let Some(kept) = kept else { continue };
             let value = |kept: &Kept| match *kept {
                 Kept::Register(number) => registers.get(number),
@@ -69,7 +87,13 @@ impl CreationRoutines {
                 }
             };
             let routine = kept.iter().find_map(value).map(|at| abi.code_address(at));
-            return routine.filter(|routine| walked.map.is_text(*routine));
+            let routine = routine.filter(|routine| walked.map.is_text(*routine));
+            if has_names || routine.is_some() {
+                return routine.map(|address| ShownRoutine {
+                    address,
+                    inner: if has_names { 0 } else { at as u32 + 1 },
+                });
+            }
         }
         None
     }
@@ -82,4 +106,13 @@ fn kept(image: &Image, svma: u64) -> Option<Vec<Kept>> {
         .filter(|symbol| symbol.kind == SymbolKind::Function && creates_threads(symbol.name))?;
     let range = symbol.svma..symbol.svma.saturating_add(symbol.size);
     Some(kept_argument(image, (range, symbol.thumb), ROUTINE, svma))
+}
+
+/// Where the function around `svma` keeps its third argument, if the file names no functions.
+fn kept_without_name(image: &Image, table: &Table, svma: u64, thumb: bool) -> Option<Vec<Kept>> {
+    /// The code after the call that may lead back to it, in bytes.
+    const AFTER_CALL: u64 = 4096;
+    let start = table.function_start(svma)?;
+    let range = start..svma.saturating_add(AFTER_CALL);
+    Some(kept_argument(image, (range, thumb), ROUTINE, svma))
 }

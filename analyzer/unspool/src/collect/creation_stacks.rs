@@ -91,7 +91,8 @@ impl CreationStacks {
             tid,
             stack,
             snapshot,
-            routine,
+            routine: routine.as_ref().map(|routine| routine.address),
+            inner: routine.map_or(0, |routine| routine.inner),
             code: number as u32,
             modules: codes.take_modules(number),
         })

@@ -98,18 +98,6 @@ pub enum Error {
     /// A file needed to find the creation functions is missing or wrong.
     #[error("{0}")]
     File(String),
-    /// The executable is static and has no symbols.
-    #[error(
-        "{path} is statically linked and has no symbols, so its pthread_create cannot be found; \
-         put an unstripped copy or its debug file below a directory given by --debug-dir \
-         (DIR/.build-id/{id}) or name it with --exec"
-    )]
-    NoSymbols {
-        /// The program.
-        path: String,
-        /// Path of its debug file below a debug directory.
-        id: String,
-    },
     /// No function that creates threads could be watched.
     #[error("cannot watch thread creation: {0}")]
     NoCreation(String),

@@ -26,6 +26,8 @@ const MAX_MAPPINGS: usize = 1 << 12;
 pub(super) struct OtherProcesses {
     /// The ids of the program's own threads.
     own: HashSet<u64>,
+    /// The program's own code, since something needed it.
+    program: Option<Rc<Code>>,
     /// By thread id.
     threads: HashMap<u64, u64>,
     /// By process id.
@@ -118,11 +120,18 @@ impl OtherProcesses {
     /// The program has executed another one, so that the processes that it has started no longer
     /// have its modules.
     pub(super) fn program_executed(&mut self) {
+        self.program = None;
         for process in self.processes.values_mut() {
             if process.code.has_program {
                 Rc::make_mut(&mut process.code).has_program = false;
             }
         }
+    }
+
+    /// The program's own code.
+    pub(super) fn program_code(&mut self) -> Rc<Code> {
+        let code = self.program.get_or_insert_with(|| Code::empty(true));
+        Rc::clone(code)
     }
 
     /// True if a process has threads.

@@ -222,8 +222,14 @@ impl Planter {
         };
     }
 
-    /// Fails if a static program has no symbols, without which its threads cannot be recorded.
-    pub(super) fn check_static(&self, sink: &mut Sink, program: &Program) -> Result<(), Error> {
+    /// Notes a static program without a creation function. Then only the kernel can see creations.
+    /// Fails if the program's file is missing.
+    pub(super) fn check_static(
+        &self,
+        sink: &mut Sink,
+        program: &Program,
+        kernel_sees_creations: bool,
+    ) -> Result<(), Error> {
         if self.probes.has(ProbeKind::Create) {
             return Ok(());
         }
@@ -236,23 +242,35 @@ impl Planter {
                 "{problem}; name the program's file with --exec"
             )));
         };
-        if image.symbols().functions().next().is_none() {
-            let id = mapped.build_id.as_ref().map(ToString::to_string);
-            let id = id
-                .filter(|id| id.len() > 2)
-                .map_or("XX/REST.debug".to_owned(), |id| {
+        let text = match image.symbols().functions().next() {
+            None => {
+                let id = mapped.build_id.as_ref().map(ToString::to_string);
+                let id = id.filter(|id| id.len() > 2);
+                let id = id.map_or("XX/REST.debug".to_owned(), |id| {
                     format!("{}/{}.debug", &id[..2], &id[2..])
                 });
-            return Err(Error::NoSymbols {
-                path: mapped.path.clone(),
-                id,
-            });
-        }
-        sink.note(
-            Severity::Warning,
-            "the program is static and has no pthread_create; threads that it creates in another \
-             way are not recorded",
-        );
+                let missing = match kernel_sees_creations {
+                    true => "joins and calls for locks",
+                    false => "creations of threads, joins and calls for locks",
+                };
+                format!(
+                    "{} is statically linked and has no symbols, so {missing} are not recorded. \
+                     Put an unstripped copy or its debug file below a directory given by \
+                     --debug-dir (DIR/.build-id/{id}), or name it with --exec.",
+                    mapped.path
+                )
+            }
+            Some(_) if kernel_sees_creations => return Ok(()),
+            Some(_) => "The program is static and has no pthread_create, so creations of threads \
+                        are not recorded. Root, or CAP_PERFMON and a readable tracefs, changes \
+                        this on x86-64, AArch64 and ARM."
+                .to_owned(),
+        };
+        let severity = match kernel_sees_creations {
+            true => Severity::Info,
+            false => Severity::Warning,
+        };
+        sink.note(severity, text);
         Ok(())
     }
 

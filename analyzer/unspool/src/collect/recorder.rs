@@ -118,7 +118,10 @@ impl Recorder {
         let (session, sink) = (&mut self.session, &mut self.sink);
         // First, because the schedule takes all memory that the kernel grants.
         self.samples.begin(session, sink, self.wanted.cpu)?;
-        self.schedule.begin(session, sink, self.wanted.processes)?;
+        // Functions of a static program that create threads may have no names.
+        let own_creations = executable.auxv.interpreter == 0;
+        let wanted = (self.wanted.processes, own_creations);
+        self.schedule.begin(session, sink, wanted)?;
         // Last, because it may use the last descriptors and the last memory.
         self.samples.begin_off_cpu(session, sink)?;
         self.planter.begin_trace(&mut self.session)?;
@@ -169,7 +172,8 @@ impl Recorder {
         self.planter
             .plant_in(session, sink, &self.program, &[module])?;
         self.program.add_stub_code(session, sink)?;
-        self.planter.check_static(sink, &self.program)
+        let is_seen = self.schedule.sees_creations();
+        self.planter.check_static(sink, &self.program, is_seen)
     }
 
     /// Reads the dynamic linker's list of modules, unless the linker is about to change it.

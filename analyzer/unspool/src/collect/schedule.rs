@@ -26,6 +26,8 @@ const LONG_WAIT_NS: u64 = 100_000_000;
 pub(super) struct ScheduleRecording {
     /// The server sends the schedule.
     is_on: bool,
+    /// The server also sends the stacks at which the program creates threads.
+    sees_creations: bool,
     /// The time of the last entry.
     last_ns: u64,
     /// The time of the last entry of another process.
@@ -40,21 +42,29 @@ pub(super) struct ScheduleRecording {
 
 impl ScheduleRecording {
     /// Makes the server send the schedule, if it can. Otherwise notes the reason.
-    /// With `follow`, also for the processes that the program starts.
+    /// With `follow`, also for the processes that the program starts. With `own_creations`, also
+    /// with the stacks at which the program creates threads.
     pub(super) fn begin(
         &mut self,
         session: &mut Session,
         sink: &mut Sink,
-        follow: bool,
+        (follow, own_creations): (bool, bool),
     ) -> Result<(), Error> {
         let time_ns = sink.now_ns();
-        let (edge, recorder_tid) = match session.client.begin_schedule(follow)? {
+        let answer = session.client.begin_schedule(follow, own_creations)?;
+        let (edge, recorder_tid) = match answer {
             unspool_rsp::Schedule::Recorded {
-                wakers, server_tid, ..
-            } => match wakers {
-                true => (ScheduleEdge::BeginsWithWakers, server_tid),
-                false => (ScheduleEdge::Begins, None),
-            },
+                wakers,
+                server_tid,
+                own_creations,
+                ..
+            } => {
+                self.sees_creations = own_creations;
+                match wakers {
+                    true => (ScheduleEdge::BeginsWithWakers, server_tid),
+                    false => (ScheduleEdge::Begins, None),
+                }
+            }
             unspool_rsp::Schedule::Refused(reason) => {
                 sink.note(Severity::Info, refused(&reason));
                 return Ok(());
@@ -76,6 +86,11 @@ impl ScheduleRecording {
     /// The program has executed another one.
     pub(super) fn on_exec(&mut self) {
         self.others.program_executed();
+    }
+
+    /// True if the server sends the stacks at which the program creates threads.
+    pub(super) fn sees_creations(&self) -> bool {
+        self.sees_creations
     }
 
     /// True while the server sends the schedule.
@@ -135,6 +150,7 @@ impl ScheduleRecording {
                 for record in &records {
                     self.others.on_own_event(record.tid, &record.event);
                 }
+                let created = own_creations(&mut records, clock, since, &mut self.others);
                 let program = (session, modules);
                 let calls = self.calls.batch(program, &mut self.codes);
                 let last_ns = &mut self.last_ns;
@@ -144,6 +160,7 @@ impl ScheduleRecording {
                     }
                     sink.record(record);
                 }
+                self.record_creations(program, sink, created);
             }
             Notice::Processes { records, since, .. } => {
                 let program = (session, modules);
@@ -153,17 +170,26 @@ impl ScheduleRecording {
                 let (entries, created) =
                     of_processes(records, clock, since, (others, calls), last_ns);
                 sink.record(Record::Processes(entries));
-                for thread in created {
-                    let code = (&mut self.codes, &self.others);
-                    if let Some(stack) = self.creations.record(program, code, thread) {
-                        sink.record(stack);
-                    }
-                }
+                self.record_creations(program, sink, created);
             }
             _ => {}
         }
         for place in self.calls.new_places(&mut self.codes) {
             sink.record(place);
+        }
+    }
+
+    fn record_creations(
+        &mut self,
+        program: (&Session, &Modules),
+        sink: &mut Sink,
+        created: Vec<Created>,
+    ) {
+        for thread in created {
+            let code = (&mut self.codes, &self.others);
+            if let Some(stack) = self.creations.record(program, code, thread) {
+                sink.record(stack);
+            }
         }
     }
 
@@ -210,6 +236,28 @@ fn refused(reason: &str) -> String {
         "The times at which threads ran are estimates from the kernel's counters, read every 100 \
          ms: {reason}"
     )
+}
+
+/// Takes the creations of the program's own threads from the server's records.
+fn own_creations(
+    records: &mut Vec<ScheduleRecord>,
+    clock: &ServerClock,
+    since: Duration,
+    others: &mut OtherProcesses,
+) -> Vec<Created> {
+    let is_creation =
+        |record: &mut ScheduleRecord| matches!(record.event, ScheduleEvent::CreatedAt(_));
+    let creations = records.extract_if(.., is_creation);
+    let created = creations.filter_map(|record| match record.event {
+        ScheduleEvent::CreatedAt(stack) => Some(Created {
+            code: others.program_code(),
+            tid: record.tid,
+            time_ns: clock.sent(Some(record.server_ns), since),
+            stack: *stack,
+        }),
+        _ => None,
+    });
+    created.collect()
 }
 
 /// Converts the server's records to the recording's time. No entry is earlier than `last_ns`.

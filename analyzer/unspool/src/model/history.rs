@@ -123,6 +123,8 @@ struct Trace {
     started: bool,
     /// True if there was a ThreadSeen record; otherwise only events prove the thread.
     seen: bool,
+    /// Its creator, if the server or the kernel reported it.
+    creator: Option<usize>,
     /// The thread that its last join call waited for.
     joining: Option<usize>,
     /// The handle and the probe of its last join call.
@@ -533,6 +535,7 @@ impl<'a> History<'a> {
 
     fn finish(mut self) -> Model {
         self.link_leftovers();
+        self.link_by_kernel();
         self.list_unfollowed();
         // A thread whose start was read too late or not at all looks as if it was never joined.
         self.recording.joins_are_unclear = !self.handles.all_found();

@@ -22,7 +22,7 @@ pub use calls::{
 use calls::{join_blocks, mark_stops};
 use futex_places::WaitPlace;
 pub use futex_places::{FutexObject, FutexWait, takes_again};
-pub(in crate::model) use processes::AllThreads;
+pub(in crate::model) use processes::{AllThreads, CreationStacks};
 pub use processes::{Process, ProcessIndex, Processes};
 pub(in crate::model) use thread_ids::by_tid;
 pub use wakers::{CallWake, Waker, Wakers};

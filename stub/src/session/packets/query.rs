@@ -9,7 +9,7 @@ use super::Answer;
 const OURS: &[u8] =
     b";qXfer:threads:read+;qXfer:siginfo:read+;qXfer:siginfo:write+;qXfer:osdata:read+;\
 qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;\
-qUnspoolStacks+;qUnspoolTimes+;qUnspoolMemoryUsers+;QUnspoolFatal+;QUnspoolBudget+;QUnspoolSchedule+;QUnspoolSchedule:callers+;UnspoolProcesses+;UnspoolProcesses:mappings+;UnspoolProcesses:build-ids+;UnspoolProcesses:creations+;QUnspoolSamples+;QUnspoolSamples:off-cpu+;QUnspoolSamples:timer+;QUnspoolSignal+;QPassSignals+;\
+qUnspoolStacks+;qUnspoolTimes+;qUnspoolMemoryUsers+;QUnspoolFatal+;QUnspoolBudget+;QUnspoolSchedule+;QUnspoolSchedule:callers+;QUnspoolSchedule:own-creations+;UnspoolProcesses+;UnspoolProcesses:mappings+;UnspoolProcesses:build-ids+;UnspoolProcesses:creations+;QUnspoolSamples+;QUnspoolSamples:off-cpu+;QUnspoolSamples:timer+;QUnspoolSignal+;QPassSignals+;\
 QProgramSignals+;swbreak+;hwbreak+;ConditionalBreakpoints+;BreakpointCommands+;QNonStop+;fork-events+;vfork-events+;exec-events+;no-resumed+;binary-upload+;\
 ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\
 QTBuffer:size+;tracenz+;qXfer:traceframe-info:read+;FastTracepoints+";

@@ -11,8 +11,9 @@ use crate::session::debuggee::Debuggee;
 /// also words of their stacks that may show the call, `;callers` what shows the callers of futex
 /// calls, `;processes` the processes that the program starts, `;mappings` the
 /// code of these, `;build-ids` its build-ids, and `;creations` the stacks at which they create
-/// threads. The reply names the kind of records, the size of the rings, what else there is, and the
-/// stub's thread. `0` sends the remaining records and ends the recording.
+/// threads; `;own-creations` those at which the program itself does. The reply names the kind of
+/// records, the size of the rings, what else there is, and the stub's thread. `0` sends the
+/// remaining records and ends the recording.
 pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     match rest.split_at_checked(1) {
         Some((b"0", b"")) => {
@@ -50,11 +51,16 @@ pub(super) fn answer(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]
                         true => ";creations",
                         false => "",
                     };
+                    let own_creations = match schedule.has_own_creations() {
+                        true => ";own-creations",
+                        false => "",
+                    };
                     // All changes of threads by ptrace come from this one.
                     let own = nix::unistd::gettid().as_raw();
                     let size = schedule.ring_bytes();
                     let reply = format!(
-                        "{kind};{size:x}{places}{processes}{mappings}{creations};stub={own:x}"
+                        "{kind};{size:x}{places}{processes}{mappings}{creations}{own_creations};\
+                         stub={own:x}"
                     );
                     session.schedule = Some(schedule);
                     Answer::Reply(reply.into_bytes())
@@ -82,6 +88,7 @@ fn wanted(parts: &[u8]) -> Option<Wanted> {
             b"mappings" => wanted.mappings = true,
             b"build-ids" => wanted.build_ids = true,
             b"creations" => wanted.creations = true,
+            b"own-creations" => wanted.own_creations = true,
             _ => return None,
         }
     }

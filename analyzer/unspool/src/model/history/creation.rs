@@ -8,7 +8,11 @@ use super::History;
 use super::handle::{self, StartRegisters};
 use crate::model::backtrace::Backtrace;
 use crate::model::cxx;
+use crate::model::schedule::CreationStacks;
 use crate::model::thread::{Creation, ThreadIndex};
+
+/// Maximum difference between the server's and the kernel's time of a creation.
+const APART_NS: u64 = 1_000_000_000;
 
 /// A call of a creation function whose thread has not been seen to start.
 #[derive(Debug)]
@@ -209,6 +213,7 @@ impl History<'_> {
     pub(super) fn told(&mut self, index: usize, creator: u64, thread_pointer: Option<u64>) {
         self.traces[index].started = true;
         let creator = self.current.get(&creator).copied();
+        self.traces[index].creator = creator;
         let made = |p: &Pending| Some(p.creator) == creator;
         if let Some(chosen) = self.pending.iter().rposition(made) {
             let pending = self.pending.remove(chosen);
@@ -313,6 +318,35 @@ impl History<'_> {
             }
         }
     }
+    /// Adds the creations that only the kernel has seen.
+    pub(super) fn link_by_kernel(&mut self) {
+        let mut stacks = None;
+        for index in 0..self.threads.len() {
+            let thread = &self.threads[index];
+            let creator = self.traces[index]
+                .creator
+                .filter(|creator| *creator < index);
+            let (Creation::Unseen, Some(creator), Some(tid), Some(started_ns)) =
+                (&thread.creation, creator, thread.tid, thread.started_ns)
+            else {
+                continue;
+            };
+            let stacks =
+                stacks.get_or_insert_with(|| CreationStacks::of(self.capture, self.frames));
+            let earliest_ns = started_ns.saturating_sub(APART_NS);
+            let latest_ns = thread.ended_ns.unwrap_or(u64::MAX);
+            if let Some(seen) = stacks.of_thread(tid, earliest_ns, latest_ns) {
+                let thread = &mut self.threads[index];
+                thread.function = thread.function.take().or_else(|| seen.function.clone());
+                thread.creation = Creation::Seen {
+                    creator: ThreadIndex(creator),
+                    stack: Arc::clone(&seen.stack),
+                    inferred: false,
+                };
+            }
+        }
+    }
+
     /// Where starts are not watched, an unmatched creation is the only trace of a
     /// thread.
     pub(super) fn list_unfollowed(&mut self) {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use unspool_capture::{Calls, Missed, ProbeKind};
+use unspool_capture::{Calls, Missed, ProbeKind, Record};
 
 use super::{Creation, History, Note, Source, Topic};
 use crate::model::thread::{Ending, Thread};
@@ -102,7 +102,7 @@ impl History<'_> {
         if self.threads.is_empty() {
             let text = "No thread was recorded, so this report says nothing about the program.";
             notes.push(Note::error(text));
-        } else if self.counts.create_probes == 0 && !inspected {
+        } else if self.counts.create_probes == 0 && !inspected && !self.kernel_saw_creations() {
             notes.push(Note::error(
                 "Thread creations were not recorded, because no creation function \
                  (pthread_create) was found in the program. Threads may be missing, and no \
@@ -119,6 +119,14 @@ impl History<'_> {
         notes.extend(self.doubtful_threads());
         notes.extend(self.unknown_records());
         self.notes.extend(notes);
+    }
+
+    /// True if the kernel recorded all threads, and where they were created.
+    fn kernel_saw_creations(&self) -> bool {
+        let mut records = self.capture.records.iter();
+        let has_schedule = records.any(|record| matches!(record, Record::Schedule(_)));
+        let mut threads = self.threads.iter();
+        has_schedule && threads.all(|thread| thread.creation != Creation::Unseen)
     }
 
     fn lost_records(&mut self) -> Vec<Note> {

@@ -14,7 +14,7 @@ mod process;
 
 pub use process::Process;
 
-use creation_stacks::CreationStacks;
+pub(in crate::model) use creation_stacks::CreationStacks;
 
 use super::thread_ids::ThreadIds;
 use super::{CallIndex, Interval, Reader, Schedule, StateTimes, merge, sum_of, with_losses};

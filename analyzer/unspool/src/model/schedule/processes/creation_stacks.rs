@@ -1,4 +1,5 @@
-//! The stacks at which the processes that the program started created threads.
+//! The stacks at which threads were created, as the kernel sampled them: in the processes that the
+//! program started, and in static programs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use crate::platform::c_library::{MAX_CREATION_FRAMES, creates_threads, has_threa
 
 /// By thread id, in the order of their times.
 #[derive(Debug, Default)]
-pub(super) struct CreationStacks(HashMap<u64, Vec<(u64, SeenCreation)>>);
+pub(in crate::model) struct CreationStacks(HashMap<u64, Vec<(u64, SeenCreation)>>);
 
 /// The creation of a thread.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct SeenCreation {
-    pub(super) stack: Arc<Backtrace>,
+pub(in crate::model) struct SeenCreation {
+    pub(in crate::model) stack: Arc<Backtrace>,
     /// The thread function, if the stack shows it.
-    pub(super) function: Option<Place>,
+    pub(in crate::model) function: Option<Place>,
 }
 
 impl CreationStacks {
-    pub(super) fn of(capture: &Capture, frames: &mut dyn Frames) -> CreationStacks {
+    pub(in crate::model) fn of(capture: &Capture, frames: &mut dyn Frames) -> CreationStacks {
         let mut by_number: HashMap<u32, Arc<Backtrace>> = HashMap::new();
         let mut stacks = CreationStacks::default();
         for (at, record) in capture.records.iter().enumerate() {
@@ -31,7 +32,7 @@ impl CreationStacks {
                 continue;
             };
             if let Some(snapshot) = &created.snapshot {
-                let stack = from_caller(&frames.backtrace(at, snapshot));
+                let stack = from_caller(&frames.backtrace(at, snapshot), created.inner);
                 by_number.insert(created.stack, Arc::new(stack));
             }
             if let Some(stack) = by_number.get(&created.stack) {
@@ -49,7 +50,12 @@ impl CreationStacks {
     }
 
     /// The creation of the thread that had an id at this time.
-    pub(super) fn of_thread(&self, tid: u64, from_ns: u64, to_ns: u64) -> Option<&SeenCreation> {
+    pub(in crate::model) fn of_thread(
+        &self,
+        tid: u64,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> Option<&SeenCreation> {
         let all = self.0.get(&tid)?;
         let earlier = all.partition_point(|(time_ns, _)| *time_ns < from_ns);
         let (time_ns, creation) = all.get(earlier)?;
@@ -114,8 +120,9 @@ impl Processes {
     }
 }
 
-/// A stack taken in clone(2), from the caller of the creation function on.
-fn from_caller(stack: &Backtrace) -> Backtrace {
+/// A stack taken in clone(2), from the caller of the creation function on. `inner`: number of
+/// frames of the creation function, or 0 if names show them.
+fn from_caller(stack: &Backtrace, inner: u32) -> Backtrace {
     let of_library = |frame: &&NamedFrame| {
         let module = frame.place.module.as_deref();
         module.is_some_and(has_threads)
@@ -124,11 +131,12 @@ fn from_caller(stack: &Backtrace) -> Backtrace {
         let function = frame.place.function.as_deref();
         function.is_some_and(creates_threads)
     };
-    let inner = &stack.frames[..stack.frames.len().min(MAX_CREATION_FRAMES)];
-    let skip = match inner.iter().position(creates) {
+    let innermost = &stack.frames[..stack.frames.len().min(MAX_CREATION_FRAMES)];
+    let skip = match innermost.iter().position(creates) {
+        _ if inner > 0 => innermost.len().min(inner as usize),
         // A sanitizer's function calls the library's.
         Some(at) => {
-            at + inner[at..]
+            at + innermost[at..]
                 .iter()
                 .take_while(|frame| creates(frame))
                 .count()
@@ -167,7 +175,7 @@ mod tests {
     #[test]
     fn begins_with_the_caller_of_the_creation_function() {
         let first = |frames: &[(&str, &str)]| {
-            let frames = from_caller(&stack(frames)).frames;
+            let frames = from_caller(&stack(frames), 0).frames;
             frames.first()?.place.function.clone()
         };
         let libc = "/lib/libc.so.6";
@@ -195,6 +203,9 @@ mod tests {
         ];
         assert_eq!(first(&sanitizer).as_deref(), Some("pool"));
         assert_eq!(first(&shared[..2]), None);
+        let unnamed = [("/p", "+0x10"), ("/p", "+0x20"), ("/p", "+0x30")];
+        let frames = from_caller(&stack(&unnamed), 2).frames;
+        assert_eq!(frames[0].place.function.as_deref(), Some("+0x30"));
     }
 
     #[test]
