@@ -263,7 +263,7 @@ impl Planter {
             Some(_) if kernel_sees_creations => return Ok(()),
             Some(_) => "The program is static and has no pthread_create, so creations of threads \
                         are not recorded. Root, or CAP_PERFMON and a readable tracefs, changes \
-                        this on x86-64, AArch64 and ARM."
+                        this."
                 .to_owned(),
         };
         let severity = match kernel_sees_creations {

@@ -118,9 +118,7 @@ impl Recorder {
         let (session, sink) = (&mut self.session, &mut self.sink);
         // First, because the schedule takes all memory that the kernel grants.
         self.samples.begin(session, sink, self.wanted.cpu)?;
-        // Functions of a static program that create threads may have no names.
-        let own_creations = executable.auxv.interpreter == 0;
-        let wanted = (self.wanted.processes, own_creations);
+        let wanted = (self.wanted.processes, executable.auxv.interpreter == 0);
         self.schedule.begin(session, sink, wanted)?;
         // Last, because it may use the last descriptors and the last memory.
         self.samples.begin_off_cpu(session, sink)?;
@@ -172,8 +170,7 @@ impl Recorder {
         self.planter
             .plant_in(session, sink, &self.program, &[module])?;
         self.program.add_stub_code(session, sink)?;
-        let is_seen = self.schedule.sees_creations();
-        self.planter.check_static(sink, &self.program, is_seen)
+        (self.planter).check_static(sink, &self.program, self.schedule.sees_creations())
     }
 
     /// Reads the dynamic linker's list of modules, unless the linker is about to change it.

@@ -43,7 +43,8 @@ pub(super) struct ScheduleRecording {
 impl ScheduleRecording {
     /// Makes the server send the schedule, if it can. Otherwise notes the reason.
     /// With `follow`, also for the processes that the program starts. With `own_creations`, also
-    /// with the stacks at which the program creates threads.
+    /// with the stacks at which the program creates threads: the functions of a static program that
+    /// do so may have no names.
     pub(super) fn begin(
         &mut self,
         session: &mut Session,
