@@ -1,18 +1,20 @@
 //! The program that the process runs, and its modules.
 //!
 //! A dynamic program stops at the dynamic linker's notifications (`_dl_debug_state`), which come
-//! before any constructor runs. So the recording includes threads that constructors create. Apart
+//! before any constructor runs. So the recording includes threads that constructors create. Separate
 //! from the planter, because this file tracks modules and the planter tracks probes.
 
 use std::ops::Range;
 use std::path::PathBuf;
+
+use unspool_capture::ProbeKind;
 
 use super::auxv::Auxv;
 use super::error::Error;
 use super::executable::Executable;
 use super::memory::{self, PT_INTERP, PT_LOAD, PT_PHDR, ProgramHeader};
 use super::modules::{Adding, Modules};
-use super::place::Place;
+use super::place::{Place, THREAD_FUNCTIONS};
 use super::rendezvous::{self, Listed, Rendezvous};
 use super::session::Session;
 use super::sink::Sink;
@@ -65,6 +67,19 @@ impl Program {
     /// True if there is a dynamic linker.
     pub(super) fn is_dynamic(&self) -> bool {
         self.executable.auxv.interpreter != 0 || self.rendezvous.is_some()
+    }
+
+    /// True if the program is static, and names no function that creates threads.
+    pub(super) fn hides_creations(&self) -> bool {
+        let functions = THREAD_FUNCTIONS.iter();
+        let mut names = functions
+            .filter(|(kind, _)| *kind == ProbeKind::Create)
+            .flat_map(|(_, names)| *names);
+        let executable = self.modules.get(self.executable_module);
+        let is_hidden = |name: &str| {
+            executable.is_none_or(|mapped| mapped.functions(name).into_iter().next().is_none())
+        };
+        !self.is_dynamic() && names.all(|name| is_hidden(name))
     }
 
     /// Lists the modules of a program that is only inspected.

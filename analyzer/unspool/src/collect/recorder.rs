@@ -11,7 +11,6 @@ use super::calls::call_hits::CallHit;
 use super::cpu_times::CpuSampling;
 use super::end_inspection::EndInspection;
 use super::error::Error;
-use super::executable::Executable;
 use super::hits::{FrameHit, HitReader, snapshot_of};
 use super::launch;
 use super::memory;
@@ -118,12 +117,13 @@ impl Recorder {
         let (session, sink) = (&mut self.session, &mut self.sink);
         // First, because the schedule takes all memory that the kernel grants.
         self.samples.begin(session, sink, self.wanted.cpu)?;
-        let wanted = (self.wanted.processes, executable.auxv.interpreter == 0);
+        self.program.begin(session, sink, executable);
+        let wanted = (self.wanted.processes, self.program.hides_creations());
         self.schedule.begin(session, sink, wanted)?;
         // Last, because it may use the last descriptors and the last memory.
         self.samples.begin_off_cpu(session, sink)?;
         self.planter.begin_trace(&mut self.session)?;
-        self.begin_program(executable)?;
+        self.plant_program()?;
         if !fresh {
             self.read_earlier_threads()?;
         }
@@ -156,10 +156,9 @@ impl Recorder {
         ThreadReader::new(&mut self.session, &mut self.sink, modules, &self.threads)
     }
 
-    /// Adds the first modules, and plants the probes that are already possible.
-    fn begin_program(&mut self, executable: Executable) -> Result<(), Error> {
+    /// Plants the probes that are possible in the first modules.
+    fn plant_program(&mut self) -> Result<(), Error> {
         let (session, sink) = (&mut self.session, &mut self.sink);
-        self.program.begin(session, sink, executable);
         self.planter.plant_linker(session, sink, &self.program)?;
         if self.program.is_dynamic() {
             return self.update_modules();
@@ -167,8 +166,7 @@ impl Recorder {
         self.forget_paths();
         let (session, sink) = (&mut self.session, &mut self.sink);
         let module = self.program.executable_module;
-        self.planter
-            .plant_in(session, sink, &self.program, &[module])?;
+        (self.planter).plant_in(session, sink, &self.program, &[module])?;
         self.program.add_stub_code(session, sink)?;
         (self.planter).check_static(sink, &self.program, self.schedule.sees_creations())
     }
@@ -181,8 +179,7 @@ impl Recorder {
         self.forget_paths();
         let (session, sink) = (&mut self.session, &mut self.sink);
         self.planter.unmapped(session, &change.unmapped);
-        self.planter
-            .plant_in(session, sink, &self.program, &change.plant)?;
+        (self.planter).plant_in(session, sink, &self.program, &change.plant)?;
         self.program.add_stub_code(session, sink)?;
         match change.is_first {
             true => self.planter.check_dynamic(session, sink, &self.program),
@@ -209,7 +206,8 @@ impl Recorder {
         self.note_lost_privilege(path);
         let executable = self.program.identify(&mut self.session)?;
         self.planter.begin_trace(&mut self.session)?;
-        match self.begin_program(executable) {
+        (self.program).begin(&mut self.session, &mut self.sink, executable);
+        match self.plant_program() {
             // The capture also holds the earlier program, so the recording goes on without this
             // one.
             Err(error) if !matches!(&error, Error::Rsp(error) if error.is_fatal()) => {

@@ -333,9 +333,7 @@ impl History<'_> {
             };
             let stacks =
                 stacks.get_or_insert_with(|| CreationStacks::of(self.capture, self.frames));
-            let earliest_ns = started_ns.saturating_sub(APART_NS);
-            let latest_ns = thread.ended_ns.unwrap_or(u64::MAX);
-            if let Some(seen) = stacks.of_thread(tid, earliest_ns, latest_ns) {
+            if let Some(seen) = stacks.nearest(tid, started_ns, APART_NS) {
                 let thread = &mut self.threads[index];
                 thread.function = thread.function.take().or_else(|| seen.function.clone());
                 thread.creation = Creation::Seen {

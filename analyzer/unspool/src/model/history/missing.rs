@@ -121,12 +121,18 @@ impl History<'_> {
         self.notes.extend(notes);
     }
 
-    /// True if the kernel recorded all threads, and where they were created.
+    /// True if the kernel recorded all threads, and where they were created, except for a few that
+    /// it lost.
     fn kernel_saw_creations(&self) -> bool {
         let mut records = self.capture.records.iter();
         let has_schedule = records.any(|record| matches!(record, Record::Schedule(_)));
-        let mut threads = self.threads.iter();
-        has_schedule && threads.all(|thread| thread.creation != Creation::Unseen)
+        let has = |is_wanted: &dyn Fn(&Creation) -> bool| {
+            let mut threads = self.threads.iter();
+            threads.any(|thread| is_wanted(&thread.creation))
+        };
+        has_schedule
+            && (has(&|creation| matches!(creation, Creation::Seen { .. }))
+                || !has(&|creation| *creation == Creation::Unseen))
     }
 
     fn lost_records(&mut self) -> Vec<Note> {
@@ -170,8 +176,17 @@ impl History<'_> {
                 "The creation of {} was not seen.",
                 count(unseen, "thread", "threads")
             );
-            let details = "Other functions than pthread_create created them, or the library that \
-                 creates them was loaded too late.";
+            let details = match self.counts.create_probes {
+                0 => {
+                    "Without a pthread_create, only the kernel can record creations: for root, or \
+                     with CAP_PERFMON and a readable tracefs. If threads are created too fast, it \
+                     leaves some out."
+                }
+                _ => {
+                    "Other functions than pthread_create created them, or the library that creates \
+                     them was loaded too late."
+                }
+            };
             notes.push(Note::warning(text).with_details(details));
         }
         let before = self.threads.iter();

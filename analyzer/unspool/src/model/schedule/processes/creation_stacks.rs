@@ -49,13 +49,21 @@ impl CreationStacks {
         stacks
     }
 
-    /// The creation of the thread that had an id at this time.
-    pub(in crate::model) fn of_thread(
+    /// The creation of a thread with this id that is nearest to a time, and at most `apart_ns` from
+    /// it: the server's time of a creation is not exactly the kernel's.
+    pub(in crate::model) fn nearest(
         &self,
         tid: u64,
-        from_ns: u64,
-        to_ns: u64,
+        ns: u64,
+        apart_ns: u64,
     ) -> Option<&SeenCreation> {
+        let all = self.0.get(&tid)?.iter();
+        let (time_ns, creation) = all.min_by_key(|(time_ns, _)| time_ns.abs_diff(ns))?;
+        (time_ns.abs_diff(ns) <= apart_ns).then_some(creation)
+    }
+
+    /// The creation of the thread that had an id at this time.
+    pub(super) fn of_thread(&self, tid: u64, from_ns: u64, to_ns: u64) -> Option<&SeenCreation> {
         let all = self.0.get(&tid)?;
         let earlier = all.partition_point(|(time_ns, _)| *time_ns < from_ns);
         let (time_ns, creation) = all.get(earlier)?;
@@ -222,5 +230,8 @@ mod tests {
         assert_eq!(stacks.of_thread(7, 50, 90), Some(&second));
         assert_eq!(stacks.of_thread(7, 60, 90), None);
         assert_eq!(stacks.of_thread(8, 0, 90), None);
+        assert_eq!(stacks.nearest(7, 31, 25), Some(&second));
+        assert_eq!(stacks.nearest(7, 9, 5), Some(&first));
+        assert_eq!(stacks.nearest(7, 60, 5), None);
     }
 }
