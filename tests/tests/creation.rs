@@ -21,6 +21,7 @@ use unspool_tests::program::{Language, PROGRAMS, Program};
 use unspool_tests::qemu;
 use unspool_tests::report::{self, Report};
 use unspool_tests::truth::{self, Truth};
+use unspool_tests::waiting;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -28,6 +29,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         crate::trial("creation::beside-others".to_owned(), beside_others),
         crate::trial("creation::in-a-pid-namespace".to_owned(), pid_namespace),
+        crate::trial(
+            "creation::static-then-dynamic".to_owned(),
+            static_then_dynamic,
+        ),
     ];
     for program in PROGRAMS {
         // The kernel copies less of a stack than the frame of `bigframe`.
@@ -161,6 +166,29 @@ fn pid_namespace() -> Result<()> {
         }
     }
     bail!("none of {TRIES} recordings has all creations")
+}
+
+/// A program without names, whose joins nothing shows, executes one whose joins are recorded. A
+/// thread of the first program was not left without a join because of that.
+fn static_then_dynamic() -> Result<()> {
+    let compiled = |options: &[&str]| {
+        let compiler = [&["gcc", "-O1", "-pthread"], options].concat();
+        waiting::compile_in(".", "joins_and_executes.c", &compiler)
+    };
+    let (_first, unnamed) = compiled(&["-static", "-s"])?;
+    let (folder, named) = compiled(&[])?;
+    let capture = folder.path().join("capture");
+    let command = [unnamed, named].map(|file| file.display().to_string());
+    let run = report::record(&capture, &[], &[&command[0], &command[1]])?.success()?;
+    let report = report::json(&capture, &[])?;
+    let threads = report["threads"].as_array().context("threads")?;
+    let created = threads
+        .iter()
+        .filter(|thread| thread["creator_tid"].is_u64());
+    ensure!(created.count() == 2, "{threads:#?}\n{run}");
+    let findings = report["findings"].to_string();
+    ensure!(!findings.contains("unjoined"), "{findings}\n{run}");
+    Ok(())
 }
 
 fn built(name: &str) -> Result<PathBuf> {

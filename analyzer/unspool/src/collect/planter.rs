@@ -245,18 +245,22 @@ impl Planter {
         let text = match image.symbols().functions().next() {
             None => {
                 let id = mapped.build_id.as_ref().map(ToString::to_string);
-                let id = id.filter(|id| id.len() > 2);
-                let id = id.map_or("XX/REST.debug".to_owned(), |id| {
-                    format!("{}/{}.debug", &id[..2], &id[2..])
-                });
+                let advice = match id.filter(|id| id.len() > 2) {
+                    Some(id) => format!(
+                        "Put an unstripped copy or its debug file below a directory given by \
+                         --debug-dir (DIR/.build-id/{}/{}.debug), or name it with --exec.",
+                        &id[..2],
+                        &id[2..]
+                    ),
+                    None => "Name an unstripped copy with --exec.".to_owned(),
+                };
                 let missing = match kernel_sees_creations {
                     true => "joins and calls for locks",
                     false => "creations of threads, joins and calls for locks",
                 };
                 format!(
                     "{} is statically linked and has no symbols, so {missing} are not recorded. \
-                     Put an unstripped copy or its debug file below a directory given by \
-                     --debug-dir (DIR/.build-id/{id}), or name it with --exec.",
+                     {advice}",
                     mapped.path
                 )
             }

@@ -1,8 +1,9 @@
 //! The program that the process runs, and its modules.
 //!
 //! A dynamic program stops at the dynamic linker's notifications (`_dl_debug_state`), which come
-//! before any constructor runs. So the recording includes threads that constructors create. Separate
-//! from the planter, because this file tracks modules and the planter tracks probes.
+//! before any constructor runs. So the recording includes threads that constructors create.
+//!
+//! Separate from the planter, because this file tracks modules and the planter tracks probes.
 
 use std::ops::Range;
 use std::path::PathBuf;

@@ -85,7 +85,22 @@ fn a_static_program_without_symbols() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("static");
     build(&["-static", "-s", "-Wl,--build-id"], &program);
-    run_program(&program).fails_with(1, &["statically linked", "no symbols", "--debug-dir"]);
+    let file = dir.path().join("c");
+    let mut record = unspool();
+    record
+        .args(["record", "-o"])
+        .arg(&file)
+        .arg("--")
+        .arg(&program);
+    let run = Run::of(record.args(["many", "2"]));
+    run.succeeds();
+    let report = crate::running::report(&file);
+    assert_eq!(crate::running::created(&report).len(), 2);
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains("no symbols") && notes.contains("--debug-dir"),
+        "{notes}"
+    );
 }
 
 #[test]

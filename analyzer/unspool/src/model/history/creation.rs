@@ -334,6 +334,8 @@ impl History<'_> {
             let stacks =
                 stacks.get_or_insert_with(|| CreationStacks::of(self.capture, self.frames));
             if let Some(seen) = stacks.nearest(tid, started_ns, APART_NS) {
+                // Where only the kernel shows creations, nothing shows joins.
+                self.recording.joins_are_missing = true;
                 let thread = &mut self.threads[index];
                 thread.function = thread.function.take().or_else(|| seen.function.clone());
                 thread.creation = Creation::Seen {

@@ -106,7 +106,7 @@ impl History<'_> {
             notes.push(Note::error(
                 "Thread creations were not recorded, because no creation function \
                  (pthread_create) was found in the program. Threads may be missing, and no \
-                 thread has a creation stack.",
+                 thread has a creation stack. Root sees creations of static programs without it.",
             ));
         }
         let unseen = |thread: &&Thread| thread.creation == Creation::Unseen;
