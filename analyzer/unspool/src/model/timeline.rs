@@ -209,7 +209,11 @@ fn turns(sync: &Sync, thread: usize, window: &Window, cells: &mut [Cell]) -> Vec
         for slot in slots.columns_of(from, to).into_iter().flatten() {
             turn.add(sync.processors.turn(thread, slot));
         }
-        if !matches!(cell, Cell::Alive | Cell::Unknown) || turn.known_ns == 0 {
+        if !matches!(cell, Cell::Alive | Cell::Unknown) {
+            continue;
+        }
+        if turn.known_ns == 0 {
+            *cell = Cell::Unknown;
             continue;
         }
         ran[column] = Some(turn.on_cpu_ns);
