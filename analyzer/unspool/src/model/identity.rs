@@ -125,8 +125,12 @@ fn key(thread: &Thread, creator: Option<Key>, executable: &str) -> Key {
             }
         }
         // Data from another recording does not enter the key.
-        Creation::Before | Creation::Unseen | Creation::Recorded { .. } => {
+        Creation::Before | Creation::Recorded { .. } => {
             hash.write(b"B");
+            write_place(&mut hash, thread.function.as_ref());
+        }
+        Creation::Unseen => {
+            hash.write(b"U");
             write_place(&mut hash, thread.function.as_ref());
         }
     }
