@@ -26,7 +26,7 @@ pub use work::{Runnable, Work};
 
 use replay::{Change, Replay};
 
-use super::schedule::{BlockedCall, CallIndex, Schedule};
+use super::schedule::{BlockedCall, CallIndex, FutexWait, Schedule};
 use super::sync::{Object, Use, WaitSpan};
 use super::thread::{Thread, ThreadIndex};
 use super::window::Window;
@@ -355,22 +355,22 @@ impl CriticalPath {
 }
 
 fn groups(facts: &Facts<'_>, segments: &[Segment]) -> Vec<Group> {
-    type Key = (
+    type Key<'a> = (
         usize,
         Option<FunctionIndex>,
         Option<ObjectIndex>,
-        Option<&'static str>,
+        Option<(&'a str, Option<&'a FutexWait>)>,
         PathState,
     );
-    let mut known: foldhash::HashMap<Key, usize> = foldhash::HashMap::default();
+    let mut known: foldhash::HashMap<Key<'_>, usize> = foldhash::HashMap::default();
     let mut groups: Vec<Group> = Vec::new();
     for segment in segments {
         let identity = facts.identity(segment.thread);
         let (function, object, state) = (segment.function, segment.object(), segment.state);
         let call = segment.call().and_then(|call| facts.schedule.call(call));
-        let name = call.map(|call| call.name);
+        let kind = call.map(|call| (call.name, call.waits_for.as_ref()));
         let at = *known
-            .entry((identity, function, object, name, state))
+            .entry((identity, function, object, kind, state))
             .or_insert_with(|| {
                 groups.push(Group {
                     identity,

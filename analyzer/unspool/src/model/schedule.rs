@@ -19,7 +19,7 @@ use super::{Model, ThreadIndex};
 pub use calls::{
     BlockedCall, CallIndex, CallTime, add_time, blocked_within, call_within, stopped_within,
 };
-use calls::{join_blocks, mark_stops};
+use calls::{join_blocks, mark_creation_stops, mark_stops};
 use futex_places::WaitPlace;
 pub use futex_places::{FutexObject, FutexWait, takes_again};
 pub(in crate::model) use processes::{AllThreads, CreationStacks};
@@ -249,6 +249,7 @@ impl Schedule {
                 if schedule.threads[index.0].is_empty() {
                     merge(&mut intervals);
                     if let Some(recorder) = schedule.recorder_tid {
+                        mark_creation_stops(&mut intervals, recorder, &schedule.calls);
                         join_blocks(&mut intervals, recorder);
                     }
                     schedule.threads[index.0] = intervals;

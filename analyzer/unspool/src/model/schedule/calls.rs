@@ -41,6 +41,9 @@ pub struct CallTime {
     pub longest_ns: u64,
 }
 
+/// The calls that create a thread or a process, and do not wait for it.
+const CREATIONS: [&str; 3] = ["clone", "clone3", "fork"];
+
 /// The calls that end a thread or the program.
 const EXITS: [&str; 2] = ["exit", "exit_group"];
 
@@ -268,6 +271,31 @@ pub(super) fn mark_stops(intervals: &mut [Interval], halts: &[(u64, u64)]) {
         }
         let halted_ns = halted_ns(interval, &halts[past..]);
         if interval.state == RunState::Blocked && halted_ns > interval.length_ns() / 2 {
+            interval.state = RunState::Stopped;
+            interval.call = None;
+        }
+    }
+}
+
+/// Marks blocked intervals in which a thread created another one, or was created, as stops: there,
+/// only the recorder blocks it.
+pub(super) fn mark_creation_stops(
+    intervals: &mut [Interval],
+    recorder: u64,
+    calls: &[BlockedCall],
+) {
+    let is_creation = |call: CallIndex| {
+        let name = calls.get(call.0 as usize).map(|call| call.name);
+        name.is_some_and(|name| CREATIONS.contains(&name))
+    };
+    for at in 0..intervals.len() {
+        let next = intervals.get(at + 1).map(|next| next.state);
+        let waker = Some(recorder);
+        let interval = &mut intervals[at];
+        if interval.state == RunState::Blocked
+            && next == Some(RunState::Woken { waker })
+            && interval.call.is_some_and(is_creation)
+        {
             interval.state = RunState::Stopped;
             interval.call = None;
         }
