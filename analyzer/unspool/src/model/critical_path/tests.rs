@@ -239,6 +239,20 @@ fn the_recorder_interrupts_a_call() {
 }
 
 #[test]
+fn the_end_of_a_wait_was_lost() {
+    let mut built = Built::new();
+    let states = [
+        (100, ran(0)),
+        (500, RunState::Blocked),
+        (510, RunState::Unknown),
+        (600, ran(0)),
+    ];
+    built.thread(None, 0, &states);
+    let state_at_100 = built.walked()[1].2;
+    assert_eq!(state_at_100, Unknown);
+}
+
+#[test]
 fn without_wakers_the_recorded_wakes_serve() {
     let mut built = Built::new();
     built.schedule.has_wakers = false;

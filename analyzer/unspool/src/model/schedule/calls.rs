@@ -314,3 +314,39 @@ fn halted_ns(interval: &Interval, halts: &[(u64, u64)]) -> u64 {
         })
         .sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_recorder_blocks_a_creation() {
+        let (recorder, other) = (7, 8);
+        let called = |name| BlockedCall {
+            name,
+            file: String::new(),
+            is_futex: false,
+            waits_for: None,
+        };
+        let states = |call, waker| {
+            let interval = |from_ns, state, call| Interval {
+                from_ns,
+                to_ns: from_ns + 10,
+                state,
+                call,
+                continues: false,
+            };
+            let waker = Some(waker);
+            let mut intervals = [
+                interval(0, RunState::Blocked, Some(CallIndex(call))),
+                interval(10, RunState::Woken { waker }, None),
+            ];
+            let calls = [called("clone3"), called("read")];
+            mark_creation_stops(&mut intervals, recorder, &calls);
+            intervals[0].state
+        };
+        assert_eq!(states(0, recorder), RunState::Stopped);
+        assert_eq!(states(0, other), RunState::Blocked);
+        assert_eq!(states(1, recorder), RunState::Blocked);
+    }
+}
