@@ -366,14 +366,12 @@ fn end(wakers: &Wakers<'_>, next: Option<&Interval>, wait: Option<&WaitSpan>) ->
         Some(Waker::Interrupt) => End::Device,
         Some(Waker::Outside) => End::Outside,
         Some(Waker::Recorder) => End::Recorder,
-        None if next.state == RunState::Unknown => wait
-            .and_then(|wait| wait.waker)
-            .map_or(End::NotKnown, End::By),
         // Without a record of the wake-up, the recorded call tells the waker. Threads' wake-ups
         // are recorded if any are, but those by interrupts may not be: kernels leave them out
         // when an idle processor handles the interrupt.
         None => match wait {
             Some(wait) => wait.waker.map_or(End::NotKnown, End::By),
+            None if next.state == RunState::Unknown => End::NotKnown,
             None => End::Device,
         },
     }
