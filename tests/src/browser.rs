@@ -159,7 +159,8 @@ impl Browser {
         self.go(&(url + fragment))
     }
 
-    fn go(&mut self, url: &str) -> Result<()> {
+    /// Opens an address.
+    pub fn go(&mut self, url: &str) -> Result<()> {
         let parameters = json!({"url": url});
         self.command("/url", "WebDriver:Navigate", "POST", parameters)?;
         Ok(())

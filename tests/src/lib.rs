@@ -14,6 +14,7 @@ pub mod finding;
 pub mod inspection;
 pub mod lock_waits;
 pub mod memo;
+pub mod perfetto;
 pub mod process;
 pub mod program;
 pub mod qemu;

@@ -6,6 +6,7 @@ mod gdb;
 mod processes;
 mod profiles;
 mod samples;
+mod trace_processor;
 mod traces;
 
 use std::collections::BTreeMap;
@@ -27,15 +28,18 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(crate) fn trials() -> Vec<Trial> {
     [
         ("folded", folded as fn() -> Result<()>),
-        ("perfetto", perfetto),
-        ("perfetto_samples", samples::perfetto),
+        ("perfetto", || perfetto(&mut by_schema)),
+        ("perfetto_samples", || samples::perfetto(&mut by_schema)),
+        ("perfetto_trace_processor", trace_processor::all),
         ("chrome", chrome),
         ("firefox", profiles::firefox),
         ("pprof", profiles::pprof),
         ("gdb", gdb::names),
         ("tfile", traces::tfile),
         ("ctf", traces::ctf),
-        ("processes::perfetto", processes::perfetto),
+        ("processes::perfetto", || {
+            processes::perfetto(&mut by_schema)
+        }),
         ("processes::chrome", processes::chrome),
         ("processes::firefox", processes::firefox),
         ("processes::ctf", processes::ctf),
@@ -141,11 +145,11 @@ fn folded() -> Result<()> {
 }
 
 /// Perfetto's own schema decodes the trace. States by its switches, waits and flows are ours.
-fn perfetto() -> Result<()> {
+fn perfetto(reader: TraceReader<'_>) -> Result<()> {
     let recorded = recorded(PAGE)?;
     let file = recorded.folder.path().join("trace.pftrace");
     export(&recorded.capture, "perfetto", &file, &[])?.success()?;
-    let read = read(&python()?, "perfetto", &file)?;
+    let read = reader(&file)?;
     compare(&recorded.json, &read)?;
     ensure!(recorded.json["recording"]["schedule"]["lost"] == 0);
     let mut compared = 0;
@@ -214,8 +218,15 @@ fn compare(json: &Value, read: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A trace has the report's findings, one instant each.
 fn findings() -> Result<()> {
+    findings_in("perfetto", &mut by_schema)?;
+    findings_in("chrome", &mut |file| {
+        read(Path::new("python3"), "chrome", file)
+    })
+}
+
+/// A trace has the report's findings, one instant each.
+fn findings_in(format: &str, reader: TraceReader<'_>) -> Result<()> {
     let recorded = recorded("inversion.c")?;
     let count = |names: &mut dyn Iterator<Item = &Value>| {
         let mut counts = BTreeMap::new();
@@ -227,13 +238,11 @@ fn findings() -> Result<()> {
     let findings = recorded.json["findings"].as_array().context("findings")?;
     let ours = count(&mut findings.iter().map(|finding| &finding["kind"]));
     ensure!(ours.contains_key("\"lock-order\""), "{ours:?}");
-    for (format, python) in [("perfetto", python()?), ("chrome", "python3".into())] {
-        let file = recorded.folder.path().join(format);
-        export(&recorded.capture, format, &file, &[])?.success()?;
-        let read = read(&python, format, &file)?;
-        let theirs = count(&mut read["findings"].as_array().context("findings")?.iter());
-        ensure!(ours == theirs, "{format}: {ours:?}, read {theirs:?}");
-    }
+    let file = recorded.folder.path().join(format);
+    export(&recorded.capture, format, &file, &[])?.success()?;
+    let read = reader(&file)?;
+    let theirs = count(&mut read["findings"].as_array().context("findings")?.iter());
+    ensure!(ours == theirs, "{format}: {ours:?}, read {theirs:?}");
     Ok(())
 }
 
@@ -335,6 +344,14 @@ fn refused() -> Result<()> {
         ensure!(!mark.exists(), "{request}: the program ran");
     }
     Ok(())
+}
+
+/// Reads a trace, and returns its totals in the form of `consumers/read_trace.py`.
+type TraceReader<'a> = &'a mut dyn FnMut(&Path) -> Result<Value>;
+
+/// Reads a trace for Perfetto by the format's schema.
+fn by_schema(file: &Path) -> Result<Value> {
+    read(&python()?, "perfetto", file)
 }
 
 fn read(python: &Path, kind: &str, file: &Path) -> Result<Value> {

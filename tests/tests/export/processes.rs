@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Recorded, export, profiles, python, read, traces};
+use super::{Recorded, TraceReader, export, profiles, read, traces};
 use unspool_tests::memo::Memo;
 
 /// Processes that start each other; one of them has two threads.
@@ -86,20 +86,20 @@ fn compare(recorded: &Recorded, read: &Value, states: &[(&str, &str)]) -> Result
 }
 
 /// Exports the recording, and returns what the reader of traces says.
-fn exported(recorded: &Recorded, format: &str, python: &Path) -> Result<Value> {
+fn exported(recorded: &Recorded, format: &str, reader: TraceReader<'_>) -> Result<Value> {
     let file = recorded.folder.path().join(format);
     export(&recorded.capture, format, &file, &[])?.success()?;
-    read(python, format, &file)
+    reader(&file)
 }
 
-pub(super) fn perfetto() -> Result<()> {
+pub(super) fn perfetto(reader: TraceReader<'_>) -> Result<()> {
     let recorded = recorded()?;
     let states = [
         ("running_ns", "running"),
         ("runnable_ns", "runnable"),
         ("blocked_ns", "blocked"),
     ];
-    let read = exported(&recorded, "perfetto", &python()?)?;
+    let read = exported(&recorded, "perfetto", reader)?;
     let starts = read["flows"].as_array().context("flows")?;
     ensure!(starts.len() == 3, "a flow to each process: {starts:?}");
     compare(&recorded, &read, &states)
@@ -108,7 +108,9 @@ pub(super) fn perfetto() -> Result<()> {
 pub(super) fn chrome() -> Result<()> {
     let recorded = recorded()?;
     let states = [("runnable_ns", "runnable"), ("blocked_ns", "blocked")];
-    let read = exported(&recorded, "chrome", Path::new("python3"))?;
+    let read = exported(&recorded, "chrome", &mut |file| {
+        read(Path::new("python3"), "chrome", file)
+    })?;
     compare(&recorded, &read, &states)
 }
 

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{export, python, read, record_with};
+use super::{TraceReader, export, record_with};
 
 /// Number of samples by stack, the outermost function first.
 type Stacks = BTreeMap<String, u64>;
 
 /// Each thread has the report's stacks with the report's numbers of samples, at times at which it
 /// ran.
-pub(super) fn perfetto() -> Result<()> {
+pub(super) fn perfetto(reader: TraceReader<'_>) -> Result<()> {
     let recorded = record_with("burn.c", &["-q", "--cpu=997"])?;
     let file = recorded.folder.path().join("samples.pftrace");
     export(&recorded.capture, "perfetto", &file, &[])?.success()?;
-    let read = read(&python()?, "perfetto", &file)?;
+    let read = reader(&file)?;
     let profile = &recorded.json["profile"];
     let stacks = profile["stacks"].as_array().context("stacks")?;
     let mut ours: BTreeMap<u64, Stacks> = BTreeMap::new();
