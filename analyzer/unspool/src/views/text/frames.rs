@@ -278,14 +278,9 @@ fn rows(frames: &[NamedFrame]) -> Vec<Row<'_>> {
 
 /// Number of times that the first `period` frames repeat in a row.
 fn repeats(frames: &[NamedFrame], period: usize) -> usize {
-    let same = |a: &NamedFrame, b: &NamedFrame| {
-        a.place.function.is_some()
-            && (&a.place.function, &a.place.file, a.place.line, a.place.svma)
-                == (&b.place.function, &b.place.file, b.place.line, b.place.svma)
-    };
     let mut times = 1;
     while let Some(next) = frames.get(times * period..(times + 1) * period)
-        && next.iter().zip(frames).all(|(a, b)| same(a, b))
+        && next.iter().zip(frames).all(|(a, b)| a.place == b.place)
     {
         times += 1;
     }
@@ -308,6 +303,27 @@ pub(in crate::views) fn sources(model: &Model) -> Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recursion_is_folded_also_without_names() {
+        let frame = |avma: u64, function: Option<&str>| NamedFrame {
+            place: Place {
+                avma,
+                svma: Some(avma),
+                function: function.map(Into::into),
+                ..Place::default()
+            },
+            inlined: false,
+            provenance: Provenance::Cfi,
+            called: None,
+        };
+        for function in [None, Some("visit")] {
+            let calls = [0x10, 0x20, 0x20, 0x20, 0x30].map(|avma| frame(avma, function));
+            let shown: Vec<String> = rows(&calls).iter().map(|row| name(row, 80)).collect();
+            assert_eq!(shown.len(), 3, "{shown:?}");
+            assert!(shown[1].ends_with(" × 3"), "{shown:?}");
+        }
+    }
 
     #[test]
     fn paths_are_short_but_telling() {
