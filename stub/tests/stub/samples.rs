@@ -237,6 +237,11 @@ fn samples_of_running_threads() {
 
 #[test]
 fn samples_without_privilege() {
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    let modes = match paranoid.trim().parse::<i32>().unwrap() {
+        ..=1 => "kernel",
+        _ => "user",
+    };
     let program = build("schedule", &["-no-pie"]);
     let confined = build("confined", &[]);
     let arguments = ["--once", ":0", program.to_str().unwrap()];
@@ -246,7 +251,7 @@ fn samples_without_privilege() {
         server,
         client,
         &program,
-        |client| begin(client, "user"),
+        |client| begin(client, modes),
         (false, 1),
     );
 }
