@@ -166,19 +166,13 @@ class File:
         if path not in cls.segments:
             text = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True).stdout
             cls.segments[path] = [
-                tuple(int(word, 16) for word in line.split()[1:5:1])
+                tuple(int(word, 16) for word in line.split()[1:5])
                 for line in text.splitlines() if line.split()[:1] == ["LOAD"]
             ]
         for start, address, _, size in cls.segments[path]:
             if start <= offset < start + size:
                 return offset - start + address
         return None
-
-    @classmethod
-    def begins_thread_at(cls, path, offset):
-        """The same for the offset of a file's byte."""
-        address = cls.address(path, offset)
-        return address is not None and cls.begins_thread(path, address)
 
     @classmethod
     def begins_thread(cls, path, address):
@@ -188,7 +182,15 @@ class File:
         return any(low <= address < high for low, high in cls.starts[path])
 
     @classmethod
+    def begins_thread_at(cls, path, offset):
+        """True if `begins_thread` is, for the byte at this offset of the file."""
+        address = cls.address(path, offset)
+        return address is not None and cls.begins_thread(path, address)
+
+    @classmethod
     def functions(cls, path):
+        """The address ranges of these functions. Those of the C library need its debug symbols."""
+
         def tool(*words):
             return subprocess.run(words, capture_output=True, text=True).stdout
 
