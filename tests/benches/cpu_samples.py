@@ -10,6 +10,7 @@ installed are left out. samply needs kernel.perf_event_paranoid 1 or less.
 """
 
 import bisect
+import functools
 import gzip
 import json
 import os
@@ -154,60 +155,48 @@ def print_costs(peers, directory):
         print("|", way, "|", " | ".join(cells), "|", flush=True)
 
 
-class File:
-    """The addresses of an ELF file."""
+def tool(*words):
+    return subprocess.run(words, capture_output=True, text=True).stdout
 
-    segments = {}
-    starts = {}
 
-    @classmethod
-    def address(cls, path, offset):
-        """The address of a file's byte."""
-        if path not in cls.segments:
-            text = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True).stdout
-            cls.segments[path] = [
-                tuple(int(word, 16) for word in line.split()[1:5])
-                for line in text.splitlines() if line.split()[:1] == ["LOAD"]
-            ]
-        for start, address, _, size in cls.segments[path]:
-            if start <= offset < start + size:
-                return offset - start + address
-        return None
+@functools.cache
+def segments(path):
+    """The offset, address, physical address and size of each part of an ELF file."""
+    lines = [line.split() for line in tool("readelf", "-lW", path).splitlines()]
+    return [[int(word, 16) for word in words[1:5]] for words in lines if words[:1] == ["LOAD"]]
 
-    @classmethod
-    def begins_thread(cls, path, address):
-        """True for an address in the program's first function, or in the one that starts threads."""
-        if path not in cls.starts:
-            cls.starts[path] = cls.functions(path)
-        return any(low <= address < high for low, high in cls.starts[path])
 
-    @classmethod
-    def begins_thread_at(cls, path, offset):
-        """True if `begins_thread` is, for the byte at this offset of the file."""
-        address = cls.address(path, offset)
-        return address is not None and cls.begins_thread(path, address)
+@functools.cache
+def thread_starts(path):
+    """The address ranges of a program's first function, and of the C library's that start threads.
+    The latter need the library's debug symbols."""
+    if not os.path.exists(path):
+        return []
+    header = tool("readelf", "-hnW", path)
+    ranges = []
+    if "libc.so" not in path and "ld-linux" not in path:
+        entry = int(re.search(r"Entry point address:\s+(\S+)", header)[1], 16)
+        ranges.append((entry, entry + 64))
+    build_id = re.search(r"Build ID: (\w\w)(\w+)", header)
+    debug = f"/usr/lib/debug/.build-id/{build_id[1]}/{build_id[2]}.debug" if build_id else ""
+    for line in tool("readelf", "-sW", debug).splitlines() if os.path.exists(debug) else []:
+        words = line.split()
+        if len(words) == 8 and words[7] in ("clone3", "__clone3", "clone", "__clone", "_start"):
+            ranges.append((int(words[1], 16), int(words[1], 16) + max(int(words[2]), 64)))
+    return ranges
 
-    @classmethod
-    def functions(cls, path):
-        """The address ranges of these functions. Those of the C library need its debug symbols."""
 
-        def tool(*words):
-            return subprocess.run(words, capture_output=True, text=True).stdout
+def begins_thread(path, address):
+    """True for an address in a function with which threads begin."""
+    return any(low <= address < high for low, high in thread_starts(path))
 
-        if not os.path.exists(path):
-            return []
-        header = tool("readelf", "-hnW", path)
-        ranges = []
-        if "libc.so" not in path and "ld-linux" not in path:
-            entry = int(re.search(r"Entry point address:\s+(\S+)", header)[1], 16)
-            ranges.append((entry, entry + 64))
-        build_id = re.search(r"Build ID: (\w\w)(\w+)", header)
-        debug = f"/usr/lib/debug/.build-id/{build_id[1]}/{build_id[2]}.debug" if build_id else ""
-        for line in tool("readelf", "-sW", debug).splitlines() if os.path.exists(debug) else []:
-            words = line.split()
-            if len(words) == 8 and words[7] in ("clone3", "__clone3", "clone", "__clone", "_start"):
-                ranges.append((int(words[1], 16), int(words[1], 16) + max(int(words[2]), 64)))
-        return ranges
+
+def begins_thread_at(path, offset):
+    """The same for the byte at an offset of the file."""
+    for start, address, _, size in segments(path):
+        if start <= offset < start + size:
+            return begins_thread(path, offset - start + address)
+    return False
 
 
 class Maps:
@@ -226,7 +215,7 @@ class Maps:
         start, size, offset, path = self.maps[at]
         if pc >= start + size:
             return False
-        return File.begins_thread_at(path, pc - start + offset)
+        return begins_thread_at(path, pc - start + offset)
 
 
 def unspool_stacks(output):
@@ -237,7 +226,7 @@ def unspool_stacks(output):
     for sample in profile["samples"]:
         stack = profile["stacks"][sample["stack"]]
         frame = stack["frames"][-1] if stack["frames"] else None
-        yield frame is not None and File.begins_thread(frame["module"], frame["svma"])
+        yield frame is not None and begins_thread(frame["module"], frame["svma"])
 
 
 def perf_stacks(output):
@@ -249,7 +238,7 @@ def perf_stacks(output):
     for sample in re.split(r"^cpu-clock:.*$", text, flags=re.MULTILINE)[1:]:
         frames = re.findall(r"^\s+([0-9a-f]+) \((.*)\)$", sample, flags=re.MULTILINE)
         offset, path = frames[-1] if frames else ("0", "")
-        yield File.begins_thread_at(path, int(offset, 16))
+        yield begins_thread_at(path, int(offset, 16))
 
 
 def samply_stacks(output):
@@ -269,7 +258,7 @@ def samply_stacks(output):
             frame = stacks["frame"][stack]
             resource = funcs["resource"][frames["func"][frame]]
             lib = resources["lib"][resource] if resource >= 0 else None
-            yield lib is not None and File.begins_thread(libs[lib], frames["address"][frame])
+            yield lib is not None and begins_thread(libs[lib], frames["address"][frame])
 
 
 def gperftools_stacks(output):

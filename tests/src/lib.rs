@@ -17,6 +17,7 @@ pub mod memo;
 pub mod perfetto;
 pub mod process;
 pub mod program;
+pub mod python;
 pub mod qemu;
 pub mod report;
 pub mod trial;

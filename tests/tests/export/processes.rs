@@ -2,13 +2,12 @@
 //! times.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Recorded, TraceReader, export, profiles, read, traces};
+use super::{Recorded, TraceReader, by_json, export, profiles, traces};
 use unspool_tests::memo::Memo;
 
 /// Processes that start each other; one of them has two threads.
@@ -108,9 +107,7 @@ pub(super) fn perfetto(reader: TraceReader<'_>) -> Result<()> {
 pub(super) fn chrome() -> Result<()> {
     let recorded = recorded()?;
     let states = [("runnable_ns", "runnable"), ("blocked_ns", "blocked")];
-    let read = exported(&recorded, "chrome", &mut |file| {
-        read(Path::new("python3"), "chrome", file)
-    })?;
+    let read = exported(&recorded, "chrome", &mut by_json)?;
     compare(&recorded, &read, &states)
 }
 
