@@ -16,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::inspection::Library;
 use crate::memo::Memo;
 use crate::process;
+use crate::wire::read_some;
 use crate::workspace;
 
 /// Time limit of any action on the board, which is emulated and shares two processors with the
@@ -361,7 +362,7 @@ impl Board {
         let mut buffer = [0; 65536];
         // The last command is an echo; its answer means that everything has arrived.
         while !text.contains("0x1092") {
-            let got = monitor.read(&mut buffer)?;
+            let got = read_some(&mut *monitor, &mut buffer)?;
             ensure!(got > 0, "qemu's monitor is closed");
             text.push_str(&String::from_utf8_lossy(&buffer[..got]));
         }

@@ -87,6 +87,8 @@ impl Browser {
             "--headless=new".to_owned(),
             "--disable-gpu".to_owned(),
             "--disable-background-networking".to_owned(),
+            // A page must not depend on the network.
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1".to_owned(),
             "--window-size=1300,900".to_owned(),
             format!("--user-data-dir={}", profile.path().display()),
         ];

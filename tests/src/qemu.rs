@@ -137,10 +137,8 @@ impl Session {
         // $T02thread:...;#cs
         while seen.iter().rev().nth(2) != Some(&b'#') {
             let mut byte = [0];
-            ensure!(
-                self.server.read(&mut byte)? == 1,
-                "QEMU has closed: {seen:?}"
-            );
+            let read = self.server.read_exact(&mut byte);
+            read.with_context(|| format!("QEMU has closed: {seen:?}"))?;
             seen.extend(byte);
         }
         let text = String::from_utf8_lossy(&seen);

@@ -2,11 +2,22 @@
 //!
 //! It does not use the project's own crate, so that an error there cannot hide one in the stub.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+
+/// Reads what there is. A read with a time limit is interrupted if this process is stopped and
+/// continued; it is repeated then.
+pub(crate) fn read_some(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(into) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
 
 /// A connection without acknowledgements.
 #[derive(Debug)]
@@ -139,7 +150,7 @@ impl<S: Read + Write> Wire<S> {
 
     fn fill(&mut self) -> Result<()> {
         let mut chunk = [0; 65536];
-        let got = self.stream.read(&mut chunk)?;
+        let got = read_some(&mut self.stream, &mut chunk)?;
         if got == 0 {
             bail!("the server is gone");
         }

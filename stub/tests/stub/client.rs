@@ -1,6 +1,6 @@
 //! A raw client that sends and receives packet bodies.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -78,7 +78,13 @@ impl Client {
     pub fn byte(&mut self) -> Option<u8> {
         if self.buffer.is_empty() {
             let mut chunk = [0; 65536];
-            let got = self.stream.read(&mut chunk).ok()?;
+            // A wait with a time limit ends early if this process is stopped and continued.
+            let got = loop {
+                match self.stream.read(&mut chunk) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    other => break other.ok()?,
+                }
+            };
             self.buffer.extend(chunk[..got].iter().rev());
         }
         self.buffer.pop()
