@@ -2,7 +2,9 @@
  * A thread waits for the child to write. With -DLARGE the child writes more than the pipe holds in
  * one call, which returns early if a debugger stops the child. With -DALIVE the thread sleeps
  * instead, so that it may still read. With -DOTHER a second child has the reading end of the full
- * pipe, too. With -DTICKS the parent has a timer, whose handler may read from it. With -DOWN the parent has no child, and reads from the pipe that only it can write. */
+ * pipe, too. With -DTICKS the parent has a timer, whose handler may read from it.
+ * With -DOWN the parent has no child, and reads from the pipe that only it can write; with -DHANDLER
+ * it has a signal handler that writes to it. */
 #include "say.h"
 #include <signal.h>
 #include <sys/prctl.h>
@@ -47,11 +49,21 @@ static int tick(void)
 }
 #endif
 
+#ifdef HANDLER
+static void on_signal(int signal)
+{
+    (void)!write(empty[1], &signal, 1);
+}
+#endif
+
 int main(void)
 {
     static const char bytes[SIZE];
     if (pipe(full) != 0 || pipe(empty) != 0)
         return 2;
+#ifdef HANDLER
+    signal(SIGUSR1, on_signal);
+#endif
 #ifdef OWN
     dprintf(1, "ready\n");
     return reads(NULL) != NULL;

@@ -44,6 +44,7 @@ pub(super) fn trials() -> Vec<Trial> {
         // A stop ends such a write early.
         ("large-write", || pipes(&["-DLARGE"])),
         ("own-pipe", own_pipe),
+        ("own-pipe-of-a-handler", own_pipe_of_a_handler),
         ("pipes-of-others", || no_circle("-DOTHER")),
         ("pipes-of-a-timer", || no_circle("-DTICKS")),
         ("pipes-of-the-living", || no_circle("-DALIVE")),
@@ -503,6 +504,15 @@ fn own_pipe() -> Result<()> {
         "{run}"
     );
     ensure!(found.text.contains("only this process can write"), "{run}");
+    Ok(())
+}
+
+/// The same, but a signal handler may write to the pipe.
+fn own_pipe_of_a_handler() -> Result<()> {
+    let waiting = start("pipes.c", &["-DOWN", "-DHANDLER"])?;
+    wait_for_calls(&[waiting.pid], &["0 "])?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    ensure!(seen.findings.is_empty(), "{run}");
     Ok(())
 }
 

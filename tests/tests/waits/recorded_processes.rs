@@ -70,6 +70,12 @@ pub(super) fn trials() -> Vec<Trial> {
         ("earlier-holder", || {
             earlier("sleeping_holder.c", &[], false, Lively)
         }),
+        ("earlier-own-pipe", || {
+            earlier("pipes.c", &["-DOWN"], false, Inferred)
+        }),
+        ("earlier-handler", || {
+            earlier("pipes.c", &["-DOWN", "-DHANDLER"], false, Lively)
+        }),
         ("together", || earlier("pipes.c", &[], true, Inferred)),
         ("together-file-locks", || {
             earlier("file_locks.c", &[], true, Inferred)
@@ -221,7 +227,7 @@ fn earlier(source: &str, options: &[&str], all: bool, hang: Hang) -> Result<()> 
     Ok(())
 }
 
-/// The only hang in a report is that of these processes.
+/// The only hang in a report is that of the program, with these processes if there are any.
 fn finds(capture: &Path, seen: &Value, pids: &[u64], hang: Hang) -> Result<()> {
     let findings = seen["findings"].as_array().context("findings")?;
     if hang == Lively {
@@ -229,17 +235,19 @@ fn finds(capture: &Path, seen: &Value, pids: &[u64], hang: Hang) -> Result<()> {
         ensure!(findings.iter().all(is_load), "{findings:#?}");
         return Ok(());
     }
+    let kind = match pids {
+        [] => "self-deadlock",
+        _ => "deadlock",
+    };
     let kinds = findings.iter().map(|it| (&it["kind"], &it["proved"]));
-    let expected = (&"deadlock".into(), &(hang == Proved).into());
+    let expected = (&kind.into(), &(hang == Proved).into());
     ensure!(kinds.eq([expected]), "{findings:#?}");
     let text = findings[0].to_string();
     for pid in pids {
         ensure!(text.contains(&format!("process {pid}")), "{pid}: {text}");
     }
     let mut report = report::unspool()?;
-    report
-        .args(["report", "--fail-on", "deadlock"])
-        .arg(capture);
+    report.args(["report", "--fail-on", kind]).arg(capture);
     let run = process::run(&mut report, LIMIT)?;
     ensure!(run.code()? == 3, "{run}");
     Ok(())

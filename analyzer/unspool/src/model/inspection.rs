@@ -93,6 +93,15 @@ impl State {
         }
     }
 
+    /// The name of the thread's system call, as [`subject`](Self::subject) has it.
+    pub(super) fn call_name(&self) -> Option<&'static str> {
+        match self {
+            State::InCall { name, .. } => *name,
+            State::Stopped(_, before) => before.call_name(),
+            _ => None,
+        }
+    }
+
     /// The wait, to be changed.
     fn wait_mut(&mut self) -> Option<&mut Wait> {
         match self {
@@ -252,7 +261,9 @@ pub struct Inspection {
     pub handled_signals: Option<u64>,
     /// The thread that stopped the program's threads, if known.
     pub tracer: Option<u64>,
-    /// The processes in which a timer's signal has a handler, which may end waits.
+    /// The processes that have handlers of signals, apart from harmless ones.
+    pub handlers: BTreeSet<u64>,
+    /// Those of them in which a timer sends such a signal, so that its handler may end waits.
     pub timers: BTreeSet<u64>,
     /// True if the thread ids that the program uses are known, not just assumed equal to the
     /// recorder's.
@@ -273,6 +284,12 @@ pub struct Inspection {
 }
 
 impl Inspection {
+    /// Adds the handlers of another process.
+    pub(super) fn add_handlers(&mut self, other: &Inspection) {
+        self.handlers.extend(&other.handlers);
+        self.timers.extend(&other.timers);
+    }
+
     /// The other processes that may end waits.
     pub(super) fn memory_users_note(&self) -> Option<Note> {
         let pids: Vec<String> = self.memory_users.iter().map(u64::to_string).collect();

@@ -16,16 +16,31 @@ impl Model {
     pub fn together(mut first: Model, mut further: Vec<Model>) -> Model {
         let is_inspected = |model: &mut Model| model.recording.is_inspection();
         let mut inspected: Vec<Model> = further.extract_if(.., is_inspected).collect();
-        if !further.is_empty() {
+        let is_alone = further.is_empty();
+        if !is_alone {
             first.join(further);
         }
         for model in &mut first.recorded {
             let own: Vec<Model> =
                 (inspected.extract_if(.., |one| model.has_started(one))).collect();
-            model.add_inspected_at_end(own);
+            if !own.is_empty() {
+                model.add_inspected_at_end(own);
+            }
         }
-        first.add_inspected_at_end(inspected);
+        // Threads of one process may wait for each other at pipes.
+        if !inspected.is_empty() || is_alone && first.was_in_calls_at_end() {
+            first.add_inspected_at_end(inspected);
+        }
         first
+    }
+
+    /// True if threads waited for processes in system calls when the recording ended.
+    fn was_in_calls_at_end(&self) -> bool {
+        let mut states = self
+            .at_end
+            .iter()
+            .flat_map(|at_end| &at_end.inspection.states);
+        states.any(|state| state.subject().is_some())
     }
 
     fn has_started(&self, other: &Model) -> bool {
@@ -36,9 +51,6 @@ impl Model {
     /// Adds the hangs of processes that were inspected at the end, and those of them and this one
     /// together.
     fn add_inspected_at_end(&mut self, mut others: Vec<Model>) {
-        if others.is_empty() {
-            return;
-        }
         let recorded = self.processes.all.len();
         let recorded_threads = self.any_threads().count();
         let (across, indices) = loop {
@@ -97,7 +109,7 @@ impl Model {
         inspection.states.resize(count, State::Unknown);
         let mut stacks = HashMap::new();
         for (other, indices) in others.iter().zip(indices) {
-            inspection.timers.extend(&other.inspection.timers);
+            inspection.add_handlers(&other.inspection);
             let seen = other.threads.iter().map(|thread| thread.stack.clone());
             stacks.extend(indices.iter().copied().zip(seen));
             for (index, state) in indices.iter().zip(&other.inspection.states) {
@@ -228,7 +240,7 @@ impl Model {
                 let states = &mut inspection.states;
                 states.resize(base, State::Unknown);
                 states.extend(at_end.inspection.states.iter().cloned());
-                inspection.timers.extend(&at_end.inspection.timers);
+                inspection.add_handlers(&at_end.inspection);
                 stood.extend(model.waits_since(first_ns));
                 stood.extend(&at_end.stood);
             }

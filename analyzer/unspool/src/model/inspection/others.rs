@@ -120,7 +120,7 @@ impl Model {
             let findings = other.findings.into_iter();
             let findings = findings.map(|it| it.renumbered(|thread| ThreadIndex(base + thread.0)));
             self.findings.extend(findings);
-            self.inspection.timers.extend(other.inspection.timers);
+            self.inspection.add_handlers(&other.inspection);
             let states = &mut self.inspection.states;
             states.resize(base, State::Unknown);
             states.extend(other.inspection.states);

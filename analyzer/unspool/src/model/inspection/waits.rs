@@ -198,6 +198,9 @@ impl<'a> Inspector<'a> {
                     let tracer = &mut inspector.inspection.tracer;
                     *tracer = state.tracer_tid.or(*tracer);
                     let handled = state.handled_signals.unwrap_or(0) & !HARMLESS_SIGNALS;
+                    if handled != 0 {
+                        inspector.inspection.handlers.insert(scene.target.pid);
+                    }
                     if state.timer_signals & handled != 0 {
                         inspector.inspection.timers.insert(scene.target.pid);
                     }

@@ -12,7 +12,7 @@ use crate::model::finding::{
 };
 use crate::model::inspection::{CallSubject, Inspection, State};
 use crate::model::{Model, ThreadIndex};
-use crate::platform::syscall::AwaitedChildren;
+use crate::platform::syscall::{AwaitedChildren, writes};
 
 /// A wait, and all nodes that can end it.
 #[derive(Default)]
@@ -111,6 +111,14 @@ fn wait_of(
             AwaitedChildren::Newest if pids.is_empty() => return None,
             AwaitedChildren::Newest | AwaitedChildren::One(_) => {}
         }
+    }
+    // A handler may write to a pipe of its own process, as programs with event loops do.
+    if matches!(on, CallSubject::File { .. })
+        && !state.call_name().is_some_and(writes)
+        && pids.contains(&own)
+        && inspection.handlers.contains(&own)
+    {
+        return None;
     }
     let enders = pids.into_iter().map(node_of).collect::<Option<_>>()?;
     Some(Blocked {
