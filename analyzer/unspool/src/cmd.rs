@@ -54,9 +54,9 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   unspool demo                          try it on a small bundled program
-  unspool record -- xz -T2 -k big.tar   run a program and show where its threads came from
-  unspool record --sync -- ./server     also record what its threads wait for
-  unspool inspect --attach 1234         what all threads of a process do and wait for now
+  unspool record xz -T2 -k big.tar      run a program and show where its threads came from
+  unspool record --sync ./server        also record what its threads wait for
+  unspool inspect 1234                  what all threads of a process do and wait for now
   unspool top --attach 1234             follow them live in the terminal
   unspool report                        show the last recording again
   unspool view                          show it in the browser

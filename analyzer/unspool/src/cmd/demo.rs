@@ -47,7 +47,7 @@ impl Cmd {
         ensure!(
             !PROGRAM.is_empty(),
             "this unspool was built without a C compiler, so it has no program to show; \
-             install one (gcc or clang) and build again, or try `unspool record -- PROG`"
+             install one (gcc or clang) and build again, or try `unspool record PROG`"
         );
         let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
         let program = directory.path().join("orders");
@@ -107,7 +107,7 @@ impl Cmd {
                 "The threads of demo/orders.c, a small C program that Unspool has just run:\n"
             )?;
             views::text::tree::write(&model, out, &terminal::style_for_stdout())?;
-            writeln!(out, "\nTry your own program: unspool record -- PROG")
+            writeln!(out, "\nTry your own program: unspool record PROG")
         })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -10,7 +10,7 @@ use super::end_analysis::model_of;
 use super::fail_on::FailOn;
 use super::recording::{Reading, Recording};
 use super::report::Format;
-use super::target::Target;
+use super::target::{self, Target};
 use super::terminal;
 use crate::collect::{self, LocalProcess, Options, PipeUsers, Source};
 use crate::model::{Detail, Model, Symbolizer};
@@ -25,7 +25,7 @@ use crate::views;
 /// several possible children, is inspected only if all its own threads wait. Writes no file.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "unspool inspect [OPTIONS] --attach PID[,PID]...\n       \
+    override_usage = "unspool inspect [OPTIONS] PID...\n       \
                       unspool inspect [OPTIONS] --attach-name GLOB\n       \
                       unspool inspect [OPTIONS] --connect ADDR [--attach PID]",
     after_help = EXAMPLES
@@ -34,6 +34,16 @@ pub(super) struct Cmd {
     /// Output format; docs/reference/report-json.md describes the JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+
+    /// The running processes to inspect, as with --attach
+    #[arg(
+        help_heading = "Which program",
+        value_name = "PID",
+        value_delimiter = ',',
+        value_parser = target::pid,
+        conflicts_with_all = ["attach", "attach_name", "connect"]
+    )]
+    processes: Vec<u32>,
 
     #[command(flatten)]
     target: Target,
@@ -61,22 +71,23 @@ pub(super) struct Cmd {
 
 const EXAMPLES: &str = "\
 Examples:
-  unspool inspect --attach 1234
-  unspool inspect --attach $(pidof firefox) --format json
-  unspool inspect --attach 1234,1240                     # both, and deadlocks between them
+  unspool inspect 1234
+  unspool inspect $(pidof firefox) --format json
+  unspool inspect 1234 1240                              # both, and deadlocks between them
   unspool inspect --attach-name 'postgres*'
-  unspool inspect --attach 1234 --fail-on deadlock:proved
-  unspool inspect --attach 1234 --recording server.unspool
+  unspool inspect 1234 --fail-on deadlock:proved
+  unspool inspect 1234 --recording server.unspool
   unspool inspect --connect board:2345 --sysroot ~/board/rootfs
   unspool inspect --connect board:2345 --attach 812      # unspool-stub --multi on the board";
 
 impl Cmd {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(mut self) -> anyhow::Result<ExitCode> {
+        self.target.attach.append(&mut self.processes);
         self.fail_on.check_inspection()?;
         let store = self.reading.symbols.store()?;
         if !self.target.is_named() {
             terminal::say(
-                "error: you have not named a program; use --attach PID, --attach-name GLOB or --connect ADDR",
+                "error: you have not named a process; give its PID, or use --attach-name GLOB or --connect ADDR",
             );
             return Ok(ExitCode::from(2));
         }

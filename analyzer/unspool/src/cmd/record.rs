@@ -50,9 +50,9 @@ pub(super) fn named(file: &Path) -> String {
 /// signals. Recording ends with the program; the report goes to standard error.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "unspool record [OPTIONS] -- PROG [ARGS]...\n       \
+    override_usage = "unspool record [OPTIONS] [--] PROG [ARGS]...\n       \
                       unspool record [OPTIONS] {--attach PID[,PID]... | --attach-name GLOB}\n       \
-                      unspool record [OPTIONS] --connect ADDR [--attach PID | -- PROG [ARGS]...]",
+                      unspool record [OPTIONS] --connect ADDR [--attach PID | [--] PROG [ARGS]...]",
     after_help = NOTES
 )]
 pub(super) struct Cmd {
@@ -84,7 +84,7 @@ pub(super) struct Cmd {
     #[arg(
         help_heading = "Which program",
         value_name = "PROG",
-        last = true,
+        trailing_var_arg = true,
         num_args = 1..,
         required_unless_present_any = ["attach", "attach_name", "connect"],
         conflicts_with_all = ["attach", "attach_name"]
@@ -204,16 +204,16 @@ Exit code:
   4: there is no such finding, but most calls were missed, so there may be one.
 
 Examples:
-  unspool record -- pigz -k big.tar
+  unspool record pigz -k big.tar
   unspool record -o server.unspool --attach 1234 --duration 10
   unspool record --sync --attach 1234,1240               # both, in one recording
-  unspool record --sync -- ./server
-  unspool record --sync --export perfetto:trace.pftrace -- ./server
-  unspool record --calls --export svg:calls.svg -- ./instrumented
-  unspool record --trace 'parse_*' --trace 'libz.so*:deflate' -- ./server
+  unspool record --sync ./server
+  unspool record --sync --export perfetto:trace.pftrace ./server
+  unspool record --calls --export svg:calls.svg ./instrumented
+  unspool record --trace 'parse_*' --trace 'libz.so*:deflate' ./server
   qemu-arm -g 1234 -L ~/rootfs ~/rootfs/usr/bin/pigz -k big.tar &
   unspool record --connect :1234 --sysroot ~/rootfs --exec ~/rootfs/usr/bin/pigz
-  unspool record --connect board:2345 -- ./server -v     # unspool-stub --multi on the board";
+  unspool record --connect board:2345 ./server -v        # unspool-stub --multi on the board";
 
 /// The default budget of `--sync` on this machine.
 const WAITS_BUDGET: &str = "20%";

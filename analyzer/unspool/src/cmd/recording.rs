@@ -137,7 +137,7 @@ fn read(path: &Path, process: u32) -> anyhow::Result<Capture> {
         Ok(capture) => Ok(capture),
         Err(ReadError::Open { path, source }) if source.kind() == ErrorKind::NotFound => {
             bail!(
-                "there is no recording {}; make one with `unspool record -- PROG`",
+                "there is no recording {}; make one with `unspool record PROG`",
                 path.display()
             )
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -29,7 +29,7 @@ pub(super) struct Target {
         value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..)
     )]
-    attach: Vec<u32>,
+    pub(super) attach: Vec<u32>,
 
     /// Attach to the running process with this name; `record` and `inspect` take all that match
     ///
@@ -43,7 +43,7 @@ pub(super) struct Target {
     ///
     /// Any server of the GDB remote protocol: unspool-stub, gdbserver, `qemu-arm -g PORT`. For a
     /// server without a program (`unspool-stub --multi`) name a process with --attach PID or, for a
-    /// recording, a program after --.
+    /// recording, a program.
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]
     pub(super) connect: Option<Endpoint>,
 
@@ -133,9 +133,13 @@ impl Target {
             (Some(pid), None) => Source::Attach { pid },
             (None, None) => {
                 let mut words = program.into_iter();
-                let program = words
-                    .next()
-                    .context("you have not named a program; write it after --")?;
+                let program = words.next().context("you have not named a program")?;
+                if is_process(&program) {
+                    anyhow::bail!(
+                        "{0} is a process, not a program; use --attach {0}",
+                        program.display()
+                    );
+                }
                 Source::Launch {
                     program,
                     args: words.collect(),
@@ -217,6 +221,19 @@ fn served(program: Vec<OsString>) -> anyhow::Result<Subject> {
             args: words.collect::<anyhow::Result<_>>()?,
         },
     })
+}
+
+/// True if a word in place of a program is the number of a process.
+fn is_process(program: &OsString) -> bool {
+    let number = program.to_str().and_then(|word| word.parse::<u32>().ok());
+    let exists = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
+    number.is_some_and(exists) && !Path::new(program).exists()
+}
+
+/// A process by its number.
+pub(super) fn pid(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|pid| *pid > 0);
+    number.ok_or_else(|| format!("not a process number; for a name, use --attach-name {text}"))
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {

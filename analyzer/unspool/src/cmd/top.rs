@@ -36,7 +36,7 @@ use watcher::Watcher;
 #[command(
     override_usage = "unspool top [OPTIONS] {--attach PID | --attach-name GLOB}\n       \
                       unspool top [OPTIONS] --connect ADDR [--attach PID]\n       \
-                      unspool top [OPTIONS] -- PROG [ARGS]...",
+                      unspool top [OPTIONS] [--] PROG [ARGS]...",
     after_help = NOTES
 )]
 pub(super) struct Cmd {
@@ -46,7 +46,7 @@ pub(super) struct Cmd {
     #[arg(
         help_heading = "Which program",
         value_name = "PROG",
-        last = true,
+        trailing_var_arg = true,
         num_args = 1..,
         conflicts_with_all = ["attach", "attach_name", "connect"]
     )]
@@ -70,7 +70,7 @@ Leaving:
 Examples:
   unspool top --attach 1234
   unspool top --attach-name redis-server
-  unspool top -- ./server -v
+  unspool top ./server -v
   unspool top --connect board:2345 --sysroot ~/board/rootfs   # unspool-stub on the board";
 
 impl Cmd {

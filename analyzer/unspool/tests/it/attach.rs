@@ -232,7 +232,7 @@ fn inspect_shows_all_threads_and_detaches() {
         names.contains(&"worker-a") && names.contains(&"worker-b"),
         "{names:?}"
     );
-    let run = Run::of(unspool().args(["inspect", "--attach", &pid]));
+    let run = Run::of(unspool().args(["inspect", &pid]));
     run.succeeds();
     assert!(
         run.stdout.contains("long_life") && run.stdout.contains("pause_ms"),

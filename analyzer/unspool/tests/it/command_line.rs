@@ -64,6 +64,24 @@ fn the_stub_gets_its_own_options() {
 }
 
 #[test]
+fn a_programs_options_are_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture");
+    let mut record = unspool();
+    record.args(["record", "-q", "-o"]).arg(&file);
+    let run = Run::of(record.args(["sh", "-c", "echo \"$0\"", "--sync"]));
+    run.succeeds();
+    assert_eq!(run.stdout, "--sync\n");
+}
+
+#[test]
+fn a_process_is_no_program() {
+    let own = std::process::id().to_string();
+    let run = Run::of(unspool().args(["record", &own]));
+    run.fails_with(1, &[&format!("use --attach {own}")]);
+}
+
+#[test]
 fn wrong_command_lines_exit_with_2() {
     for args in [
         &[][..],
@@ -76,6 +94,9 @@ fn wrong_command_lines_exit_with_2() {
         &["record", "--attach", "1", "--connect", ":1", "--", "true"],
         &["inspect", "--connect", ":1", "--", "true"],
         &["record", "--exec", "/bin/true"],
+        &["record", "--sycn", "true"],
+        &["inspect", "--attach", "1", "1"],
+        &["inspect", "sh"],
         &["inspect"],
         &["inspect", "--connect", ":0"],
         &["report", "--format", "xml"],
