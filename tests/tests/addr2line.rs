@@ -42,6 +42,24 @@ const BUILDS: [(&str, &[&str]); 12] = [
     ("clang-O0", &["clang++", "-O0", "-g"]),
 ];
 
+/// The same for object files, whose sections all begin at address 0.
+const OBJECTS: [(&str, &str, &[&str]); 6] = [
+    ("gcc", "addr2line", &["g++", "-O2", "-g"]),
+    ("gcc-compressed", "addr2line", &["g++", "-O2", "-g", "-gz"]),
+    (
+        "gcc-sections",
+        "addr2line",
+        &["g++", "-O2", "-g", "-ffunction-sections"],
+    ),
+    ("gcc-bare", "addr2line", &["g++", "-O2"]),
+    ("clang", "addr2line", &["clang++", "-O2", "-g"]),
+    (
+        "arm",
+        "arm-linux-gnueabihf-addr2line",
+        &["arm-linux-gnueabihf-g++", "-O2", "-g", "-Wno-psabi"],
+    ),
+];
+
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for library in LIBRARIES {
@@ -62,6 +80,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
         trials.push(crate::trial(format!("addr2line::{name}"), check));
     }
+    for (name, binutils, command) in OBJECTS {
+        let check = move || {
+            let command = [command, &["-c"]].concat();
+            let (_folder, file) = waiting::compile_in(".", "addresses.cpp", &command)?;
+            agrees(binutils, &file, &["-a", "-f", "-i"])
+        };
+        trials.push(crate::trial(format!("addr2line::object::{name}"), check));
+    }
     for mode in ["-mthumb", "-marm"] {
         let check = move || {
             let command = ["arm-linux-gnueabihf-g++", "-O2", "-g", "-Wno-psabi", mode];
@@ -77,6 +103,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     for (name, check) in [
         ("options", options as fn() -> Result<()>),
         ("names-and-modules", names_and_modules),
+        ("kernel-module", kernel_module),
         ("process", process_and_log),
         ("untouched", untouched),
         ("errors", errors),
@@ -134,8 +161,11 @@ fn random_addresses(file: &Path) -> Result<String> {
         );
         segments.push((hex(start)?, hex(size)?));
     }
+    if segments.is_empty() {
+        // An object file, of which no section is larger.
+        segments.push((0, 0x2000));
+    }
     let total: u64 = segments.iter().map(|(_, size)| size).sum();
-    ensure!(total > 0, "{} has no segments", file.display());
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         state ^= state << 13;
@@ -318,6 +348,25 @@ fn untouched() -> Result<()> {
         run.stdout.len(),
         bytes.len()
     );
+    Ok(())
+}
+
+/// A module has its DWARF in another file, and a log names its functions.
+fn kernel_module() -> Result<()> {
+    let build = ["g++", "-O2", "-g", "-ffunction-sections", "-c"];
+    let (folder, file) = waiting::compile_in(".", "addresses.cpp", &build)?;
+    let debug = folder.path().join("module.debug");
+    let mut copy = Command::new("objcopy");
+    copy.arg("--only-keep-debug").args([&file, &debug]);
+    process::run(&mut copy, LIMIT)?.success()?;
+    let mut link = Command::new("objcopy");
+    link.arg(format!("--add-gnu-debuglink={}", debug.display()));
+    process::run(link.arg("--strip-debug").arg(&file), LIMIT)?.success()?;
+    agrees("addr2line", &file, &["-f", "-i"])?;
+    let mut symbolize = report::unspool()?;
+    symbolize.args(["symbolize", "-e"]).arg(&file);
+    let run = process::run_with_input(&mut symbolize, b"main+0x4 [module]", LIMIT)?.success()?;
+    ensure!(run.text().contains("addresses.cpp:"), "{run}");
     Ok(())
 }
 

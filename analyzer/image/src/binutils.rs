@@ -203,6 +203,16 @@ impl<'a> BinutilsLocator<'a> {
         (offset < size).then(|| section.range.start.wrapping_add(offset))
     }
 
+    /// The addresses that a number can mean: in a relocatable file, it is an offset in any section.
+    pub fn addresses(&self, number: u64) -> Vec<u64> {
+        if !self.file.image.is_relocatable() {
+            return vec![number];
+        }
+        let ranges = self.sections.iter().map(|section| &section.range);
+        let containing = ranges.filter(|range| number < range.end - range.start);
+        containing.map(|range| range.start + number).collect()
+    }
+
     /// Whether the file has a section of this name.
     pub fn has_section(&self, name: &str) -> bool {
         let headers = &self.file.image.layout().sections;

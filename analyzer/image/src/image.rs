@@ -15,6 +15,7 @@ use crate::{Arch, BuildId, CodeKind, Error, Symbols};
 
 mod contents;
 pub(crate) mod layout;
+mod relocatable;
 mod section;
 pub(crate) mod tables;
 

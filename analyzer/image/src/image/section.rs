@@ -147,7 +147,8 @@ impl File {
         })
     }
 
-    fn content(&self, index: usize) -> Option<&[u8]> {
+    /// The content of the section with this index, decompressed.
+    pub(super) fn content(&self, index: usize) -> Option<&[u8]> {
         let header = self.layout.sections.get(index)?;
         if is_compressed(header) {
             return self.decompressed(index).map(|bytes| &bytes[..]);

@@ -149,8 +149,8 @@ impl Lookup<'_> {
         let options = self.options;
         let (shown, place) = self.place(&Written::parse(text));
         if options.addresses {
-            let is_32_bit = match (&self.space, place) {
-                (&Space::File(file), _) | (_, Some((file, _))) => {
+            let is_32_bit = match (&self.space, &place) {
+                (&Space::File(file), _) | (_, &Some((file, _))) => {
                     self.files.arch(file).address_size() == 4
                 }
                 _ => false,
@@ -161,9 +161,10 @@ impl Lookup<'_> {
         }
         let section = options.section.as_deref();
         let frames = &mut self.frames;
-        let found = place.is_some_and(|(file, svma)| {
+        let found = place.is_some_and(|(file, places)| {
             let locator = self.files.locator(file);
-            locator.find(svma, section, options.inlines, frames)
+            let mut places = places.into_iter();
+            places.any(|svma| locator.find(svma, section, options.inlines, frames))
         });
         if !found {
             let function = match (options.functions, options.pretty_print) {
@@ -182,8 +183,17 @@ impl Lookup<'_> {
         Ok(())
     }
 
-    /// The address to show, and the file and address to look up.
-    fn place(&mut self, written: &Written<'_>) -> (u64, Option<(usize, u64)>) {
+    /// The address to show, and the file and the addresses to look up until one is known.
+    fn place(&mut self, written: &Written<'_>) -> (u64, Option<(usize, Vec<u64>)>) {
+        let (shown, place) = self.one_place(written);
+        let place = place.map(|(file, svma)| match (written, &self.options.section) {
+            (Written::Plain(_), None) => (file, self.files.locator(file).addresses(svma)),
+            _ => (file, vec![svma]),
+        });
+        (shown, place)
+    }
+
+    fn one_place(&mut self, written: &Written<'_>) -> (u64, Option<(usize, u64)>) {
         match (written, &self.space) {
             (&Written::Plain(address), &Space::File(file)) => {
                 let address = match self.files.arch(file).address_size() {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use unspool_capture::{Capture, Record};
 use unspool_image::{
-    Arch, BinutilsFile, BinutilsFrame, BinutilsLocator, BuildId, Finder, Image, ImageKind, Wanted,
+    Arch, BinutilsFile, BinutilsFrame, BinutilsLocator, BuildId, Finder, Image, Wanted,
 };
 
 use super::symbols::Symbols;
@@ -102,18 +102,13 @@ impl Files {
             local: true,
         };
         // Reports what is wrong with the file itself, not with the search for it.
-        if let ImageKind::Other(1) = Image::open(path)?.kind() {
-            bail!(
-                "{} is not linked yet; name the linked program",
-                path.display()
-            );
-        }
+        Image::open(path)?;
         let found = finder.find(&wanted, None);
         self.report_servers();
         let found = found?;
         Ok(self.add(
             path.to_string_lossy().into_owned(),
-            found.image,
+            found.image.with_placed_sections()?,
             &found.notes,
         ))
     }
