@@ -5,6 +5,7 @@
 
 mod beside;
 mod creation;
+mod diff;
 mod fast;
 mod findings;
 mod instructions;
@@ -45,6 +46,7 @@ fn main() {
         waits::trials(),
         findings::trials(),
         lock_waits::trials(),
+        diff::trials(),
     ]
     .into_iter()
     .flatten()
