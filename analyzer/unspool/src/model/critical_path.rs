@@ -203,10 +203,8 @@ pub(super) struct Facts<'a> {
     pub(super) objects: &'a [Object],
     /// Per thread, its identity.
     pub(super) identity_of: &'a [usize],
-    /// Per thread and system call, the lock that it waits for, in [`Model::lock_waits`].
-    ///
-    /// [`Model::lock_waits`]: crate::model::Model::lock_waits
-    pub(super) lock_of: &'a HashMap<(ThreadIndex, CallIndex), usize>,
+    /// Per thread and system call, the lock that it waits for.
+    pub(super) lock_of: &'a HashMap<(ThreadIndex, CallIndex), Awaited>,
     /// The number of identities of the program's own threads. Larger ones are other programs.
     pub(super) own_identities: usize,
     /// Length of the recording, nanoseconds.
@@ -248,8 +246,8 @@ impl Facts<'_> {
             Some(used) => self.object(used).map(Awaited::Object),
             None => {
                 let call = call?;
-                if let Some(index) = self.lock_of.get(&(thread, call)) {
-                    return Some(Awaited::LockWaits(*index, call));
+                if let Some(lock) = self.lock_of.get(&(thread, call)) {
+                    return Some(*lock);
                 }
                 let is_unnamed = self.schedule.call(call)?.is_unnamed_futex();
                 (!is_unnamed).then_some(Awaited::Call(call))

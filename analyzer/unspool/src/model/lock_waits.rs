@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use holders::{Piece, Wait, joined, pieces};
 
+use super::critical_path::Awaited;
 use super::finding::{Facts, Finding, FindingKind, ObjectName};
 use super::schedule::{CallIndex, FutexObject, FutexWait, RunState, Waker, runnable_within};
-use super::sync::is_much;
+use super::sync::{Object, ObjectIndex, is_much};
 use super::{Model, Place, ProcessIndex, ThreadIndex};
 use crate::primitives;
 
@@ -96,12 +97,30 @@ impl Model {
         });
     }
 
-    /// Per thread and system call, the lock for which it waited, in `lock_waits`.
-    pub(super) fn lock_of_calls(&self) -> HashMap<(ThreadIndex, CallIndex), usize> {
+    /// Per thread and system call, the lock for which it waited.
+    pub(super) fn lock_of_calls(&self) -> HashMap<(ThreadIndex, CallIndex), Awaited> {
         let locks = self.lock_waits.iter().enumerate();
-        locks
-            .flat_map(|(index, waits)| waits.calls.iter().map(move |call| (*call, index)))
-            .collect()
+        let calls = locks.flat_map(|(index, waits)| {
+            let object = self.object_of(waits);
+            waits.calls.iter().map(move |(thread, call)| {
+                let waits = Awaited::LockWaits(index, *call);
+                ((*thread, *call), object.map_or(waits, Awaited::Object))
+            })
+        });
+        calls.collect()
+    }
+
+    /// The same lock among those of which calls were recorded.
+    fn object_of(&self, waits: &LockWaits) -> Option<ObjectIndex> {
+        let is_same = |object: &Object| {
+            let (kind, address) = (waits.object.kind, waits.object.address);
+            waits.process.is_none() && (object.kind, object.address) == (kind, address)
+        };
+        let objects = self.sync.objects.iter().enumerate();
+        let mut same = objects.filter(|(_, object)| is_same(object));
+        // Memory may have been used again for another lock.
+        let only = same.next().filter(|_| same.next().is_none());
+        only.map(|(index, _)| ObjectIndex(index))
     }
 
     fn waits_for_locks(&self) -> Vec<LockWaits> {

@@ -52,6 +52,8 @@ struct Signal {
     waiter: u32,
     /// The lock that the waiter wanted.
     lock: u32,
+    /// When it was given in the recording, in microseconds.
+    at_us: u32,
     /// The thread that gives the signal first waits until the waiter has begun to wait.
     meets: bool,
 }
@@ -129,6 +131,7 @@ impl Replay {
                 let signal = Signal {
                     waiter,
                     lock: NO_OBJECT,
+                    at_us: microseconds(first),
                     meets: false,
                 };
                 started[index] = give(creator, first, signal);
@@ -151,11 +154,15 @@ impl Replay {
                 let lock = match (lock, facts.awaited(ThreadIndex(index), used, call)) {
                     (Some(object), _) => Change::Lock(object).lock(),
                     (None, Some(Awaited::LockWaits(waits, _))) => Change::LockWaits(waits).lock(),
+                    (None, Some(Awaited::Object(object))) if used.is_none() => {
+                        Change::Lock(object).lock()
+                    }
                     _ => None,
                 };
                 let signal = Signal {
                     waiter,
                     lock: lock.unwrap_or(NO_OBJECT),
+                    at_us: microseconds(step.to_ns),
                     meets: object.is_some() && lock.is_none(),
                 };
                 let number = give(waker, step.to_ns, signal);
@@ -174,6 +181,7 @@ impl Replay {
                 let signal = Signal {
                     waiter: u32::try_from(joiner.0).unwrap_or(u32::MAX),
                     lock: NO_OBJECT,
+                    at_us: microseconds(end_ns),
                     meets: false,
                 };
                 let number = give(ThreadIndex(index), end_ns, signal);
@@ -254,6 +262,10 @@ impl Replay {
     }
 }
 
+fn microseconds(ns: u64) -> u32 {
+    u32::try_from(ns / 1000).unwrap_or(u32::MAX)
+}
+
 /// The operations of a thread while they are collected.
 struct List<'a> {
     operations: Vec<Operation>,
@@ -273,7 +285,14 @@ impl List<'_> {
     ) {
         let (from_ns, to_ns) = (step.from_ns.max(begin_ns), step.to_ns.min(end_ns));
         let length_ns = to_ns.saturating_sub(from_ns);
-        self.pass_until(from_ns.saturating_add(1));
+        // A blocked thread gives no signal. If it seems to have given one, because the time of a
+        // wake-up is not exact, that was before.
+        self.pass_until(match step.doing {
+            Doing::Blocked {
+                end: End::By(_), ..
+            } => to_ns,
+            _ => from_ns.saturating_add(1),
+        });
         let function = || functions.at(thread, from_ns);
         match step.doing {
             Doing::Running => {
@@ -463,11 +482,16 @@ impl Run<'_> {
                 (Some(ran), Some(waited)) => ran <= waited,
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
-                // The rest waits for what does not come any more.
-                (None, None) => {
-                    self.end = self.now;
-                    return;
-                }
+                (None, None) => match self.release_first() {
+                    Some(thread) => {
+                        self.ready.push(thread);
+                        continue;
+                    }
+                    None => {
+                        self.end = self.now;
+                        return;
+                    }
+                },
             };
             let then = if runs_first { ran } else { waited };
             let then = then.unwrap_or(self.now).max(self.now);
@@ -487,6 +511,32 @@ impl Run<'_> {
                 self.ready.push(thread);
             }
         }
+    }
+
+    /// All threads wait for each other: the order of the recorded wake-ups is not exact. Lets the
+    /// one go on that did so first in the recording.
+    fn release_first(&mut self) -> Option<u32> {
+        let replay = self.replay;
+        let waits = replay.threads.iter().zip(&self.next).enumerate();
+        let waits =
+            waits.filter_map(
+                |(thread, (operations, next))| match operations.get(*next)? {
+                    Operation::Wait(number) | Operation::Give(number) => {
+                        let at_us = replay.signals[*number as usize].at_us;
+                        Some((at_us, thread as u32, *number as usize))
+                    }
+                    Operation::Run { .. } | Operation::Delay { .. } => None,
+                },
+            );
+        let (_, thread, number) = waits.min()?;
+        match replay.threads[thread as usize][self.next[thread as usize]] {
+            Operation::Give(_) => {
+                self.there[number] = true;
+                self.giver.remove(&(number as u32));
+            }
+            _ => self.given[number] = true,
+        }
+        Some(thread)
     }
 
     /// Executes a thread's operations until it has to wait. Returns true if none is left.
@@ -532,8 +582,9 @@ impl Run<'_> {
                         return false;
                     }
                     self.next[thread as usize] += 1;
+                    let waits = self.there[at] && !self.given[at] && !self.is_free(signal);
                     self.given[at] = true;
-                    if self.there[at] && !self.is_free(signal) {
+                    if waits {
                         self.ready.push(signal.waiter);
                     }
                 }

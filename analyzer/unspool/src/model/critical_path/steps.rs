@@ -106,6 +106,13 @@ impl ThreadSteps<'_> {
         let last = self.intervals.iter().rfind(runs)?;
         Some((first.from_ns, last.to_ns))
     }
+
+    /// For how long it ran.
+    pub(super) fn running_ns(&self) -> u64 {
+        let runs = |interval: &&Interval| matches!(interval.state, RunState::Running { .. });
+        let running = self.intervals.iter().filter(runs);
+        running.map(Interval::length_ns).sum()
+    }
 }
 
 /// What ended a blocked time.
@@ -178,9 +185,11 @@ impl<'a> Steps<'a> {
                     *cpus.entry(cpu).or_default() += interval.length_ns();
                 }
             }
+            let mut blocks = blocks(&wakers, intervals, &waits[index]);
+            join_repeated(facts, intervals, &mut blocks);
             steps.threads.push(ThreadSteps {
                 intervals: Cow::Borrowed(intervals),
-                blocks: blocks(&wakers, intervals, &waits[index]),
+                blocks,
             });
             // A thread whose creation was not recorded was woken by its creator.
             if let Some(first) = intervals.first()
@@ -274,6 +283,9 @@ impl<'a> Steps<'a> {
     }
 }
 
+/// A thread repeats a wait if it does less in between than this fraction of it.
+const MIN_REPEATED_DIVISOR: u64 = 20;
+
 /// A blocked interval of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::model) struct Blocking {
@@ -354,6 +366,45 @@ fn blocks(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> V
         });
     }
     blocks
+}
+
+/// Marks waits with a time limit that a thread repeated until another one ended them. Such a thread
+/// waits for the other one, whatever the limit.
+fn join_repeated(facts: &Facts<'_>, intervals: &[Interval], blocks: &mut [Block]) {
+    let is_same = |one: &Block, next: &Block| {
+        let calls = [one, next].map(|block| intervals[block.at].call);
+        match [one.used, next.used] {
+            [Some(one), Some(next)] => {
+                let object = facts.object(one);
+                object.is_some() && object == facts.object(next)
+            }
+            [None, None] => calls[0].is_some_and(|call| {
+                let call = facts.schedule.call(call);
+                calls[0] == calls[1] && call.is_some_and(|call| call.waits_for.is_some())
+            }),
+            _ => false,
+        }
+    };
+    let mut later: Option<usize> = None;
+    // For how long the recorder stopped the thread before `later`.
+    let mut stopped_ns = 0;
+    for at in (0..blocks.len()).rev() {
+        let (one, wait) = (&blocks[at], &intervals[blocks[at].at]);
+        if wait.state == RunState::Stopped {
+            stopped_ns += wait.length_ns();
+            continue;
+        }
+        let repeats = later.is_some_and(|later| {
+            let next = &blocks[later];
+            let apart_ns = intervals[next.at].from_ns.saturating_sub(wait.to_ns);
+            one.end == End::Device
+                && (matches!(next.end, End::By(_)) || next.goes_on && next.end == End::Device)
+                && apart_ns.saturating_sub(stopped_ns) < wait.length_ns() / MIN_REPEATED_DIVISOR
+                && is_same(one, next)
+        });
+        blocks[at].goes_on |= repeats;
+        (later, stopped_ns) = (Some(at), 0);
+    }
 }
 
 /// What ended a blocked time, by the interval after it.

@@ -1,6 +1,8 @@
 //! Tests of the critical path and of replays with built schedules and waits. Times are
 //! microseconds.
 
+mod inexact;
+
 use super::replay::{Change, Replay};
 use super::steps::Steps;
 use super::*;
@@ -21,7 +23,7 @@ struct Built {
     waits: Vec<WaitSpan>,
     uses: Vec<Use>,
     objects: Vec<Object>,
-    lock_of: HashMap<(ThreadIndex, CallIndex), usize>,
+    lock_of: HashMap<(ThreadIndex, CallIndex), Awaited>,
 }
 
 fn ran(cpu: u32) -> RunState {
@@ -438,7 +440,8 @@ fn a_lock_that_serializes_is_found() {
 fn a_lock_without_recorded_calls_is_found() {
     let (mut built, _) = alternating();
     for wait in std::mem::take(&mut built.waits) {
-        built.lock_of.insert((wait.thread, CallIndex(0)), 0);
+        let lock = Awaited::LockWaits(0, CallIndex(0));
+        built.lock_of.insert((wait.thread, CallIndex(0)), lock);
     }
     for intervals in built.schedule.threads.iter_mut().skip(1) {
         let blocked = intervals.iter_mut();

@@ -4,7 +4,7 @@
 //! wake-up is not: the path goes on in the waker. A thread's beginning leads to its creator.
 
 use super::functions::Functions;
-use super::steps::{Doing, End, Steps};
+use super::steps::{Doing, End, Steps, ThreadSteps};
 use super::{Awaited, Facts, PathState, Segment};
 use crate::model::thread::{Creation, ThreadIndex};
 
@@ -33,7 +33,7 @@ pub(super) fn path(facts: &Facts<'_>, steps: &Steps<'_>, functions: &Functions) 
     walk.segments
 }
 
-/// The thread of the last event, and its time.
+/// The thread of the last event, and its time. If the program goes on, the thread that ran most.
 fn last(
     facts: &Facts<'_>,
     steps: &Steps<'_>,
@@ -44,6 +44,13 @@ fn last(
     let all = steps.threads().enumerate();
     let all = all.filter_map(|(index, steps)| Some((ThreadIndex(index), steps.ran_ns()?.1)));
     let is_main = |index: ThreadIndex| facts.threads[index.0].creation == Creation::Main;
+    // If the program goes on after the recording, its last event there has no meaning: the recorder
+    // wakes all threads as it detaches.
+    let mut mains = facts.threads.iter();
+    if mains.any(|thread| thread.creation == Creation::Main && thread.ended_ns.is_none()) {
+        let running_ns = |index: ThreadIndex| steps.of_thread(index).map(ThreadSteps::running_ns);
+        return all.max_by_key(|(index, _)| (running_ns(*index), std::cmp::Reverse(*index)));
+    }
     all.max_by_key(|(index, ns)| {
         let ends = is_main(*index) && ns + near >= end_ns;
         (ends, *ns, std::cmp::Reverse(*index))

@@ -19,6 +19,7 @@ pub(in crate::model) use creation_stacks::CreationStacks;
 use super::thread_ids::ThreadIds;
 use super::{CallIndex, Interval, Reader, Schedule, StateTimes, merge, sum_of, with_losses};
 use crate::model::backtrace::{Frames, base_name};
+use crate::model::critical_path::Awaited;
 use crate::model::thread::{Creation, Ending, Thread};
 use crate::model::{Model, Target, ThreadIndex};
 
@@ -469,8 +470,8 @@ pub(in crate::model) struct AllThreads<'a> {
     pub(in crate::model) schedule: Cow<'a, Schedule>,
     /// Per thread, its identity.
     pub(in crate::model) identity_of: Cow<'a, [usize]>,
-    /// Per thread and system call, the lock that it waits for, in [`Model::lock_waits`].
-    pub(in crate::model) lock_of: HashMap<(ThreadIndex, CallIndex), usize>,
+    /// Per thread and system call, the lock that it waits for.
+    pub(in crate::model) lock_of: HashMap<(ThreadIndex, CallIndex), Awaited>,
 }
 
 impl Model {
