@@ -333,10 +333,12 @@ impl<'a> History<'a> {
                         .joining
                         .filter(|index| !self.traces[*index].gone);
                     // Most programs exit by main's return, and then its last join has returned,
-                    // too.
-                    if let (Some(_), Some(ProgramEnd::Exited(_))) =
-                        (waiting, self.recording.program_end)
-                    {
+                    // too. But if ends are known, the awaited thread had not ended.
+                    if let (Some(_), Some(ProgramEnd::Exited(_)), false) = (
+                        waiting,
+                        self.recording.program_end,
+                        self.recording.knows_ends(),
+                    ) {
                         self.counts.join_assumed = true;
                         self.joins_returned(main, ended.time_ns);
                     }

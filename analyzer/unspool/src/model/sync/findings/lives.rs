@@ -13,6 +13,9 @@ const MIN_CHURN: usize = 30;
 /// Maximum median life of a thread that counts as short.
 const MAX_SHORT_LIFE_NS: u64 = 100_000_000;
 
+/// Time that a process takes to end, usually at most. The thread that ends the program by exit(3)
+/// ends by itself, unlike the others.
+const MAX_EXIT_NS: u64 = 10_000_000;
 /// Upper bound of the time that a process takes to end.
 const MAX_ENDING_NS: u64 = 10_000_000_000;
 
@@ -52,7 +55,8 @@ pub(super) fn find(
 fn ending_since(model: &Model, latest_ns: u64) -> Option<u64> {
     model.recording.program_end?;
     if model.recording.knows_ends() {
-        return Some(u64::MAX);
+        let ended_ns = model.recording.duration_ns;
+        return Some(ended_ns.saturating_sub(MAX_EXIT_NS));
     }
     let made = model.threads.iter();
     let made = made.filter_map(|t| t.started_ns.max(t.created_ns)).max();
