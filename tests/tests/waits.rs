@@ -108,6 +108,11 @@ const OTHERS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "ticks.c",
+        "thread-gcc-O1",
+        &["gcc", "-std=gnu11", "-g", "-O1", "-pthread", "-DTHREAD"],
+    ),
+    (
         "kinds.c",
         "musl",
         &["musl-gcc", "-std=gnu11", "-g", "-O1", "-pthread"],

@@ -1,4 +1,5 @@
-/* Threads that wait for the ticks of a timer, whose handler posts a semaphore. */
+/* Threads that wait for the ticks of a timer, whose handler posts a semaphore. With -DTHREAD the C
+ * library creates a thread for each tick. */
 #include "say.h"
 #include <semaphore.h>
 #include <signal.h>
@@ -11,6 +12,13 @@ static void on_tick(int signal)
     (void)signal;
     sem_post(&ticks);
 }
+
+#ifdef THREAD
+static void tick_in_thread(union sigval value)
+{
+    on_tick(value.sival_int);
+}
+#endif
 
 static void *count(void *argument)
 {
@@ -25,6 +33,10 @@ int main(void)
 {
     struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+#ifdef THREAD
+    event = (struct sigevent){.sigev_notify = SIGEV_THREAD};
+    event.sigev_notify_function = tick_in_thread;
+#endif
     struct itimerspec hour = {.it_value = {.tv_sec = 3600}};
     timer_t timer;
     sem_init(&ticks, 0, 0);

@@ -74,9 +74,10 @@ fn ends_none(stack: &Backtrace, program: &mut dyn Program) -> bool {
     };
     for (at, frame) in frames.iter().enumerate().skip(entered) {
         // The thread or the program ends here, unless the library called the program's function
-        // and then goes on, as `pthread_once` and `qsort` do.
+        // and then goes on, as `pthread_once` and `qsort` do. A thread of the library itself goes
+        // on, too: that of timers (`SIGEV_THREAD`) creates threads.
         if in_library(frame) {
-            return frames[at..].iter().all(|frame| in_library(frame));
+            return at > entered && frames[at..].iter().all(|frame| in_library(frame));
         }
         let onward = program.onward(frame.place.avma);
         if onward.ends_waits {
