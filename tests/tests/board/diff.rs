@@ -20,7 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
     // One of each machine.
     let isas = ISAS.into_iter().filter(|isa| isa.name != "a32");
     let trials =
-        isas.map(|isa| super::trial(&format!("diff-{}", isa.name), move || slower_section(isa)));
+        isas.map(|isa| super::trial(format!("diff-{}", isa.name), move || slower_section(isa)));
     trials.collect()
 }
 

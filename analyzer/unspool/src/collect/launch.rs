@@ -353,8 +353,8 @@ pub(super) fn check_traceable(pid: u32) -> Result<(), Error> {
         let others = field("Threads").parse().unwrap_or(1) - 1;
         if others > 0 {
             return refuse(&format!(
-                "its first thread has ended and others still run ({others}); neither unspool nor \
-                 gdb can attach to such a process. Start it with unspool record, or inspect it \
+                "its first thread has ended and others still run ({others}); Unspool cannot \
+                 attach to such a process. Start it with unspool record, or inspect it \
                  before its first thread ends"
             ));
         }

@@ -7,6 +7,7 @@
 //! pure functions over the finished history and schedule.
 
 mod bottleneck;
+mod crowding;
 mod finding;
 mod functions;
 mod impact;

@@ -207,7 +207,7 @@ fn all_wait(
             _ => "their",
         };
         text.push_str(&format!(
-            " {}{more} can continue, but {whose} code wakes no thread.",
+            " {}{more} can continue, but Unspool found nothing in {whose} code that wakes a thread.",
             capital(&names.join(", "))
         ));
     }
@@ -285,7 +285,7 @@ fn pool(hang: &Hang, function: &str) -> String {
 
 fn reservation(doubt: Doubt) -> &'static str {
     match doubt {
-        Doubt::Timed => "It ends when the time limit of a wait is reached.",
+        Doubt::Timed => "A wait has a time limit, so this may end by itself.",
         Doubt::Refused => {
             "The kernel has refused a thread a mutex that it could never get, and the C library \
              lets that thread wait forever. Unspool inferred the mutex from the thread's stack."

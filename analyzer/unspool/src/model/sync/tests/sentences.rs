@@ -54,7 +54,7 @@ fn threads_that_a_hang_does_not_name_are_counted() {
     // A bystander may be in a system call, such as sigwait's.
     let found = text(&model, &finding(2, &[0]));
     assert!(
-        found.contains(" can continue, but its code wakes no thread."),
+        found.contains(" can continue, but Unspool found nothing in its code that wakes a thread."),
         "{found}"
     );
 }

@@ -319,7 +319,7 @@ export function objectDetails(rec, index) {
         'Lived',
         `${object.made ? 'made' : 'first used'} at ${moment(object.since_ns, rec.end)}${object.destroyed_ns === null ? '' : `, destroyed at ${moment(object.destroyed_ns, rec.end)}`}`,
       ],
-      ['Taken', `${count(object.taken)} times`],
+      object.taken > 0 && ['Taken', `${count(object.taken)} times`],
       [
         'Waits',
         h(

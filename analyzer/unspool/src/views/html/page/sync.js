@@ -210,7 +210,8 @@ function users({lock, uses}) {
 /** Cells of a recorded object; empty for a lock whose calls were not recorded. */
 function callCells({lock, taken, holds, longest_queue: queue}) {
   const cell = (words) => h('td', {class: 'number'}, words);
-  if (lock) return ['', '', ''].map(cell);
+  // With --sync, only the waits of most locks are recorded.
+  if (lock || taken === 0) return ['', '', ''].map(cell);
   return [count(taken), duration(holds.total_ns), count(queue)].map(cell);
 }
 
