@@ -154,9 +154,11 @@ fn is_by_recording(basis: &Basis<'_>, object: &Object) -> bool {
 }
 
 /// True if most threads arrive when others already wait, for an object that each holds only
-/// briefly.
+/// briefly. It is none if all waits may have been for one hold.
 fn is_convoy(object: &Object) -> bool {
+    let queue = object.longest_queue as u64;
     object.queued >= MIN_QUEUED
+        && object.waits.max_ns.saturating_mul(queue) < object.waits.total_ns
         && object.queued * 2 >= object.taken.max(object.waits.count)
         && object.waits.mean_ns() > 2 * object.holds.mean_ns()
 }

@@ -92,6 +92,35 @@ fn contention_long_holds_and_convoys() {
     );
 }
 
+/// Many threads wait for one hold, and each waits once.
+#[test]
+fn waits_for_one_hold_are_no_convoy() {
+    let mut acting = Acting::new();
+    let main = ["orders!main@orders.c:9"];
+    acting.on(PID, &["orders!main@orders.c:10"]);
+    acting.lock(PID, 1000, A);
+    let tids = 11..41;
+    for tid in tids.clone() {
+        acting
+            .stage
+            .spawn(PID, tid, 0, "orders!one@orders.c:20", &main);
+        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
+        acting.enter(tid, 2000 + tid, "pthread_mutex_lock", &[A]);
+    }
+    let mut us = 40_000;
+    acting.unlock(PID, us, A);
+    for tid in tids {
+        acting.leave(tid, us + 5, "pthread_mutex_lock", 0);
+        us += 10;
+        acting.unlock(tid, us, A);
+    }
+    acting.stage.end(50);
+    let model = acting.stage.model();
+    let kinds = kinds(&model);
+    assert!(kinds.contains(&("contention", true)), "{kinds:?}");
+    assert!(!kinds.contains(&("convoy", true)), "{kinds:?}");
+}
+
 /// A hold and a wait of 100 ms. The recorder may have stopped threads for a part of this time, and
 /// the finding states this part.
 #[test]
