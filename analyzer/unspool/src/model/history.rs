@@ -334,11 +334,8 @@ impl<'a> History<'a> {
                         .filter(|index| !self.traces[*index].gone);
                     // Most programs exit by main's return, and then its last join has returned,
                     // too. But if ends are known, the awaited thread had not ended.
-                    if let (Some(_), Some(ProgramEnd::Exited(_)), false) = (
-                        waiting,
-                        self.recording.program_end,
-                        self.recording.knows_ends(),
-                    ) {
+                    let exited = matches!(self.recording.program_end, Some(ProgramEnd::Exited(_)));
+                    if waiting.is_some() && exited && !self.recording.knows_ends() {
                         self.counts.join_assumed = true;
                         self.joins_returned(main, ended.time_ns);
                     }

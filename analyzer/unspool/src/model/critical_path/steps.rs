@@ -101,17 +101,20 @@ impl ThreadSteps<'_> {
 
     /// When it ran for the first time and when for the last.
     pub(super) fn ran_ns(&self) -> Option<(u64, u64)> {
-        let runs = |interval: &&Interval| matches!(interval.state, RunState::Running { .. });
-        let first = self.intervals.iter().find(runs)?;
-        let last = self.intervals.iter().rfind(runs)?;
+        let mut running = self.running();
+        let first = running.next()?;
+        let last = running.next_back().unwrap_or(first);
         Some((first.from_ns, last.to_ns))
     }
 
     /// For how long it ran.
     pub(super) fn running_ns(&self) -> u64 {
+        self.running().map(Interval::length_ns).sum()
+    }
+
+    fn running(&self) -> impl DoubleEndedIterator<Item = &Interval> {
         let runs = |interval: &&Interval| matches!(interval.state, RunState::Running { .. });
-        let running = self.intervals.iter().filter(runs);
-        running.map(Interval::length_ns).sum()
+        self.intervals.iter().filter(runs)
     }
 }
 
@@ -371,19 +374,17 @@ fn blocks(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> V
 /// Marks waits with a time limit that a thread repeated until another one ended them. Such a thread
 /// waits for the other one, whatever the limit.
 fn join_repeated(facts: &Facts<'_>, intervals: &[Interval], blocks: &mut [Block]) {
-    let is_same = |one: &Block, next: &Block| {
-        let calls = [one, next].map(|block| intervals[block.at].call);
-        match [one.used, next.used] {
-            [Some(one), Some(next)] => {
-                let object = facts.object(one);
-                object.is_some() && object == facts.object(next)
-            }
-            [None, None] => calls[0].is_some_and(|call| {
-                let call = facts.schedule.call(call);
-                calls[0] == calls[1] && call.is_some_and(|call| call.waits_for.is_some())
-            }),
-            _ => false,
+    let is_same = |one: &Block, next: &Block| match [one.used, next.used] {
+        [Some(one), Some(next)] => {
+            let object = facts.object(one);
+            object.is_some() && object == facts.object(next)
         }
+        [None, None] => {
+            let index = intervals[one.at].call;
+            let call = index.and_then(|index| facts.schedule.call(index));
+            call.is_some_and(|call| call.waits_for.is_some()) && index == intervals[next.at].call
+        }
+        _ => false,
     };
     let mut later: Option<usize> = None;
     // For how long the recorder stopped the thread before `later`.
