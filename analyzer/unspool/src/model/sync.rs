@@ -17,6 +17,7 @@ mod journal;
 mod kernel_waits;
 mod lock_order;
 mod meaning;
+mod meetings;
 mod misuse;
 mod naming;
 mod objects;

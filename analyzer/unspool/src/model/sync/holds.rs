@@ -18,6 +18,8 @@ pub(super) struct Held {
     pub(super) object: ObjectIndex,
     /// The use that took it.
     pub(super) taken: UseIndex,
+    /// When its holder called the function that took it.
+    pub(super) asked_ns: u64,
     pub(super) since_ns: u64,
     /// True if readers hold it together.
     pub(super) shared: bool,

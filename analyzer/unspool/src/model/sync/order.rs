@@ -17,6 +17,7 @@ use foldhash::{HashMap, HashMapExt};
 use super::happens_before::{Barriers, HappensBefore, Rounds, Times};
 use super::holds::Held;
 use super::lock_order::{Exclusion, OrderCounts};
+use super::meetings::{Meetings, Work};
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::{Model, ThreadIndex};
 
@@ -79,6 +80,7 @@ pub(super) struct Order {
     semaphores: HashMap<ThreadIndex, BTreeMap<ObjectIndex, u64>>,
     pub(super) barriers: Barriers,
     pub(super) counts: OrderCounts,
+    meetings: Meetings,
 }
 
 impl Circumstance {
@@ -120,8 +122,8 @@ pub(super) enum Likelihood {
     Ordered,
     /// The threads of all steps had taken this semaphore, which may exclude it.
     BehindSemaphore(ObjectIndex),
-    /// A thread's steps were over before another's began. Any communication may have caused that,
-    /// and not all communication is recorded.
+    /// A thread's steps were over before another's began, each time or all of them. Any
+    /// communication may have caused that, and not all communication is recorded.
     Successive,
     /// Nothing is known that would exclude it.
     Free,
@@ -223,9 +225,16 @@ impl Order {
     }
 
     /// A thread releases an object: confirms the orders seen while it held the object.
-    pub(super) fn confirm(&mut self, thread: ThreadIndex, before: ObjectIndex) {
+    pub(super) fn confirm(&mut self, thread: ThreadIndex, held: &Held, now: u64) {
+        let before = held.object;
+        let work = Work {
+            thread,
+            asked_ns: held.asked_ns,
+            released_ns: now,
+        };
         self.counts.confirm(thread, before);
         for (after, seen) in self.open.remove(&(thread, before)).unwrap_or_default() {
+            self.meetings.add(before, after, work);
             let known = self.edges.entry((before, after)).or_default();
             if let Some(same) = known.iter_mut().find(|c| c.is_like(&seen)) {
                 same.count += 1;
@@ -325,7 +334,10 @@ impl Order {
             let spans: Vec<(u64, u64)> = orders
                 .map(|((held, taken), step)| self.span(*held, *taken, step.thread))
                 .collect();
-            let likelihood = Likelihood::of(steps, &spans, happens_before);
+            let likelihood = match Likelihood::of(steps, &spans, happens_before) {
+                Likelihood::Free if self.are_kept_apart(objects) => Likelihood::Successive,
+                likelihood => likelihood,
+            };
             if found.is_none_or(|found| likelihood > found) {
                 best = Some(Circle {
                     objects: objects.to_vec(),
@@ -335,6 +347,11 @@ impl Order {
             }
         });
         best
+    }
+
+    /// True if something seems to keep apart the threads that take two locks in opposite orders.
+    fn are_kept_apart(&self, objects: &[ObjectIndex]) -> bool {
+        matches!(*objects, [a, b] if self.meetings.are_kept_apart(a, b))
     }
 
     /// When a thread first and last took a lock while it held another, at any place.

@@ -12,11 +12,12 @@ impl Replay<'_> {
     pub(in crate::model::sync) fn finish(&mut self) {
         if self.model.recording.is_certain_between_gaps() {
             // A hold at the end confirms its orders.
+            let end_ns = self.model.recording.duration_ns;
             for thread in (0..self.model.threads.len()).map(ThreadIndex) {
                 for held in self.holds.of(thread) {
                     let kind = self.objects.objects[held.object.0].kind;
                     if !self.gaps.may_be_free(kind, held.stamp) {
-                        self.order.confirm(thread, held.object);
+                        self.order.confirm(thread, held, end_ns);
                     }
                 }
             }

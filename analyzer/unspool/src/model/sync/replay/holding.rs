@@ -112,6 +112,7 @@ impl Replay<'_> {
             Held {
                 object,
                 taken: pending.used,
+                asked_ns: pending.entered_ns,
                 since_ns: now,
                 shared,
                 depth: 1,
@@ -164,6 +165,7 @@ impl Replay<'_> {
         let Some(mut held) = pending.given_up.take() else {
             return;
         };
+        held.asked_ns = now;
         held.since_ns = now;
         held.waiter = None;
         held.events = self.events_of(pending.thread);
@@ -250,7 +252,7 @@ impl Replay<'_> {
         if self.gaps.may_be_two(kind, held.stamp) {
             self.order.discard(thread, object);
         } else {
-            self.order.confirm(thread, object);
+            self.order.confirm(thread, &held, now);
             if let Some(journal) = self.journal.as_mut().filter(|journal| journal.keeps_holds) {
                 journal.holds.push(HoldSpan {
                     thread,
