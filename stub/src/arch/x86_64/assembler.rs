@@ -16,6 +16,7 @@ pub(super) enum Label {
     Again,
     Got,
     Leave,
+    Copy,
     Slow,
 }
 

@@ -2,7 +2,8 @@
 //! program's text leads to a collector, which jumps back (docs/decisions/0005).
 //!
 //! ```text
-//! entry:  skips the red zone, pushes flags and all general registers: the frame
+//! gate:   skips the red zone; goes to the copy if the collector is off
+//! entry:  pushes flags and all general registers: the frame
 //! body:   evaluates the condition (`condition.rs`), finds the thread (in a table that the stub
 //!         fills, by fs_base), takes a slot, copies; rsp and rbp stay at the frame
 //! leave:  pops everything
@@ -13,8 +14,8 @@
 //! record a hit, it leaves the hit to the stub by the `int3` at `slow`.
 //!
 //! For every instruction of the collector, [`Collector::back`] computes the registers that a thread
-//! there would have without the collector. In the prologue and the epilogue it uses the number of
-//! pushed registers, between them only the frame.
+//! there would have without the collector. In the gate it uses what the gate has pushed, in the
+//! prologue and the epilogue the number of pushed registers, and between them only the frame.
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, GONE, HASH_SHIFT, ID, LENGTHS, Noted,
@@ -25,7 +26,7 @@ use super::assembler::{Assembler, JA, JAE, JB, JE, JL, JMP, JNE, Label};
 use super::condition;
 use super::instruction::{Place, When, decode};
 use super::user_regs::{
-    self, COUNT, CS, ORIG_RAX, R14, RBX, RIP, RSP, SS, USER_CS, USER_DS, set_word, word,
+    self, COUNT, CS, ORIG_RAX, R14, RBX, RCX, RIP, RSP, SS, USER_CS, USER_DS, set_word, word,
 };
 
 /// The architecture's part of a slot: gs_base, segment selectors, the frame.
@@ -65,6 +66,7 @@ pub(crate) struct Collector {
     displaced: usize,
     pool: u64,
     slots: u64,
+    gate: Vec<Gate>,
     /// Offset of each instruction of the prologue and the epilogue.
     prologue: Vec<usize>,
     epilogue: Vec<usize>,
@@ -77,6 +79,19 @@ pub(crate) struct Collector {
     copied: Vec<(usize, usize)>,
     way_back: usize,
     slow: usize,
+}
+
+/// An instruction of the gate. It changes no flags, because restoring them takes longer than all of
+/// the gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Gate {
+    offset: usize,
+    /// Distance from the stack pointer to that of the program, in bytes.
+    depth: u64,
+    /// True if rcx is on top of the stack.
+    has_pushed: bool,
+    /// True if the collector is off.
+    is_off: bool,
 }
 
 /// `HWCAP2_FSGSBASE`: programs may use `rdfsbase` (Linux `arch/x86/include/uapi/asm/hwcap2.h`).
@@ -140,9 +155,9 @@ pub(crate) fn jump(at: u64, _kind: usize, start: u64) -> Option<[u8; JUMP]> {
 pub(crate) fn generate(order: &Order) -> Option<Collector> {
     let mut a = Assembler::default();
     let mut prologue = Vec::new();
-    // lea rsp, [rsp - 128]; pushfq; push rax, rcx, rdx, rbx, rbp, rsi, rdi, r8 to r15
-    let pushes: [&[u8]; 17] = [
-        &[0x48, 0x8d, 0x64, 0x24, 0x80],
+    let gate = put_gate(&mut a);
+    // pushfq; push rax, rcx, rdx, rbx, rbp, rsi, rdi, r8 to r15
+    let pushes: [&[u8]; FRAME_WORDS] = [
         &[0x9c],
         &[0x50],
         &[0x51],
@@ -166,11 +181,6 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     }
     a.put(&[0x48, 0x89, 0xe5]); // mov rbp, rsp
     a.put(&[0xfc]); // cld
-    // cmp dword [start - 16], 0
-    let on = -16 - (a.code.len() as i32 + 7);
-    a.put_32(&[0x83, 0x3d], on.cast_unsigned());
-    a.put(&[0]);
-    a.jump(JE, Label::Leave);
     if let Some(code) = order.condition {
         condition::check(&mut a, code);
     }
@@ -226,6 +236,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
         a.put(pop);
     }
     let copy = a.code.len();
+    a.here(Label::Copy);
     let copied = displace(&mut a, order)?;
     let way_back = a.code.len();
     let next = order.at.wrapping_add(order.displaced.len() as u64);
@@ -242,6 +253,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
         displaced: order.displaced.len(),
         pool: order.pool,
         slots: order.slots,
+        gate,
         prologue,
         epilogue,
         claim,
@@ -252,6 +264,43 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
         way_back,
         slow,
     })
+}
+
+/// Continues if the collector is on.
+fn put_gate(a: &mut Assembler) -> Vec<Gate> {
+    let mut gate = Vec::new();
+    let mut put = |a: &mut Assembler, depth, has_pushed, is_off, code: &[u8]| {
+        gate.push(Gate {
+            offset: a.code.len(),
+            depth,
+            has_pushed,
+            is_off,
+        });
+        a.put(code);
+    };
+    // lea rsp, [rsp - 128]; push rcx; mov ecx, [start - 16]
+    put(a, 0, false, false, &[0x48, 0x8d, 0x64, 0x24, 0x80]);
+    put(a, RED_ZONE, false, false, &[0x51]);
+    put(a, RED_ZONE + 8, true, false, &[0x8b, 0x0d]);
+    let on = -(HEAD as i32) - (a.code.len() as i32 + 4);
+    a.put(&on.to_le_bytes());
+    // jrcxz off; jmp on
+    put(a, RED_ZONE + 8, true, false, &[0xe3, 2]);
+    put(a, RED_ZONE + 8, true, false, &[0xeb, 14]);
+    // off: pop rcx; lea rsp, [rsp + 128]; jmp copy
+    put(a, RED_ZONE + 8, true, true, &[0x59]);
+    put(
+        a,
+        RED_ZONE,
+        false,
+        true,
+        &[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0],
+    );
+    put(a, 0, false, true, &[]);
+    a.jump(JMP, Label::Copy);
+    // on: pop rcx
+    put(a, RED_ZONE + 8, true, false, &[0x59]);
+    gate
 }
 
 /// Loads r9 with the thread's id, r11 with the end of its stack, rdi with fs_base, and r8 with the
@@ -453,12 +502,22 @@ impl Collector {
             .then(|| (word(general, R14), word(general, RBX)))
             .map(|(state, ticket)| (state, ticket.wrapping_mul(2).to_le_bytes().to_vec()));
         let sp = word(general, RSP);
-        let (standing, pc) = if let Some(pushed) = self.prologue.iter().position(|o| *o == offset) {
-            // The red zone, and a word for each push after it.
-            let depth = match pushed {
-                0 => 0,
-                pushed => RED_ZONE + 8 * (pushed as u64 - 1),
+        let (standing, pc) = if let Some(gate) = self.gate.iter().find(|g| g.offset == offset) {
+            if gate.has_pushed {
+                let mut pushed = [0; 8];
+                if !read(sp, &mut pushed) {
+                    return None;
+                }
+                set_word(general, RCX, u64::from_le_bytes(pushed));
+            }
+            set_word(general, RSP, sp.wrapping_add(gate.depth));
+            let standing = match gate.is_off {
+                true => Standing::Dealt,
+                false => Standing::Before,
             };
+            (standing, self.at)
+        } else if let Some(pushed) = self.prologue.iter().position(|o| *o == offset) {
+            let depth = RED_ZONE + 8 * pushed as u64;
             set_word(general, RSP, sp.wrapping_add(depth));
             (Standing::Before, self.at)
         } else if let Some(popped) = self.epilogue.iter().position(|o| *o == offset) {
