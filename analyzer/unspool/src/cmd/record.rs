@@ -165,9 +165,9 @@ pub(super) struct Cmd {
 
     /// Share of one processor that recording may use, or `none` to lose no event
     ///
-    /// The default is 5%. For a program on this machine, it is `none` with `--calls`. It is 20%
-    /// there with `--sync`, unless `--sync=all`, `--calls` or `--trace` is given. When the limit is
-    /// reached, the most expensive probes pause, and the report says how many calls they missed.
+    /// The default is 5%. For a program on this machine it is 20% with `--sync`, 30% with
+    /// `--sync=all` or `--trace`, and `none` with `--calls`. When the limit is reached, the most
+    /// expensive probes pause, and the report says how many calls they missed.
     /// Creations, ends and names of the program's threads are always recorded. Each of several
     /// processes has a budget of its own. With `none` the program waits for the recorder, and can
     /// become many times slower. An unspool-stub that was started with a smaller --budget refuses a
@@ -218,6 +218,10 @@ Examples:
 /// The default budget of `--sync` on this machine.
 const WAITS_BUDGET: &str = "20%";
 
+/// The default budget of `--sync=all` and `--trace` on this machine. A program with one busy thread
+/// is then at most 1.5 times as slow.
+const CALLS_BUDGET: &str = "30%";
+
 /// Checks the budget like the server, to report a mistake before anything starts.
 fn share(text: &str) -> Result<String, String> {
     let percent = text
@@ -250,12 +254,13 @@ impl Cmd {
     /// little. A board has its own limit.
     fn budget(&self, source: &Source) -> Option<String> {
         let is_local = !matches!(source, Source::Connect { .. });
-        let waits_only = self.sync == Some(collect::Sync::Contended) && self.trace.is_empty();
+        let of_calls = self.sync == Some(collect::Sync::All) || !self.trace.is_empty();
         match &self.budget {
             Some(budget) => Some(budget.clone()),
             // A call graph with missing calls has wrong edges.
             None if is_local && self.calls => Some("none".to_owned()),
-            None if is_local && waits_only => Some(WAITS_BUDGET.to_owned()),
+            None if is_local && of_calls => Some(CALLS_BUDGET.to_owned()),
+            None if is_local && self.sync.is_some() => Some(WAITS_BUDGET.to_owned()),
             None => None,
         }
     }

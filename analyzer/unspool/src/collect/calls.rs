@@ -21,7 +21,6 @@ use super::session::Session;
 use super::sink::Sink;
 use crate::platform::c_library::{has_musl_inside, has_threads, is_musl};
 use pattern::Pattern;
-use plan::Fast;
 use resolvers::Resolvers;
 use selection::Instrumented;
 use site::Site;
@@ -52,16 +51,13 @@ pub(super) struct Calls {
     resolvers: Resolvers,
     /// Number of waiting system calls found; `None` while no C library was searched.
     waits: Option<usize>,
-    /// True if the program waits when a hit would otherwise be lost.
-    pub(super) lossless: bool,
 }
 
 impl Calls {
-    pub(super) fn new(wanted: Instrumented, lossless: bool) -> Calls {
+    pub(super) fn new(wanted: Instrumented) -> Calls {
         Calls {
             named: vec![0; wanted.functions.len()],
             wanted,
-            lossless,
             ..Calls::default()
         }
     }
@@ -125,13 +121,12 @@ impl Calls {
         let Some(mapped) = modules.get(resolved.module) else {
             return Ok(false);
         };
-        let fast = self.fast(probes);
         let plan = plan::of_one(
             modules.store(),
             mapped,
             resolved.start,
             &resolved.name,
-            fast,
+            probes.fast,
         );
         self.carry_out(probes, session, sink, mapped, plan)?;
         Ok(true)
@@ -156,7 +151,7 @@ impl Calls {
         let sync = sync.filter(|_| c_library && !session.stops.one_thread);
         let sync = sync.map(|sync| plan::Watched { sync, musl });
         let abi = &session.abi;
-        let fast = self.fast(probes);
+        let fast = probes.fast;
         let patterns = &self.wanted.functions;
         let paths = mapped.paths();
         let here = |pattern: &&Pattern| pattern.is_in(&paths);
@@ -225,15 +220,6 @@ impl Calls {
                  dynamically, or define both hooks in the program"
             )),
             _ => None,
-        }
-    }
-
-    /// The kinds of hits that the server may record by jumps.
-    fn fast(&self, probes: &Probes) -> Fast {
-        // A paused breakpoint costs nothing, but a paused jump still costs a detour at every call.
-        Fast {
-            waits: probes.fast,
-            calls: probes.fast && self.lossless,
         }
     }
 

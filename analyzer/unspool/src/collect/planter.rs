@@ -40,12 +40,19 @@ pub(super) struct Planter {
     uses_tracepoints: bool,
     /// Tracepoints may be jumps.
     uses_jumps: bool,
+    /// True if the program waits when a hit would otherwise be lost.
+    lossless: bool,
     pub(super) places: TracePlaces,
 }
 
 impl Planter {
     /// Creates a planter that has planted nothing yet.
-    pub(super) fn new(session: &Session, kinds: ProbeKinds, calls: Calls) -> Planter {
+    pub(super) fn new(
+        session: &Session,
+        kinds: ProbeKinds,
+        calls: Calls,
+        lossless: bool,
+    ) -> Planter {
         Planter {
             probes: Probes::new(session.observes),
             calls,
@@ -55,6 +62,7 @@ impl Planter {
                 ProbeKinds::Breakpoints => false,
             },
             uses_jumps: kinds != ProbeKinds::Traps,
+            lossless,
             places: TracePlaces::default(),
         }
     }
@@ -66,10 +74,9 @@ impl Planter {
             (false, true) => Some(REMOTE_BUFFER),
             (false, false) => None,
         };
-        let lossless = self.calls.lossless;
         self.probes.tracing = self.uses_tracepoints
             && session.tells_creators
-            && session.client.trace(&VARIABLES, buffer, lossless)?;
+            && session.client.trace(&VARIABLES, buffer, self.lossless)?;
         let fast = session.client.features().has("FastTracepoints");
         self.probes.fast = self.probes.tracing && self.uses_jumps && fast;
         Ok(())
@@ -367,29 +374,19 @@ impl Planter {
     /// Notes which selected calls are not recorded, and which calls the probes slow down.
     pub(super) fn note(&self, session: &Session, sink: &mut Sink, hook_hits: (u64, u64)) {
         self.calls.note(session, sink, hook_hits);
-        self.note_places(session, sink);
+        self.note_places(sink);
     }
 
     /// Notes which calls are slowed down by traps. Other hits are too rare to matter.
-    fn note_places(&self, session: &Session, sink: &mut Sink) {
+    fn note_places(&self, sink: &mut Sink) {
         let places = &self.places;
         let none = places.jumps == 0 && (places.traps == 0 || !self.probes.fast);
         if !self.calls.are_wanted() || none {
             return;
         }
         let has_events = |probe| sink.has_events(probe);
-        if let Some(text) = trace_places::describe(places, self.remedy(session), has_events) {
+        if let Some(text) = trace_places::describe(places, has_events) {
             sink.note_calls(text);
-        }
-    }
-
-    /// The user's way to avoid traps.
-    fn remedy(&self, session: &Session) -> &'static str {
-        let settable = session.client.features().has("QUnspoolBudget");
-        match (self.calls.lossless, session.own_stub || settable) {
-            (true, _) => "their code has no room for a jump",
-            (false, true) => "'--budget none' records most without a stop",
-            (false, false) => "a server started with '--budget none' records most without a stop",
         }
     }
 }

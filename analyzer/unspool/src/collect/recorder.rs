@@ -67,11 +67,11 @@ impl Recorder {
         // Without an option the server keeps its own budget.
         let own_budget = session.client.features().value("UnspoolBudget");
         let lossless = options.budget.as_deref().or(own_budget) == Some("none");
-        let calls = Calls::new(options.calls, lossless);
+        let calls = Calls::new(options.calls);
         let modules = Modules::new(options.store, &session.abi);
         Self {
             program: Program::new(modules, options.exec),
-            planter: Planter::new(&session, options.probes, calls),
+            planter: Planter::new(&session, options.probes, calls, lossless),
             session,
             sink,
             hits: HitReader::default(),

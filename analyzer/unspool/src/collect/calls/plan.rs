@@ -95,15 +95,6 @@ pub(super) struct Named<'a> {
     pub(super) hooks: bool,
 }
 
-/// Where the server may record hits by jumps, without a stop.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Fast {
-    /// At system calls that wait or wake.
-    pub(super) waits: bool,
-    /// At entries and returns of functions.
-    pub(super) calls: bool,
-}
-
 /// A C library whose operations are watched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watched {
@@ -125,14 +116,15 @@ impl Watched {
     }
 }
 
-/// Plans one module. `sync` is set if the module is or contains a C library.
+/// Plans one module. `sync` is set if the module is or contains a C library, and `fast` if the
+/// server may record hits by jumps, without a stop.
 pub(super) fn make(
     store: &Store,
     mapped: &Mapped,
     arch: Arch,
     sync: Option<Watched>,
     functions: Named<'_>,
-    fast: Fast,
+    fast: bool,
 ) -> Plan {
     let mut plan = Plan {
         named: vec![0; functions.patterns.len()],
@@ -197,7 +189,7 @@ pub(super) fn make(
 }
 
 /// Plans one function.
-pub(super) fn of_one(store: &Store, mapped: &Mapped, at: Start, name: &str, fast: Fast) -> Plan {
+pub(super) fn of_one(store: &Store, mapped: &Mapped, at: Start, name: &str, fast: bool) -> Plan {
     let mut plan = Plan::default();
     let passages = mapped
         .image
@@ -222,7 +214,7 @@ fn complete(
     wanted: BTreeMap<u64, Wanted>,
     calls: Vec<(SystemCall, String, Does)>,
     passages: &mut Passages<'_>,
-    fast: Fast,
+    fast: bool,
 ) {
     let returns = instrument(plan, wanted, passages);
     let candidates = |plan: &Plan| {
@@ -235,17 +227,15 @@ fn complete(
         let early = early.map(|early| (early.svma, early.movable));
         begins.chain(early).chain(calls).collect::<Vec<_>>()
     };
-    let none = Movable::default();
-    let free = match fast.waits || fast.calls {
+    let free = match fast {
         true => Movable::of(passages, &candidates(plan)),
         false => Movable::default(),
     };
-    let of = |wanted| if wanted { &free } else { &none };
     for begin in &mut plan.begins {
-        begin.movable = of(fast.calls).at(begin.svma, begin.movable);
+        begin.movable = free.at(begin.svma, begin.movable);
     }
-    add_ends(plan, returns, of(fast.calls));
-    add_futexes(plan, calls, of(fast.waits));
+    add_ends(plan, returns, &free);
+    add_futexes(plan, calls, &free);
 }
 
 fn add_primitives(image: &Image, watched: Watched, wanted: &mut BTreeMap<u64, Wanted>) {
