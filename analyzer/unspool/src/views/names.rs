@@ -102,7 +102,12 @@ fn collapse(name: &str, open: char, close: char) -> String {
             depth -= 1;
             if depth == 0 {
                 let short = held.chars().count() <= 1 || held == "anonymous namespace";
-                out.push_str(if short { &held } else { "…" });
+                out.push_str(match short {
+                    true => &held,
+                    // `<lambda()>` is a name of its own.
+                    false if held.starts_with("lambda(") => "lambda",
+                    false => "…",
+                });
                 out.push(c);
                 previous = c;
                 continue;
@@ -172,6 +177,7 @@ mod tests {
             shorten("pool::start()::{lambda(int, int)#2}", 20),
             "pool::…::{lambda#2}"
         );
+        assert_eq!(shorten("main()::<lambda()>", 16), "main()::<lambda>");
         let worker = "pool::thread_pool_generic::worker_main";
         assert_eq!(shorten(worker, 15), "…::worker_main");
         assert_eq!(shorten(worker, 12), "…worker_main");

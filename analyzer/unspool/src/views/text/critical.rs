@@ -167,15 +167,13 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
     }
     let stops_ns = path.length_ns().saturating_sub(path.replayed_ns);
     let text = format!(
-        "Each change alone, in a replay of the recording with {}{}.",
+        "Each change alone, in a replay of the recording with {}{}. The replay takes {}.",
         wording::count(path.processors, "processor"),
         match stops_ns > path.length_ns() / 100 {
-            true => format!(
-                " and without the recorder's stops ({})",
-                wording::duration(path.replayed_ns)
-            ),
-            false => String::new(),
-        }
+            true => " and without the recorder's stops",
+            false => "",
+        },
+        wording::duration(path.replayed_ns)
     );
     page.paragraph(
         &Line::new().with(Ink::Plain, "  "),
@@ -203,7 +201,7 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
                 true => ("thread", "was"),
                 false => ("threads", "were"),
             };
-            let name = wording::identity(model, identity, room);
+            let name = threads(model, identity, room);
             match path.mostly_waits(identity) {
                 true => {
                     format!("if the waits of {noun} {name} took half the time")
@@ -223,7 +221,26 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
             let name = lock(model, &model.lock_waits[index], room);
             format!("if {name} was never contended")
         }
-        Item::Processors => format!("with {} processors", 2 * path.processors),
+        Item::Processors => format!(
+            "if the program had {} processors for itself",
+            2 * path.processors
+        ),
+    }
+}
+
+/// The name of the threads with an identity. If other threads have the same name, it has the id of
+/// the thread, or of the first one.
+fn threads(model: &Model, identity: usize, room: usize) -> String {
+    let name = wording::identity(model, identity, usize::MAX);
+    let mut others = (0..model.sync.identities.len()).filter(|other| *other != identity);
+    let first = model.sync.identities.get(identity);
+    let tid = first.and_then(|(_, first, _)| model.thread(*first)?.tid);
+    match tid {
+        Some(tid) if others.any(|other| wording::identity(model, other, usize::MAX) == name) => {
+            let id = format!(" (TID {tid})");
+            wording::identity(model, identity, room.saturating_sub(id.len())) + &id
+        }
+        _ => wording::identity(model, identity, room),
     }
 }
 
@@ -253,10 +270,7 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
         PathState::Recorder => "stopped by the recorder",
         PathState::Unknown => "not known",
     };
-    line.push(
-        Ink::Plain,
-        wording::identity(model, group.identity, room / 5),
-    );
+    line.push(Ink::Plain, threads(model, group.identity, room / 4));
     line.push(Ink::Faint, format!(" {words}"));
     if let Some(function) = group.function {
         let left = room.saturating_sub(line.width() + 4);
