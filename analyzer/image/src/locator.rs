@@ -95,8 +95,16 @@ impl Locator {
     /// The location of an address; never fails. For a return address, pass the address before it,
     /// inside the call.
     pub fn locate(&self, svma: u64) -> Location {
-        let lines = self.lines(svma);
+        let mut lines = self.lines(svma);
         let symbol = self.image.symbols().containing(svma);
+        // gcc's debug information for the code of a C++ lambda names neither the function around it
+        // nor the lambda's number.
+        if let Some(outer) = lines.last_mut()
+            && outer.function.as_deref() == Some("operator()")
+            && let Some(symbol) = symbol
+        {
+            outer.function = Some(function_name(symbol.name));
+        }
         let named = lines.last().and_then(|frame| frame.function.clone());
         let function = match (named, symbol) {
             (Some(name), Some(symbol)) => Some(Function {

@@ -324,3 +324,31 @@ fn symbols_name_what_dwarf_does_not() {
     assert!(demangle(&function.raw).starts_with("std::thread::_M_start_thread(std::unique_ptr<"));
     assert_eq!(locator.locate(u64::MAX), Default::default());
 }
+
+#[test]
+fn lambdas_have_different_names() {
+    let directory = directory("lambdas");
+    let path = compile(&directory, "lambdas", "g++ -g -O1", "lambdas.cpp");
+    let image = Image::open(&path).expect("an image");
+    let locator = Locator::new(&image);
+    let lambdas = image.symbols().functions();
+    let lambdas = lambdas.filter(|symbol| symbol.name.contains("ENKUlvE"));
+    let mut names: Vec<String> = lambdas
+        .map(|symbol| {
+            let location = locator.locate(symbol.svma + 4);
+            let line = location.lines.last().expect("a line");
+            let name = location.function.expect("a function").name;
+            assert_eq!(line.function.as_deref(), Some(&*name));
+            name
+        })
+        .collect();
+    names.sort();
+    let of = |outer: &str, number: u32| format!("{outer}()::{{lambda()#{number}}}::operator()");
+    let expected = [
+        of("first", 1),
+        of("first", 2),
+        of("second", 1),
+        of("second", 2),
+    ];
+    assert_eq!(names, expected);
+}

@@ -5,6 +5,7 @@
 //! samples; [`Breakdown`] sums them by function.
 
 mod annotation;
+mod namesakes;
 mod off_cpu;
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,7 @@ pub use off_cpu::{BlockedKey, BlockedSum, NoOffCpu, OffCpu};
 use super::backtrace::{Backtrace, Frames, NamedFrame};
 use super::{Model, Note, ThreadIndex, Topic};
 use crate::platform::STUB_CODE;
+use namesakes::Namesakes;
 
 /// Maximum difference between the kernel's clock and the server's, in nanoseconds.
 const CLOCK_DIFFERENCE_NS: u64 = 100_000_000;
@@ -410,9 +412,10 @@ impl Breakdown {
     pub fn of(profile: &Profile) -> Breakdown {
         let mut breakdown = Breakdown::default();
         let mut known: HashMap<ProfileFunction, FunctionIndex> = HashMap::new();
+        let namesakes = Namesakes::of(profile);
         for stack in &profile.stacks {
             let functions = stack.frames.iter().map(|frame| {
-                let function = ProfileFunction::of(frame);
+                let function = namesakes.function(frame);
                 *known.entry(function).or_insert_with_key(|function| {
                     breakdown.functions.push(function.clone());
                     FunctionIndex(breakdown.functions.len() - 1)
@@ -467,7 +470,8 @@ impl Breakdown {
                 .collect()
         };
         // C++ and Rust functions may be named without their arguments.
-        let exact = |name: &str| name == wanted || name.split('(').next() == Some(wanted);
+        let short = |name: &str| name.split('(').next().map(str::trim_end) == Some(wanted);
+        let exact = |name: &str| name == wanted || short(name);
         match matching(&exact) {
             none if none.is_empty() => matching(&|name: &str| match wanted.contains(['<', '(']) {
                 true => name.contains(wanted),
