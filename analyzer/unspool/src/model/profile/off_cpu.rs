@@ -112,17 +112,21 @@ impl OffCpu {
                 }
                 let used = blocking.used.map(|used| model.sync.used(used));
                 let next = intervals.get(blocking.at + 1);
+                // The recorder stopped the thread meanwhile, which ends no call.
+                let goes_on = interval.call.is_some() && goes_on(&intervals[blocking.at + 1..]);
                 let key = BlockedKey {
                     thread,
                     stack,
                     call: interval.call,
                     object: used.map(|used| used.object),
-                    waker: next.and_then(|next| match blocking.end {
-                        End::Outside if model.schedule.is_halted_at(next.from_ns) => {
-                            Some(Waker::Recorder)
-                        }
-                        end => waker(&wakers, thread, next, end),
-                    }),
+                    waker: next
+                        .filter(|_| !goes_on)
+                        .and_then(|next| match blocking.end {
+                            End::Outside if model.schedule.is_halted_at(next.from_ns) => {
+                                Some(Waker::Recorder)
+                            }
+                            end => waker(&wakers, thread, next, end),
+                        }),
                 };
                 let sum = sums.entry(key).or_insert(BlockedSum {
                     key,
@@ -130,12 +134,17 @@ impl OffCpu {
                     ns: 0,
                     longest_ns: 0,
                 });
-                sum.count = sum.count.saturating_add(1);
+                sum.count = sum.count.saturating_add(u64::from(!interval.continues));
                 sum.ns = sum.ns.saturating_add(ns);
                 sum.longest_ns = sum.longest_ns.max(ns);
             }
         }
-        off_cpu.sums = sums.into_values().collect();
+        // The part of a wait before a stop may have another stack than the part after it.
+        let at_least_one = |sum: BlockedSum| BlockedSum {
+            count: sum.count.max(1),
+            ..sum
+        };
+        off_cpu.sums = sums.into_values().map(at_least_one).collect();
         off_cpu
             .sums
             .sort_by_key(|sum| (std::cmp::Reverse(sum.ns), sum.key));
@@ -192,6 +201,12 @@ fn is_stop(interval: &Interval, blocking: &Blocking, stack: Option<usize>) -> bo
         && matches!(blocking.end, End::Recorder | End::Outside)
         && interval.length_ns() <= MAX_STOP_NS;
     is_probe || interval.state == RunState::Stopped
+}
+
+/// True if the next call of a thread is the one before, which goes on.
+fn goes_on(later: &[Interval]) -> bool {
+    let next = later.iter().find(|interval| interval.call.is_some());
+    next.is_some_and(|next| next.continues)
 }
 
 /// What ended a wait, unless its end is not known or the end of the program ended it.
@@ -380,6 +395,22 @@ mod tests {
             assert_eq!(stopped(&all, ns), None, "{ns}");
         }
         assert_eq!(stopped(&[], 5), None);
+    }
+
+    #[test]
+    fn a_stop_by_the_recorder_ends_no_call() {
+        let mut all = intervals(&[
+            (0, RunState::Running { cpu: 0 }),
+            (100, RunState::Blocked),
+            (200, RunState::Running { cpu: 0 }),
+            (210, RunState::Blocked),
+            (300, RunState::Running { cpu: 0 }),
+        ]);
+        all[3].call = Some(CallIndex(0));
+        assert!(!goes_on(&all[2..]));
+        all[3].continues = true;
+        assert!(goes_on(&all[2..]));
+        assert!(!goes_on(&all[4..]));
     }
 
     const US: u64 = 1000;
