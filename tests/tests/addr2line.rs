@@ -102,6 +102,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     for (name, check) in [
         ("options", options as fn() -> Result<()>),
+        ("aliases", aliases),
         ("names-and-modules", names_and_modules),
         ("kernel-module", kernel_module),
         ("process", process_and_log),
@@ -236,6 +237,24 @@ fn options() -> Result<()> {
             theirs.text(),
             ours.text()
         );
+    }
+    Ok(())
+}
+
+/// Of several symbols at an address, both programs name the same one.
+fn aliases() -> Result<()> {
+    let command = ["gcc", "-nostdlib", "-shared"];
+    let (_folder, program) = waiting::compile_in(".", "aliases.s", &command)?;
+    let each: String = (0..0x2000)
+        .map(|address| format!("{address:#x}\n"))
+        .collect();
+    let theirs = lookup(Command::new("addr2line"), &program, &["-a", "-f"], &each)?;
+    let ours = lookup(ours()?, &program, &["-a", "-f"], &each)?;
+    let mut answers = theirs.lines().zip(ours.lines());
+    let difference = answers.find(|(theirs, ours)| theirs != ours);
+    ensure!(theirs == ours, "{difference:?}");
+    for name in ["sized", "sized_first", "sized_local", "outer"] {
+        ensure!(ours.lines().any(|line| line == name), "no {name}:\n{ours}");
     }
     Ok(())
 }

@@ -72,17 +72,12 @@ pub(super) struct SymbolTable<'a> {
 struct Candidate<'a> {
     offset: u64,
     size: u64,
-    /// Position in the table.
-    index: usize,
     name: &'a [u8],
-    is_function: bool,
-    is_typed: bool,
     /// The source file by the last `STT_FILE` symbol before this one.
     file: Option<&'a [u8]>,
 }
 
-/// The symbol found last. binutils returns it again while addresses stay in its range, which ends
-/// at the next symbol.
+/// The symbol found last. binutils returns it again while addresses stay in its range.
 #[derive(Clone, Copy)]
 pub(super) struct Nearest {
     table: (bool, u16),
@@ -129,7 +124,7 @@ impl<'a> SymbolTable<'a> {
         let mut global = HashMap::new();
         // binutils trusts file symbols for global symbols only if all came before other symbols.
         let (mut file, mut seen, mut file_after_symbol) = (None, false, false);
-        for (index, symbol) in tables.iter().enumerate().skip(1) {
+        for symbol in tables.iter().skip(1) {
             if symbol.kind == STT_FILE {
                 file = Some(tables.name(symbol.name));
                 file_after_symbol |= seen;
@@ -177,10 +172,7 @@ impl<'a> SymbolTable<'a> {
             here.push(Candidate {
                 offset: value.wrapping_sub(header.svma),
                 size: symbol.size.max(1),
-                index,
                 name,
-                is_function,
-                is_typed: symbol.kind != STT_NOTYPE,
                 file: file.filter(|_| is_local || !file_after_symbol),
             });
         }
@@ -215,50 +207,52 @@ impl<'a> SymbolTable<'a> {
     }
 }
 
+/// The last symbol at or before an offset: of several, the largest, and of those the first in the
+/// table. A symbol without size counts as one byte, so that it hides no real function.
 fn find(candidates: &[Candidate<'_>], table: (bool, u16), offset: u64) -> Option<Nearest> {
     let after = candidates.partition_point(|candidate| candidate.offset <= offset);
     let start = candidates.get(after.checked_sub(1)?)?.offset;
     let first = candidates[..after].partition_point(|candidate| candidate.offset < start);
     let mut position = first;
-    let mut size = candidates[first].size;
     for (at, other) in candidates.iter().enumerate().take(after).skip(first + 1) {
-        if is_better(other, &candidates[position], size, offset - start) {
+        if other.size > candidates[position].size {
             position = at;
-            size = other.size;
         }
     }
-    // A symbol that follows in the table ends the range of this one.
-    let index = candidates[position].index;
-    let next = candidates[after..]
-        .iter()
-        .take_while(|other| other.offset - start < size)
-        .find(|other| other.index > index);
     Some(Nearest {
         table,
         position,
         start,
-        size: next.map_or(size, |next| next.offset - start),
+        size: candidates[position].size,
     })
 }
 
-/// Whether binutils prefers a symbol to the best symbol so far at the same address. It assumes that
-/// this one has `size` bytes. `skip` is the distance from their start to the requested address.
-fn is_better(other: &Candidate<'_>, best: &Candidate<'_>, size: u64, skip: u64) -> bool {
-    if size <= skip {
-        return other.size > size;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name at an offset, among symbols in the order of the table.
+    fn name_at(symbols: &[(u64, u64, &'static str)], offset: u64) -> &'static str {
+        let candidates = symbols.iter().map(|&(offset, size, name)| Candidate {
+            offset,
+            size,
+            name: name.as_bytes(),
+            file: None,
+        });
+        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        let found = find(&candidates, (false, 1), offset).expect("a symbol");
+        symbols[found.position].2
     }
-    if other.size <= skip {
-        return false;
+
+    #[test]
+    fn the_largest_of_several_symbols_at_an_address_wins() {
+        for offset in [0x10, 0x11, 0x1f, 0x30] {
+            assert_eq!(name_at(&[(0x10, 1, "a"), (0x10, 15, "b")], offset), "b");
+            assert_eq!(name_at(&[(0x10, 15, "b"), (0x10, 1, "a")], offset), "b");
+            assert_eq!(name_at(&[(0x10, 1, "b"), (0x10, 1, "a")], offset), "b");
+        }
+        let nested = [(0x10, 15, "outer"), (0x18, 1, "inner")];
+        assert_eq!(name_at(&nested, 0x17), "outer");
+        assert_eq!(name_at(&nested, 0x19), "inner");
     }
-    match (best.is_function, other.is_function) {
-        (false, true) => return true,
-        (true, false) => return false,
-        _ => {}
-    }
-    match (best.is_typed, other.is_typed) {
-        (false, true) => return true,
-        (true, false) => return false,
-        _ => {}
-    }
-    other.size < size
 }
