@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use tempfile::TempDir;
 
 use unspool_tests::process::{self, Run};
-use unspool_tests::{report, waiting};
+use unspool_tests::{report, waiting, workspace};
 
 /// Number of random addresses per file.
 const ADDRESSES: usize = 10_000;
@@ -104,6 +104,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("options", options as fn() -> Result<()>),
         ("aliases", aliases),
         ("names-and-modules", names_and_modules),
+        ("sizes", sizes),
         ("kernel-module", kernel_module),
         ("process", process_and_log),
         ("untouched", untouched),
@@ -292,6 +293,55 @@ fn names_and_modules() -> Result<()> {
     }
     let wrong_size = lookup(ours()?, &program, &["-f"], "middle+0x4/0x9999")?;
     ensure!(wrong_size == "??\n??:0\n", "{wrong_size}");
+    Ok(())
+}
+
+/// Of several functions with one name, the size selects one; another size selects none.
+fn sizes() -> Result<()> {
+    let other = workspace::file("programs/same_name_other.c");
+    let other = other.to_string_lossy();
+    let command = ["gcc", "-O1", "-g", &other];
+    let (_folder, program) = waiting::compile_in(".", "same_name.c", &command)?;
+    let run = process::run(Command::new("nm").arg("-S").arg(&program), LIMIT)?.success()?;
+    let text = run.text();
+    let named = text.lines().filter(|line| line.ends_with(" t same"));
+    let words = named.filter_map(|line| line.split(' ').nth(1));
+    let mut sizes: Vec<&str> = words.map(|digits| digits.trim_start_matches('0')).collect();
+    sizes.sort_by_key(|digits| (digits.len(), *digits));
+    ensure!(sizes.len() == 2 && sizes[0] != sizes[1], "{text}");
+    let log = |place: &str| -> Result<Run> {
+        let mut command = report::unspool()?;
+        command.arg("symbolize").arg("-e").arg(&program);
+        process::run_with_input(&mut command, place.as_bytes(), LIMIT)?.success()
+    };
+    for (size, file) in sizes.iter().zip(["same_name.c:", "same_name_other.c:"]) {
+        let place = format!("same+0x2/0x{size}");
+        let found = lookup(ours()?, &program, &["-f"], &place)?;
+        ensure!(found.contains(file), "{place}: {found}");
+        let found = log(&place)?;
+        ensure!(found.text().contains(file), "{place}: {found}");
+    }
+    for (place, problem) in [
+        (
+            "same+0x2/0x1",
+            "none of 2 functions named same has size 0x1",
+        ),
+        ("main+0x2/0x1", "main has size 0x"),
+        ("same+0x2", "2 functions are named same;"),
+    ] {
+        let mut command = ours()?;
+        command.arg("-e").arg(&program).arg(place);
+        let run = process::run(&mut command, LIMIT)?.success()?;
+        ensure!(
+            run.stdout == b"??:0\n" && run.stderr.contains(problem),
+            "{run}"
+        );
+        let run = log(place)?;
+        ensure!(
+            run.stdout == place.as_bytes() && run.stderr.contains(problem),
+            "{run}"
+        );
+    }
     Ok(())
 }
 

@@ -206,6 +206,13 @@ impl Symbols {
         functions.map(|entry| (entry.svma, entry.thumb))
     }
 
+    /// The addresses and kinds of the symbols after an address, in order, without names.
+    pub fn after(&self, svma: u64) -> impl Iterator<Item = (u64, SymbolKind)> + '_ {
+        let first = self.entries.partition_point(|entry| entry.svma <= svma);
+        let entries = self.entries[first..].iter();
+        entries.map(|entry| (entry.svma, entry.kind))
+    }
+
     /// The kind of code at an address, from mapping symbols (`$a`, `$t`, `$d`, `$x`). `None` if
     /// none precedes it in its section.
     pub fn code_kind(&self, svma: u64) -> Option<CodeKind> {

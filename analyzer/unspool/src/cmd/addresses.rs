@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use unspool_capture::{Capture, Record};
 use unspool_image::{
-    Arch, BinutilsFile, BinutilsFrame, BinutilsLocator, BuildId, Finder, Image, Wanted,
+    Arch, BinutilsFile, BinutilsFrame, BinutilsLocator, BuildId, Finder, Image, Symbol, SymbolKind,
+    Wanted,
 };
 
 use super::symbols::Symbols;
@@ -199,6 +200,7 @@ impl Files {
     }
 
     /// The file and address of `function+offset`. With a size, only a function of that size counts.
+    /// Reports why no single function is meant.
     pub(super) fn in_function(
         &mut self,
         files: &[usize],
@@ -206,23 +208,50 @@ impl Files {
         offset: u64,
         size: Option<u64>,
     ) -> Option<(usize, u64)> {
-        let mut found: Vec<(usize, u64)> = Vec::new();
+        let mut named = Vec::new();
         for &file in files {
-            let symbols = self.open[file].image.symbols().named(function);
-            let symbols = symbols.iter();
-            // The kernel counts the padding after a function to its size.
-            let fits = |own: u64| size.is_none_or(|size| own <= size && size - own < 64);
-            let fitting = symbols.filter(|symbol| symbol.size == 0 || fits(symbol.size));
-            found.extend(fitting.map(|symbol| (file, symbol.svma.wrapping_add(offset))));
+            let image = &self.open[file].image;
+            let symbols = image.symbols().named(function).into_iter();
+            named.extend(symbols.map(|symbol| (file, image, symbol)));
         }
-        if found.len() > 1 {
-            let count = found.len();
-            self.report(&format!(
-                "{count} functions are named {function}; its addresses are not looked up"
-            ));
-            return None;
+        // A variable can have the name of a function.
+        if named.iter().any(|(_, _, symbol)| is_code(symbol)) {
+            named.retain(|(_, _, symbol)| is_code(symbol));
         }
-        found.pop()
+        let fits = |image, symbol| size.is_none_or(|size| has_size(image, symbol, size));
+        let fitting = named
+            .iter()
+            .filter(|(_, image, symbol)| fits(image, symbol));
+        let places = fitting.map(|(file, _, symbol)| (*file, symbol.svma.wrapping_add(offset)));
+        let places: Vec<(usize, u64)> = places.collect();
+        let problem = match (places.as_slice(), named.as_slice(), size) {
+            (&[place], _, _) => return Some(place),
+            ([], [(file, _, symbol)], Some(size)) => {
+                let (file, own) = (&self.open[*file].name, symbol.size);
+                format!(
+                    "{function} has size {own:#x} in {file}, not {size:#x}: is it another build? \
+                     Its addresses are not looked up"
+                )
+            }
+            ([], [_, ..], Some(size)) => {
+                let count = named.len();
+                format!(
+                    "none of {count} functions named {function} has size {size:#x}: \
+                     is it another build? Its addresses are not looked up"
+                )
+            }
+            ([], ..) => return None,
+            (several, _, size) => {
+                let count = several.len();
+                let size =
+                    size.map_or_else(String::new, |size| format!(" and have size {size:#x}"));
+                format!(
+                    "{count} functions are named {function}{size}; its addresses are not looked up"
+                )
+            }
+        };
+        self.report(&problem);
+        None
     }
 
     /// The file and address of an address in a process.
@@ -240,6 +269,40 @@ impl Files {
         };
         Some((file, svma))
     }
+}
+
+fn is_code(symbol: &Symbol<'_>) -> bool {
+    symbol.kind != SymbolKind::Object
+}
+
+/// Whether a symbol has this size by itself, or in a list of addresses such as the kernel's. There
+/// a function ends where the next symbol begins, and the list can lack labels.
+fn has_size(image: &Image, symbol: &Symbol<'_>, size: u64) -> bool {
+    let start = symbol.svma;
+    if size == symbol.size {
+        return true;
+    }
+    let mut after = image.symbols().after(start);
+    let next = after.next();
+    let sections = image.text_ranges();
+    let section = sections.iter().find(|section| section.contains(&start));
+    if let Some(section) = section
+        && next.is_none_or(|(next, _)| next >= section.end)
+    {
+        // The kernel decides which section follows that of a module.
+        if image.is_relocatable() {
+            return size >= symbol.size;
+        }
+        if start.checked_add(size) == Some(section.end) {
+            return true;
+        }
+    }
+    let mut rest = next.into_iter().chain(after);
+    let function = rest.find(|(_, kind)| *kind == SymbolKind::Function);
+    [next, function]
+        .into_iter()
+        .flatten()
+        .any(|(next, _)| next - start == size)
 }
 
 /// The file among the mapped ones with this path or base name; else all of them.
