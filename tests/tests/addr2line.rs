@@ -105,6 +105,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("aliases", aliases),
         ("names-and-modules", names_and_modules),
         ("sizes", sizes),
+        ("fixed-addresses", fixed_addresses),
         ("kernel-module", kernel_module),
         ("process", process_and_log),
         ("untouched", untouched),
@@ -397,6 +398,32 @@ fn process_and_log() -> Result<()> {
             .lines()
             .any(|text| text.contains(&format!("({function} at ")) && text.contains(&place));
         ensure!(found, "{function} {place}:\n{text}");
+    }
+    Ok(())
+}
+
+/// The backtrace of a program without PIE states only addresses.
+fn fixed_addresses() -> Result<()> {
+    let command = ["gcc", "-O1", "-g", "-no-pie", "-fno-pie"];
+    let (_folder, program) = waiting::compile_in(".", "backtrace.c", &command)?;
+    let run = process::run_with_input(&mut Command::new(&program), b"", LIMIT)?.success()?;
+    let short = run.text();
+    let name = program.to_string_lossy();
+    ensure!(short.contains(&format!("{name}[0x")), "{short}");
+    // As backtrace_symbols(3) writes it.
+    let long = short.replace(&format!("{name}["), &format!("{name}() ["));
+    let source = include_str!("../programs/backtrace.c");
+    let line = source.lines().position(|line| line.ends_with("// middle"));
+    let line = line.context("the line")? + 1;
+    for (log, before) in [(short, "["), (long, "(")] {
+        let mut symbolize = report::unspool()?;
+        symbolize.arg("symbolize");
+        let run = process::run_with_input(&mut symbolize, log.as_bytes(), LIMIT)?.success()?;
+        let text = run.text();
+        let start = format!("{name}{before}middle at ");
+        let end = format!("backtrace.c:{line}");
+        let found = |text: &str| text.starts_with(&start) && text.contains(&end);
+        ensure!(text.lines().any(found), "{start}{end}:\n{text}");
     }
     Ok(())
 }

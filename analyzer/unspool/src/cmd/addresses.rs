@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use unspool_capture::{Capture, Record};
 use unspool_image::{
-    Arch, BinutilsFile, BinutilsFrame, BinutilsLocator, BuildId, Finder, Image, Symbol, SymbolKind,
-    Wanted,
+    Arch, BinutilsFile, BinutilsFrame, BinutilsLocator, BuildId, Finder, Image, ImageKind, Symbol,
+    SymbolKind, Wanted,
 };
 
 use super::symbols::Symbols;
@@ -168,6 +168,11 @@ impl Files {
 
     pub(super) fn arch(&self, file: usize) -> Arch {
         self.open[file].image.arch()
+    }
+
+    /// Whether the file always lies at its own addresses: it is not position-independent.
+    pub(super) fn is_fixed(&self, file: usize) -> bool {
+        self.open[file].image.kind() == ImageKind::Executable
     }
 
     pub(super) fn locator(&mut self, file: usize) -> &mut BinutilsLocator<'static> {

@@ -19,10 +19,10 @@ use places::{Kind, Place};
 /// Replace code addresses in a log with functions and source lines
 ///
 /// Copies standard input to standard output, and replaces the addresses in it. It knows
-/// `function+0xOFFSET/0xSIZE` and `[<ADDRESS>]` of the kernel, `PROGRAM(function+0xOFFSET)` of
-/// backtrace_symbols(3), and `(FILE+0xOFFSET)` of the sanitizers. It leaves all other text
-/// unchanged, and also addresses that it cannot look up. Inlined functions come first: `inner at
-/// a.c:3 (inlined by) f at a.c:9`.
+/// `function+0xOFFSET/0xSIZE` and `[<ADDRESS>]` of the kernel, `PROGRAM(function+0xOFFSET)` and
+/// `PROGRAM[0xADDRESS]` of backtrace_symbols(3), and `(FILE+0xOFFSET)` of the sanitizers. It leaves
+/// all other text unchanged, and also addresses that it cannot look up. Inlined functions come
+/// first: `inner at a.c:3 (inlined by) f at a.c:9`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Cmd {
@@ -102,6 +102,11 @@ impl Lookup {
                 "" => Some((file, offset)),
                 function => self.files.in_function(&[file], function, offset, None),
             }),
+            // Only there an address in memory is an address in the file.
+            Kind::InProgram { module, address } => self
+                .module(module, None)
+                .filter(|file| self.files.is_fixed(*file))
+                .map(|file| (file, address)),
             Kind::Address { address, .. } => match self.named.as_slice() {
                 [file] => Some((*file, address)),
                 _ => None,

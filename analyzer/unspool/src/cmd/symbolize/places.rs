@@ -34,6 +34,8 @@ pub(super) enum Kind<'t> {
         function: &'t str,
         offset: u64,
     },
+    /// `MODULE() [0xADDRESS]` or `MODULE[0xADDRESS]`, of a program with fixed addresses.
+    InProgram { module: &'t str, address: u64 },
     /// `[<ADDRESS>]`, perhaps followed by `(FUNCTION)`.
     Address {
         address: u64,
@@ -61,7 +63,7 @@ pub(super) fn all(line: &[u8]) -> Vec<Place<'_>> {
         let here = at + next;
         let place = match line[here] {
             b'+' => offset(line, from, here),
-            _ => address(line, here),
+            _ => address(line, here).or_else(|| in_program(line, from, here)),
         };
         at = here + 1;
         if let Some(place) = place {
@@ -167,6 +169,30 @@ fn address(line: &[u8], open: usize) -> Option<Place<'_>> {
         },
         build_id: None,
         is_return_address: !is_exact,
+    })
+}
+
+/// The place before or at a `[`, as backtrace_symbols(3) and backtrace_symbols_fd(3) write functions
+/// without an exported name.
+fn in_program(line: &[u8], from: usize, open: usize) -> Option<Place<'_>> {
+    let (address, end) = prefixed_hex(line, open + 1)?;
+    if line.get(end) != Some(&b']') {
+        return None;
+    }
+    let (path_end, range) = match line[from..open].strip_suffix(b"() ") {
+        Some(before) => {
+            let path_end = from + before.len();
+            (path_end, path_end + 1..path_end + 1)
+        }
+        None => (open, open + 1..end),
+    };
+    let start = token_start(line, from, path_end);
+    let module = text(&line[start..path_end]).filter(|module| !module.is_empty())?;
+    Some(Place {
+        range,
+        kind: Kind::InProgram { module, address },
+        build_id: None,
+        is_return_address: true,
     })
 }
 
@@ -297,6 +323,24 @@ mod tests {
     }
 
     #[test]
+    fn backtraces_of_programs_with_fixed_addresses() {
+        let program = |module| Kind::InProgram {
+            module,
+            address: 0x40_11a7,
+        };
+        let (place, kind, is_return) = only(b"log: ./prog() [0x4011a7]\n");
+        assert_eq!(
+            (place, kind, is_return),
+            (&b""[..], program("./prog"), true)
+        );
+        let (place, kind, is_return) = only(b"/opt/prog[0x4011a7]\n");
+        assert_eq!(
+            (place, kind, is_return),
+            (&b"0x4011a7"[..], program("/opt/prog"), true)
+        );
+    }
+
+    #[test]
     fn sanitizers() {
         let line = b"    #1 0x7f0 in f (/opt/a b/x.so+0x1f) (BuildId: 00ff)";
         let places = all(line);
@@ -318,6 +362,9 @@ mod tests {
             b"[<1234>] [<zzzzzzzz>]",
             b"\xff\xfe+0x12",
             b"[<c0101010",
+            b"[0x4011a7] (x)[0x4011a7]",
+            b"prog [0x4011a7] prog[0x4011a7",
+            b"prog[0x] prog[4011a7]",
         ] {
             assert_eq!(all(line), [], "{:?}", line.escape_ascii().to_string());
         }
