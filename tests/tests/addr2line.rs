@@ -103,6 +103,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     for (name, check) in [
         ("options", options as fn() -> Result<()>),
         ("aliases", aliases),
+        ("styles-and-version", styles_and_version),
         ("names-and-modules", names_and_modules),
         ("sizes", sizes),
         ("fixed-addresses", fixed_addresses),
@@ -224,6 +225,7 @@ fn options() -> Result<()> {
         vec!["-f", "-j", ".text", "0", "10"],
         vec!["--section=.text", "-a", "20"],
         vec!["-b", "elf64-x86-64", &text],
+        vec!["-b", "x86_64-linux-gnu", &text],
         vec!["-C", "-R", "-r", "-f", &text],
         vec![&from_file],
     ] {
@@ -257,6 +259,28 @@ fn aliases() -> Result<()> {
     ensure!(theirs == ours, "{difference:?}");
     for name in ["sized", "sized_first", "sized_local", "outer"] {
         ensure!(ours.lines().any(|line| line == name), "no {name}:\n{ours}");
+    }
+    Ok(())
+}
+
+/// `--demangle=none` leaves names mangled, and each form of the version's option prints it.
+fn styles_and_version() -> Result<()> {
+    let (_folder, program) = waiting::compile_in(".", "addresses.cpp", &["g++", "-O1", "-g"])?;
+    let addresses = random_addresses(&program)?;
+    for style in ["none", "auto"] {
+        let option = format!("--demangle={style}");
+        let options = ["-f", option.as_str()];
+        let ours = lookup(ours()?, &program, &options, &addresses)?;
+        let is_mangled = !ours.contains("std::");
+        ensure!(is_mangled == (style == "none"), "{style}:\n{ours}");
+        if is_mangled {
+            let theirs = lookup(Command::new("addr2line"), &program, &options, &addresses)?;
+            ensure!(theirs == ours, "{style} differs");
+        }
+    }
+    for option in ["-v", "-V", "--version"] {
+        let run = process::run(ours()?.arg(option), LIMIT)?.success()?;
+        ensure!(run.text().starts_with("unspool"), "{option}: {run}");
     }
     Ok(())
 }
@@ -482,6 +506,8 @@ fn errors() -> Result<()> {
             "has no section .nothing",
         ),
         (&["-e", &program, "--unknown"], "--unknown"),
+        (&["-e", &program, "-b", "nosuch", "0"], "no format is named"),
+        (&["-e", &program, "--demangle=nosuch", "0"], "no style"),
         (&["--pid", "4000000", "0"], "4000000"),
         (
             &["-e", &program, "--debug-dir", "/nowhere", "0"],

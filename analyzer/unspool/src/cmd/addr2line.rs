@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use clap::Args;
+use clap::{ArgAction, Args};
 use unspool_image::BinutilsFrame;
 
 use super::addresses::{self, Files, Frames, Mapping, Written};
@@ -22,7 +22,8 @@ use super::terminal;
 /// prints it, and FILE+0xOFFSET work too. Without ADDRESS arguments, addr2line reads addresses from
 /// standard input, one per line. @FILE reads further options and addresses from FILE.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES, args_override_self = true, infer_long_args = true)]
+#[command(after_help = EXAMPLES, args_override_self = true, infer_long_args = true, version,
+          disable_version_flag = true)]
 pub(super) struct Cmd {
     /// The ELF file, or a recording of unspool
     #[arg(short, long = "exe", value_name = "FILE", default_value = "a.out")]
@@ -53,7 +54,7 @@ pub(super) struct Cmd {
     #[arg(short = 's', long)]
     basenames: bool,
 
-    /// Demangle C++ and Rust names
+    /// Demangle C++ and Rust names; `none` leaves them as they are
     #[arg(short = 'C', long, value_name = "STYLE", num_args = 0..=1, require_equals = true,
           default_missing_value = "auto")]
     demangle: Option<String>,
@@ -62,7 +63,7 @@ pub(super) struct Cmd {
     #[arg(short = 'j', long, value_name = "NAME")]
     section: Option<String>,
 
-    /// Ignored: the format of the file, which is always ELF
+    /// The format of the file, by binutils' name. Checked, but not needed: files are always ELF
     #[arg(short = 'b', long, value_name = "FORMAT")]
     target: Option<String>,
 
@@ -73,6 +74,10 @@ pub(super) struct Cmd {
     /// Ignored, as above
     #[arg(short = 'R', long, visible_alias = "recursion-limit", hide = true)]
     recurse_limit: bool,
+
+    /// Print the version
+    #[arg(short = 'v', long, visible_short_alias = 'V', action = ArgAction::Version)]
+    version: Option<bool>,
 
     /// The addresses
     #[arg(value_name = "ADDRESS")]
@@ -89,6 +94,25 @@ Examples:
   unspool addr2line --pid 1234 -fC 0x7f1f3a62b3d0
   unspool addr2line -e libfoo.so.debug -f < addresses.txt";
 
+/// Styles of demangling that C++ and Rust programs need. All but `none` have the same effect.
+const STYLES: [&str; 4] = ["auto", "gnu-v3", "rust", "none"];
+
+/// Formats that binutils knows for the supported architectures. It finds ELF files under all of
+/// these names, except for `binary` and `ihex`, which are missing here.
+const TARGETS: &str = "default elf64-x86-64 elf32-x86-64 elf32-i386 elf32-iamcu \
+    elf64-littleaarch64 elf64-bigaarch64 elf32-littleaarch64 elf32-bigaarch64 elf32-littlearm \
+    elf32-bigarm elf32-littlearm-fdpic elf32-bigarm-fdpic elf64-little elf64-big elf32-little \
+    elf32-big pe-x86-64 pei-x86-64 pe-bigobj-x86-64 pe-i386 pei-i386 pe-aarch64-little \
+    pei-aarch64-little pdb srec symbolsrec verilog tekhex plugin";
+
+/// Whether binutils knows a format or, by its GNU triplet, a system of a supported architecture.
+fn is_target(name: &str) -> bool {
+    let machine = name.split('-').next();
+    let machine = machine.filter(|_| name.contains("-linux-gnu"));
+    machine.is_some_and(|machine| ["x86_64", "i686", "aarch64"].contains(&machine))
+        || TARGETS.split(' ').any(|target| target == name)
+}
+
 /// Where addresses are looked up.
 enum Space {
     File(usize),
@@ -97,6 +121,16 @@ enum Space {
 
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(target) = &self.target {
+            ensure!(is_target(target), "--target: no format is named {target:?}");
+        }
+        if let Some(style) = &self.demangle {
+            ensure!(
+                STYLES.contains(&style.as_str()),
+                "--demangle: no style {style:?}; the styles are {}",
+                STYLES.join(", ")
+            );
+        }
         let mut files = Files::new(&self.symbols, true)?;
         let space = match self.pid {
             Some(pid) => Space::Memory(addresses::of_process(pid)?),
@@ -239,9 +273,9 @@ impl Cmd {
         if self.functions {
             let name = frame.function.filter(|name| !name.is_empty());
             let name = name.unwrap_or(b"??");
-            match self.demangle {
+            match self.demangle.as_deref() {
+                None | Some("none") => out.write_all(name)?,
                 Some(_) => out.write_all(&demangled(name))?,
-                None => out.write_all(name)?,
             }
             out.write_all(if self.pretty_print { b" at " } else { b"\n" })?;
         }
