@@ -7,6 +7,7 @@ mod effects;
 mod join;
 mod lock_waits;
 mod run;
+mod same_function;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -56,7 +57,8 @@ pub struct Diff {
     pub doubts: Vec<Doubt>,
 }
 
-/// The threads of one identity, or the processes that ran one program.
+/// The threads of one identity, or the processes that ran one program. Threads of several
+/// identities with one function if work moves between them.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadChange {
     /// True for the program's first thread.
@@ -71,6 +73,8 @@ pub struct ThreadChange {
     pub creation: (Option<Backtrace>, Option<Backtrace>),
     /// The identities' keys before and after.
     pub keys: (Option<super::Key>, Option<super::Key>),
+    /// Number of identities that are compared as one, because work moves between their threads.
+    pub identities: usize,
     /// Number of threads, or of processes.
     pub number: Change,
     /// Time on a processor.
@@ -195,15 +199,17 @@ impl Diff {
         let others = sides.change(&runs, |run| run.others_ns).larger_median() as f64;
         let stolen = sides.change(&runs, |run| run.stolen_ns).larger_median();
         sides.noise_ns = NOISE_NS.max((others * OTHERS_NOISE_SHARE) as u64 + stolen);
+        let net_ns = sides.change(&runs, Run::net_ns);
+        let threads = same_function::changes(join(threads), &sides, &net_ns);
         let mut diff = Diff {
             programs,
             counts,
             wall_ns: sides.change(&runs, |run| run.wall_ns),
-            net_ns: sides.change(&runs, Run::net_ns),
+            net_ns,
             recorder_ns: sides.change(&runs, |run| run.recorder_ns),
             others_ns: sides.change(&runs, |run| run.others_ns),
             stolen_ns: sides.change(&runs, |run| run.stolen_ns),
-            threads: join(threads).iter().map(|one| sides.threads(one)).collect(),
+            threads,
             objects: join(objects).iter().map(|one| sides.object(one)).collect(),
             functions: join(functions)
                 .iter()
@@ -284,6 +290,7 @@ impl Sides {
             name: sample.map_or(String::new(), |facts| facts.name.clone()),
             creation: self.first(runs, |facts| facts.creation.clone()),
             keys: self.first(runs, |facts| facts.identity().key),
+            identities: 1,
             number: self.change(runs, |facts| facts.number),
             running_ns: self.change(runs, |facts| facts.running_ns),
             runnable_ns: self.change(runs, |facts| facts.runnable_ns),

@@ -82,14 +82,19 @@ impl Cause {
     }
 }
 
-/// All effects, the largest first; noise comes last.
-pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
-    let has_spread = diff.net_ns.has_spread();
-    let divisor = match has_spread {
+/// A difference of an item up to this is noise, nanoseconds.
+pub(super) fn noise_floor(net_ns: &Change) -> u64 {
+    let divisor = match net_ns.has_spread() {
         true => MIN_RUN_DIVISOR,
         false => MIN_RUN_DIVISOR_OF_ONE,
     };
-    let least = diff.net_ns.before.median / divisor;
+    net_ns.before.median / divisor
+}
+
+/// All effects, the largest first; noise comes last.
+pub(super) fn ranked(diff: &Diff) -> Vec<Effect> {
+    let has_spread = diff.net_ns.has_spread();
+    let least = noise_floor(&diff.net_ns);
     let least_of_lock = least.max(diff.net_ns.before.median / MIN_RUN_DIVISOR_OF_LOCK);
     let mut effects = Vec::new();
     for (index, threads) in diff.threads.iter().enumerate() {
@@ -136,7 +141,8 @@ fn is_in_run(diff: &Diff, effect: &Effect) -> bool {
     shown.unsigned_abs() >= effect.effect_ns.unsigned_abs() / 2
 }
 
-fn of_threads(subject: Subject, threads: &ThreadChange, least: u64) -> Effect {
+/// The effect of threads by their work.
+pub(super) fn of_threads(subject: Subject, threads: &ThreadChange, least: u64) -> Effect {
     let number = threads.number;
     let path_noise = threads.path_ns.is_noise_below(least);
     let cause = match (number.before.max, number.after.max) {
@@ -243,21 +249,22 @@ fn is_thread_function(
     let Some(name) = &function.place.function else {
         return false;
     };
-    let mut threads = effects.iter().filter_map(|of| match of.subject {
-        Subject::Threads(index) => Some((of, &diff.threads[index])),
-        _ => None,
+    let is_own = |threads: &ThreadChange| match threads.is_main {
+        true => &**name == "main",
+        false => {
+            let own = threads.function.as_ref();
+            own.and_then(|place| place.function.as_ref()) == Some(name)
+        }
+    };
+    let threads = effects.iter().filter(|of| match of.subject {
+        Subject::Threads(index) => is_own(&diff.threads[index]),
+        _ => false,
     });
-    threads.any(|(of, threads)| {
-        let own = threads
-            .function
-            .as_ref()
-            .and_then(|place| place.function.as_ref());
-        let is_own = match threads.is_main {
-            true => &**name == "main",
-            false => own == Some(name),
-        };
-        let (one, other) = (effect.effect_ns.unsigned_abs(), of.effect_ns.unsigned_abs());
-        let is_less = one <= other + other / 10 || effect.is_noise;
-        is_own && is_less
-    })
+    let (mut any, mut told) = (false, 0);
+    for of in threads {
+        any = true;
+        told += if of.is_noise { 0 } else { of.effect_ns };
+    }
+    let rest = effect.effect_ns - lesser(effect.effect_ns, told);
+    any && (effect.is_noise || rest.unsigned_abs() <= told.unsigned_abs() / 10)
 }

@@ -67,6 +67,21 @@ impl<T> Joined<T> {
     pub(super) fn sample(&self) -> Option<&T> {
         self.runs.iter().flatten().next()
     }
+
+    /// Adds another thing, whose parts of a recording become parts of this.
+    pub(super) fn merge(&mut self, other: &Joined<T>, merge: impl Fn(&mut T, &T))
+    where
+        T: Clone,
+    {
+        for (run, part) in self.runs.iter_mut().zip(&other.runs) {
+            match (run, part) {
+                (Some(run), Some(part)) => merge(run, part),
+                (run @ None, part) => run.clone_from(part),
+                (Some(_), None) => {}
+            }
+        }
+        self.seen.extend(other.seen.iter().cloned());
+    }
 }
 
 /// Joins the things of several recordings.

@@ -130,11 +130,38 @@ pub(super) struct FunctionFacts {
     pub(super) work_ns: u64,
 }
 
+/// A thread function or its address, and the threads' name.
+pub(super) type Role<'a> = (Option<&'a str>, Option<u64>, &'a str);
+
 impl ThreadFacts {
     fn add(&mut self, times: &StateTimes) {
         self.running_ns += times.running_ns;
         self.runnable_ns += times.runnable_ns;
         self.waiting_ns += times.blocked_ns;
+    }
+
+    /// What threads of different identities have in common if they may do the same work; none for
+    /// the main thread, processes, and threads of unknown function.
+    pub(super) fn role(&self) -> Option<Role<'_>> {
+        let place = self.function.as_ref()?;
+        let function = place.function.as_deref();
+        let address = place.svma.filter(|_| function.is_none());
+        let is_known = function.is_some() || address.is_some();
+        // A library's thread function may call any function. Threads of a pool have numbers.
+        let name = self.name.trim_end_matches(|end: char| !end.is_alphabetic());
+        let is_one = is_known && !self.is_main && self.program.is_none();
+        is_one.then_some((function, address, name))
+    }
+
+    /// Adds threads of another identity.
+    pub(super) fn merge(&mut self, other: &ThreadFacts) {
+        self.number += other.number;
+        self.running_ns += other.running_ns;
+        self.runnable_ns += other.runnable_ns;
+        self.waiting_ns += other.waiting_ns;
+        self.path_ns += other.path_ns;
+        self.taken_ns += other.taken_ns;
+        self.work_ns += other.work_ns;
     }
 }
 
@@ -531,8 +558,8 @@ fn functions(model: &Model, names: &Names<'_>, work: &Work) -> Vec<FunctionFacts
 
 #[cfg(test)]
 impl Run {
-    /// A run of these threads and a lock. Of threads: name, number, and milliseconds on the path
-    /// and of work. Of the lock: what it costs, nanoseconds.
+    /// A run of these threads and a lock. Of threads: their function and perhaps another word,
+    /// number, and milliseconds on the path and of work. Of the lock: what it costs, nanoseconds.
     pub(super) fn for_test(wall_ns: u64, threads: &[(&str, u64, u64, u64)], saved_ns: u64) -> Run {
         const MS: u64 = 1_000_000;
         let identity = |name: &str| Identity {
@@ -544,6 +571,10 @@ impl Run {
             .iter()
             .map(|(name, number, path, work)| ThreadFacts {
                 identity: identity(name),
+                function: Some(Place {
+                    function: name.split(' ').next().map(Into::into),
+                    ..Place::default()
+                }),
                 number: *number,
                 path_ns: path * MS,
                 work_ns: work * MS,

@@ -249,3 +249,55 @@ fn a_disturbed_machine_hides_no_regression() {
     let diff = Diff::of(vec![disturbed(500)], vec![disturbed(520)]);
     assert!(diff.is_noise() && diff.can_judge());
 }
+
+#[test]
+fn work_that_moves_between_threads_of_one_function_cancels_out() {
+    // Any of the threads may do most of the work.
+    let side = |ms: u64, first: bool| {
+        let (heavy, light) = (("role", ms, ms), ("role", 0, 50));
+        let (a, b) = if first {
+            (heavy, light)
+        } else {
+            (light, heavy)
+        };
+        let threads = [("role a", 1, a.1, a.2), ("role b", 1, b.1, b.2)];
+        run(ms, &threads, 0)
+    };
+    let several = |ms, roles: &[bool]| roles.iter().map(|role| side(ms, *role)).collect();
+    let mixed: [&[bool]; 4] = [
+        &[true],
+        &[false],
+        &[true, true, false],
+        &[false, true, false],
+    ];
+    for before in mixed {
+        for after in mixed {
+            let diff = Diff::of(several(300, before), several(500, after));
+            let found = first(&diff).map(|(_, cause, ms)| (cause, ms));
+            assert_eq!(found, Some((Cause::Work, 200)), "{before:?} {after:?}");
+            assert!(diff.is_slower(10.0) && diff.slower_items(10.0).count() == 1);
+            let equal = Diff::of(several(500, before), several(500, after));
+            assert_eq!(first(&equal), None, "{before:?} {after:?}");
+        }
+    }
+    let diff = Diff::of(several(300, &[true]), several(500, &[false]));
+    assert_eq!((diff.threads.len(), diff.threads[0].identities), (1, 2));
+}
+
+#[test]
+fn threads_with_own_tasks_are_compared_one_by_one() {
+    let of = |a: u64, b: u64| run(a + b, &[("work a", 1, a, a), ("work b", 1, b, b)], 0);
+    let diff = Diff::of(vec![of(300, 200)], vec![of(500, 200)]);
+    assert_eq!(first(&diff), Some((Subject::Threads(0), Cause::Work, 200)));
+    assert_eq!(diff.threads.len(), 2);
+    // The path moves to a thread that is off it otherwise, and the work grows there only.
+    let before = run(500, &[("read", 1, 400, 400), ("work b", 1, 100, 400)], 0);
+    let after = run(700, &[("read", 1, 400, 400), ("work b", 1, 300, 600)], 0);
+    let diff = Diff::of(vec![before], vec![after]);
+    assert_eq!(first(&diff), Some((Subject::Threads(1), Cause::Work, 200)));
+    // A new pool with the same function has an effect of its own.
+    let before = run(500, &[("work a", 4, 500, 1000)], 0);
+    let after = [("work a", 4, 550, 1000), ("work b", 4, 250, 600)];
+    let diff = Diff::of(vec![before], vec![run(800, &after, 0)]);
+    assert_eq!(first(&diff), Some((Subject::Threads(1), Cause::New, 250)));
+}
