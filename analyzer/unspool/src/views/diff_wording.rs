@@ -1,8 +1,12 @@
 //! The sentences about a comparison that the text and the page have in common.
 
+use std::collections::BTreeSet;
+
+use super::text::frames;
 use super::text::line::clean;
 use super::wording;
-use crate::model::diff::{Change, Diff, Doubt, Spread};
+use crate::model::diff::{Change, Diff, Doubt, Spread, ThreadChange};
+use crate::model::{Place, base_name};
 
 /// What prevents a judgement, as a sentence.
 pub(super) fn doubt(doubt: Doubt) -> &'static str {
@@ -27,6 +31,10 @@ pub(super) fn doubt(doubt: Doubt) -> &'static str {
         }
     }
 }
+
+/// Explains the rows that have threads of several identities.
+pub(super) const COMPARED_AS_ONE: &str = "† Threads with the same function, created in several places, are compared as one: \
+     any of them may do the same work.";
 
 /// The length of the run before and after.
 pub(super) fn headline(diff: &Diff) -> String {
@@ -132,4 +140,71 @@ pub(super) fn signed(ns: i64) -> String {
 pub(super) fn percent(share: f64) -> String {
     let sign = if share < 0.0 { '−' } else { '+' };
     format!("{sign}{:.0} %", share.abs() * 100.0)
+}
+
+/// What distinguishes threads from others with the same function and name; none if there are no
+/// others. The innermost creating functions that all differ, or else their lines, or else a number
+/// in the order of appearance.
+pub(super) fn distinction(diff: &Diff, index: usize) -> Option<String> {
+    let own = diff.threads.get(index)?;
+    let title = |threads: &ThreadChange| {
+        let place = threads.function.as_ref();
+        let function = place.and_then(|place| place.function.clone());
+        let address = place.and_then(|place| place.svma);
+        let address = address.filter(|_| function.is_none());
+        let program = threads.program.clone();
+        (
+            threads.is_main,
+            program,
+            function,
+            address,
+            threads.name.clone(),
+        )
+    };
+    let alike = diff.threads.iter().enumerate();
+    let alike = alike.filter(|(_, threads)| title(threads) == title(own));
+    let (indices, alike): (Vec<usize>, Vec<&ThreadChange>) = alike.unzip();
+    let at = indices.iter().position(|other| *other == index)?;
+    if alike.len() < 2 {
+        return None;
+    }
+    let words: [fn(&Place) -> Option<String>; 2] = [creating_function, creating_line];
+    let depth = alike
+        .iter()
+        .map(|threads| creation(threads, usize::MAX).len());
+    for depth in 0..depth.max().unwrap_or(0) {
+        for words in words {
+            let all = alike.iter().map(|threads| {
+                let frames = creation(threads, depth + 1);
+                frames.get(depth).and_then(|place| words(place))
+            });
+            let all: Vec<Option<String>> = all.collect();
+            let distinct: BTreeSet<&String> = all.iter().flatten().collect();
+            if distinct.len() == alike.len() {
+                return all.into_iter().nth(at).flatten();
+            }
+        }
+    }
+    Some(format!("#{}", at + 1))
+}
+
+/// The places that created threads, the innermost first.
+fn creation(threads: &ThreadChange, most: usize) -> Vec<&Place> {
+    let (before, after) = &threads.creation;
+    let stack = before.as_ref().or(after.as_ref());
+    let frames = stack.into_iter().flat_map(|stack| stack.physical());
+    frames.map(|frame| &frame.place).take(most).collect()
+}
+
+fn creating_function(place: &Place) -> Option<String> {
+    /// Columns of a function's name.
+    const ROOM: usize = 32;
+    // Its templates differ by the thread function's arguments, which say little.
+    let is_library = place.function.as_deref()?.starts_with("std::");
+    (!is_library).then(|| format!("of {}", frames::function(place, ROOM)))
+}
+
+fn creating_line(place: &Place) -> Option<String> {
+    let file = clean(base_name(place.file.as_deref()?));
+    Some(format!("of {file}:{}", place.line?))
 }

@@ -17,6 +17,7 @@ struct Data<D> {
     left_out: Option<String>,
     doubts: Vec<&'static str>,
     noise: String,
+    compared_as_one: &'static str,
 }
 
 /// Writes the page.
@@ -31,6 +32,7 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         left_out: diff_wording::left_out(diff),
         doubts: doubts.map(|doubt| diff_wording::doubt(*doubt)).collect(),
         noise: diff_wording::noise(diff),
+        compared_as_one: diff_wording::COMPARED_AS_ONE,
     };
     let data = encode::deflate(&serde_json::to_vec(&data)?)?;
     page::write(&page::DIFF, &diff.programs.1, &data, out)

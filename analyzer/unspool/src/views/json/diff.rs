@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::{Frame, FunctionPlace, SCHEMA_VERSION};
 use crate::model::Key;
 use crate::model::diff::{self, Subject};
+use crate::views::diff_wording;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -72,6 +73,8 @@ struct Threads<'a> {
     function_place: Option<FunctionPlace<'a>>,
     name: &'a str,
     creation: Pair<Vec<Frame<'a>>>,
+    distinction: Option<String>,
+    identities: usize,
     number: Change,
     running_ns: Change,
     runnable_ns: Change,
@@ -152,7 +155,8 @@ impl Effect {
 }
 
 impl<'a> Threads<'a> {
-    fn of(threads: &'a diff::ThreadChange) -> Threads<'a> {
+    fn of(diff: &'a diff::Diff, index: usize) -> Threads<'a> {
+        let threads = &diff.threads[index];
         let key = |key: Option<Key>| key.map(|key| key.to_string());
         let function = threads.function.as_ref();
         Threads {
@@ -169,6 +173,8 @@ impl<'a> Threads<'a> {
                 before: super::frames(threads.creation.0.as_ref()),
                 after: super::frames(threads.creation.1.as_ref()),
             },
+            distinction: diff_wording::distinction(diff, index),
+            identities: threads.identities,
             number: Change::count(&threads.number),
             running_ns: Change::time(&threads.running_ns),
             runnable_ns: Change::time(&threads.runnable_ns),
@@ -226,7 +232,9 @@ pub(in crate::views) fn document(diff: &diff::Diff) -> impl Serialize {
         others_ns: Change::time(&diff.others_ns),
         stolen_ns: Change::time(&diff.stolen_ns),
         effects: diff.effects.iter().map(Effect::of).collect(),
-        threads: diff.threads.iter().map(Threads::of).collect(),
+        threads: (0..diff.threads.len())
+            .map(|index| Threads::of(diff, index))
+            .collect(),
         objects: diff.objects.iter().map(Object::of).collect(),
         functions: diff
             .functions

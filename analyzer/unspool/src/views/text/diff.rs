@@ -126,7 +126,7 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
         Subject::Threads(index) => {
             let threads = &diff.threads[index];
             if threads.program.is_some() {
-                return thread_name(diff, threads, room);
+                return thread_name(diff, index, room);
             }
             let noun = if threads.number.larger_median() == 1 {
                 "thread"
@@ -134,7 +134,7 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
                 "threads"
             };
             let room = room.saturating_sub(noun.len() + 1);
-            format!("{noun} {}", thread_name(diff, threads, room))
+            format!("{noun} {}", thread_name(diff, index, room))
         }
         Subject::Lock(index) => object_name(&diff.objects[index], room),
         Subject::Function(index) => {
@@ -147,19 +147,18 @@ fn subject(diff: &Diff, subject: Subject, room: usize) -> String {
     }
 }
 
-/// The name of threads, with the function that created them if others have the same name.
-fn thread_name(diff: &Diff, threads: &ThreadChange, room: usize) -> String {
-    let name = name_of_function(threads, room);
-    let named = diff.threads.iter();
-    let alike = named.filter(|other| name_of_function(other, room) == name);
-    let (before, after) = &threads.creation;
-    let stack = before.as_ref().or(after.as_ref());
-    let creator = stack.and_then(|stack| stack.physical().next());
-    match creator {
-        Some(creator) if alike.count() > 1 => {
-            format!("{name} of {}", frames::function(&creator.place, room))
+/// The name of threads, and what distinguishes them from others with the same name.
+fn thread_name(diff: &Diff, index: usize, room: usize) -> String {
+    /// A name keeps this many columns.
+    const MIN_NAME_WIDTH: usize = 12;
+    let threads = &diff.threads[index];
+    match diff_wording::distinction(diff, index) {
+        Some(words) => {
+            let room = room.saturating_sub(width(&words) + 1);
+            let name = name_of_function(threads, room.max(MIN_NAME_WIDTH));
+            format!("{name} {words}")
         }
-        _ => name,
+        None => name_of_function(threads, room),
     }
 }
 
@@ -334,21 +333,24 @@ fn lines(page: &mut Page<'_>, titles: &[&str], rows: &[Vec<Text>]) -> io::Result
 }
 
 fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
-    let mut order: Vec<&ThreadChange> = diff.threads.iter().collect();
-    order.sort_by_key(|threads| {
+    let mut order: Vec<(usize, &ThreadChange)> = diff.threads.iter().enumerate().collect();
+    order.sort_by_key(|(_, threads)| {
         let exists = |spread: &Spread| spread.max > 0;
         let differs = exists(&threads.number.before) != exists(&threads.number.after);
         (!differs, std::cmp::Reverse(threads.work_ns.larger_median()))
     });
     page.blank()?;
-    let has_processes = order.iter().any(|threads| threads.program.is_some());
+    let has_processes = order.iter().any(|(_, threads)| threads.program.is_some());
     let title = match has_processes {
         true => "Threads and processes",
         false => "Threads",
     };
     page.line(&Line::new().with(Ink::Strong, title))?;
-    let rows = order.iter().take(MAX_ROWS).map(|threads| {
-        let name = thread_name(diff, threads, page.width / 3);
+    let rows = order.iter().take(MAX_ROWS).map(|(index, threads)| {
+        let mut name = thread_name(diff, *index, page.width / 3);
+        if threads.identities > 1 {
+            name.push_str(" †");
+        }
         let mark = match (threads.number.before.max, threads.number.after.max) {
             (0, _) => "new: ",
             (_, 0) => "gone: ",
@@ -367,7 +369,13 @@ fn threads(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
     });
     let rows: Vec<_> = rows.collect();
     let titles = ["number", "running", "runnable", "waiting"];
-    table(page, &titles, &rows, order.len().saturating_sub(MAX_ROWS))
+    table(page, &titles, &rows, order.len().saturating_sub(MAX_ROWS))?;
+    if diff.threads.iter().any(|threads| threads.identities > 1) {
+        let text = diff_wording::COMPARED_AS_ONE;
+        let [lead, rest] = ["  ", "  "].map(|space| Line::new().with(Ink::Plain, space));
+        page.paragraph(&lead, &rest, Ink::Faint, text)?;
+    }
+    Ok(())
 }
 
 fn objects(page: &mut Page<'_>, diff: &Diff) -> io::Result<()> {
@@ -477,32 +485,53 @@ mod tests {
             function: Some(name.into()),
             ..Place::default()
         };
-        let threads = |function: &str, creator: &str| ThreadChange {
+        let threads = |function: &str, stack: &[(&str, u32)]| ThreadChange {
             function: Some(place(function)),
             creation: (
                 None,
                 Some(Backtrace {
-                    frames: vec![NamedFrame {
-                        place: place(creator),
-                        inlined: false,
-                        provenance: Provenance::Registers,
-                        called: None,
-                    }],
+                    frames: stack
+                        .iter()
+                        .map(|(creator, line)| NamedFrame {
+                            place: Place {
+                                file: Some("/src/pool.cpp".into()),
+                                line: Some(*line),
+                                ..place(creator)
+                            },
+                            inlined: false,
+                            provenance: Provenance::Registers,
+                            called: None,
+                        })
+                        .collect(),
                     truncated: None,
                 }),
             ),
             ..ThreadChange::default()
         };
+        let start = ("std::thread::_M_start_thread", 9);
         let diff = Diff {
             threads: vec![
-                threads("work", "first"),
-                threads("work", "second"),
-                threads("serve", "main"),
+                threads("work", &[start, ("first", 1)]),
+                threads("work", &[start, ("second", 1)]),
+                threads("load", &[start, ("main", 1)]),
+                threads("load", &[start, ("main", 2)]),
+                threads("store", &[start, ("main", 1)]),
+                threads("store", &[start, ("main", 1)]),
+                threads("serve", &[start, ("main", 1)]),
             ],
             ..Diff::default()
         };
-        let all = diff.threads.iter();
-        let names: Vec<String> = all.map(|one| thread_name(&diff, one, 40)).collect();
-        assert_eq!(names, ["work of first", "work of second", "serve"]);
+        let all = 0..diff.threads.len();
+        let names: Vec<String> = all.map(|index| thread_name(&diff, index, 40)).collect();
+        let expected = [
+            "work of first",
+            "work of second",
+            "load of pool.cpp:1",
+            "load of pool.cpp:2",
+            "store #1",
+            "store #2",
+            "serve",
+        ];
+        assert_eq!(names, expected);
     }
 }

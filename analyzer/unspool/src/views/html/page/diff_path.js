@@ -2,7 +2,7 @@
 import {duration, percent} from './format.js';
 import {h} from './dom.js';
 import {MEASURES, changeCell, changeLegend, largest} from './diff_values.js';
-import {LISTS, subjectName, subjectText, threadsTitle} from './diff_subjects.js';
+import {LISTS, subjectName, subjectText, threadsWords} from './diff_subjects.js';
 import {subjectDetails} from './diff_details.js';
 import {RowTable} from './table.js';
 
@@ -25,13 +25,16 @@ function partsOf(diff, threads, side) {
     ns: item.change[side].median,
     label: String(at + 1),
     kind: `p${at}`,
-    title: threadsTitle(diff.threads[item.index]).title,
+    title: threadsWords(diff.threads[item.index]),
   }));
   const others = threads.slice(MAX_PARTS).reduce((sum, it) => sum + it.change[side].median, 0);
   parts.push({ns: others, label: '…', kind: 'remainder', title: 'other threads'});
   const known = parts.reduce((sum, part) => sum + part.ns, 0);
   parts.push({ns: Math.max(0, whole - known), label: '?', kind: 'rest', title: 'no thread'});
-  return {parts: parts.filter((part) => part.ns > 0), whole: Math.max(whole, known)};
+  // The sum of medians can be larger than the median of the sums.
+  const fit = Math.min(1, whole / Math.max(known, 1));
+  const shown = parts.filter((part) => part.ns > 0).map((part) => ({...part, width: part.ns * fit}));
+  return {parts: shown, whole};
 }
 
 function pathSide(side, {parts, whole}, scale) {
@@ -48,10 +51,10 @@ function pathSide(side, {parts, whole}, scale) {
           'span',
           {
             class: `part ${part.kind}`,
-            style: {width: `${(100 * part.ns) / Math.max(scale, 1)}%`},
+            style: {width: `${(100 * part.width) / Math.max(scale, 1)}%`},
             title: words[at],
           },
-          part.ns * 25 > scale ? part.label : '',
+          part.width * 25 > scale ? part.label : '',
         ),
       ),
     ),

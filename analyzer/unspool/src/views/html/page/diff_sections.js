@@ -141,7 +141,7 @@ function valueColumn(items, key, field, title, measure, differs) {
 }
 
 /** Threads by identity: new and gone ones first, then those that work most. */
-export function threadsSection(diff) {
+export function threadsSection(diff, {compared_as_one: asOne}) {
   const rows = diff.threads.map((it, index) => {
     const status = statusOf(it);
     return {
@@ -172,7 +172,9 @@ export function threadsSection(diff) {
     ],
     details: (row) => subjectDetails(diff, 'threads', row.index, false),
   });
-  return {title: 'Threads', content: [table.element, changeLegend(diff)], table};
+  const hasMerged = diff.threads.some((it) => it.identities > 1);
+  const note = hasMerged ? h('p', {class: 'quiet'}, asOne) : null;
+  return {title: 'Threads', content: [table.element, note, changeLegend(diff)], table};
 }
 
 /** Synchronization objects by identity, those with the longest waits and holds first. */

@@ -29,11 +29,18 @@ function functionName(name, place) {
 
 /** What threads of one identity are called. */
 export function threadsTitle(threads) {
-  if (threads.main) return {title: 'main', name: ''};
-  if (threads.process !== null) return {title: threads.process, name: ''};
+  const more = [threads.distinction, threads.identities > 1 ? '†' : null].filter(Boolean).join(' ');
+  if (threads.main) return {title: 'main', name: '', more};
+  if (threads.process !== null) return {title: threads.process, name: '', more};
   const title = functionName(threads.function, threads.function_place);
-  if (threads.name && title.startsWith('std::')) return {title: threads.name, name: ''};
-  return {title, name: threads.name === title ? '' : threads.name};
+  if (threads.name && title.startsWith('std::')) return {title: threads.name, name: '', more};
+  return {title, name: threads.name === title ? '' : threads.name, more};
+}
+
+/** The title of threads, and what distinguishes them from others with this title. */
+export function threadsWords(threads) {
+  const {title, more} = threadsTitle(threads);
+  return more ? `${title} ${more}` : title;
 }
 
 /** What an object is called. */
@@ -48,9 +55,9 @@ export function subjectText(diff, kind, index) {
   const it = diff[LISTS[kind]][index];
   if (kind === 'lock') return `${kindNoun(it.kind)} ${it.name ?? ''} ${it.process ?? ''}`;
   if (kind === 'function') return `function ${it.name ?? ''} ${lineWords(it.place) ?? ''}`;
-  const {title, name} = threadsTitle(it);
+  const {title, name, more} = threadsTitle(it);
   const {before, after} = it.keys;
-  const words = [title, name, it.function, lineWords(it.function_place), before, after];
+  const words = [title, name, more, it.function, lineWords(it.function_place), before, after];
   return `${kindWord(kind, it)} ${words.filter(Boolean).join(' ')}`;
 }
 
@@ -63,13 +70,14 @@ export function subjectName(diff, kind, index) {
       ' ',
       h('span', {class: 'object'}, changedObjectName(it)),
     ];
-  const {title, name} =
-    kind === 'threads' ? threadsTitle(it) : {title: functionName(it.name, it.place), name: ''};
+  const {title, name, more} =
+    kind === 'threads' ? threadsTitle(it) : {title: functionName(it.name, it.place)};
   return [
     h('span', {class: 'kind'}, kindWord(kind, it)),
     ' ',
     h('span', {class: 'function'}, title),
     name ? h('span', {class: 'quiet'}, ` "${name}"`) : null,
+    more ? h('span', {class: 'quiet'}, ` ${more}`) : null,
   ];
 }
 
