@@ -22,7 +22,7 @@ class DiffPage {
     this.sections = Object.entries(SECTIONS).map(([name, [, make]]) => ({
       name,
       choices: null,
-      ...make(data.diff),
+      ...make(data.diff, data),
       tools: h('span', {class: 'tools'}),
     }));
     this.tabs = h('nav', {class: 'tabs', 'aria-label': 'Sections'});
@@ -102,14 +102,19 @@ class DiffPage {
     target?.focus({preventScroll: true});
   }
 
-  /** Marks the section in the middle of the screen. */
+  /**
+   * Marks the section at a line that moves over the screen with the page: it is at the top of the
+   * screen at the beginning, and at its bottom at the end. So each section can be marked.
+   */
   follow() {
-    const middle = this.main.getBoundingClientRect().top + this.main.clientHeight / 2;
+    const {scrollTop, scrollHeight, clientHeight} = this.main;
+    const part = scrollTop / Math.max(1, scrollHeight - clientHeight);
+    const line = this.main.getBoundingClientRect().top + clientHeight * part;
     const passed = this.sections.filter(({name}) => {
       const section = document.getElementById(`section-${name}`);
-      return section && section.getBoundingClientRect().top < middle;
+      return section && section.getBoundingClientRect().top < line;
     });
-    const current = passed.at(-1)?.name;
+    const current = (passed.at(-1) ?? this.sections[0]).name;
     for (const tab of this.tabs.children) {
       if (tab.id === `tab-${current}`) tab.setAttribute('aria-current', 'location');
       else tab.removeAttribute('aria-current');
