@@ -172,10 +172,6 @@ impl Diff {
         let counts = (before.len(), after.len());
         let mut runs: Vec<Run> = before.into_iter().chain(after).collect();
         let doubts = doubts(&runs);
-        let processors = runs.iter().map(|run| run.processors).max().unwrap_or(0);
-        for run in &mut runs {
-            run.could_use(processors);
-        }
         let mut threads = Vec::new();
         let mut objects = Vec::new();
         let mut functions = Vec::new();

@@ -207,10 +207,11 @@ impl<'a> Steps<'a> {
         steps.threads.extend(missing);
         // A program that binds itself to processors has run on others before.
         let all_ns: u64 = cpus.values().sum();
-        let used = cpus.values().filter(|ns| **ns > all_ns / MIN_USED_DIVISOR);
-        steps.processors = used.count().max(1);
+        cpus.retain(|_, ns| *ns > all_ns / MIN_USED_DIVISOR);
+        steps.processors = cpus.len().max(1);
         steps.changes = steps.changes();
-        if !steps.is_crowded() {
+        let is_other = |cpu: u32| !cpus.contains_key(&cpu);
+        if !steps.is_crowded() || steps.runs_after_crowding(is_other) {
             steps.processors = steps.processors.max(facts.processors.unwrap_or(2));
         }
         Some(steps)
@@ -245,6 +246,26 @@ impl<'a> Steps<'a> {
             last_ns = *ns;
         }
         crowded_ns > (last_ns - first_ns) / 2
+    }
+
+    /// True if a thread ran on one of these processors after more threads could run than the
+    /// processors that were seen. A bound program cannot do that. A program on a busy machine can
+    /// have few processors most of the time.
+    fn runs_after_crowding(&self, is_other: impl Fn(u32) -> bool) -> bool {
+        let mut threads = 0;
+        let mut changes = self.changes.iter();
+        let first = changes.find(|(_, running, runnable)| {
+            threads += running + runnable;
+            threads > self.processors as i32
+        });
+        let Some((crowded_ns, ..)) = first else {
+            return false;
+        };
+        let mut intervals = self.threads.iter().flat_map(|one| one.intervals.iter());
+        intervals.any(|interval| {
+            let is_other = matches!(interval.state, RunState::Running { cpu } if is_other(cpu));
+            is_other && interval.from_ns > *crowded_ns
+        })
     }
 
     fn changes(&self) -> Vec<(u64, i32, i32)> {

@@ -2,6 +2,7 @@
 //! microseconds.
 
 mod inexact;
+mod work;
 
 use super::replay::{Change, Replay};
 use super::steps::Steps;

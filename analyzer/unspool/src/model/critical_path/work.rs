@@ -3,7 +3,7 @@
 //! A comparison of two runs needs both. Of two threads that take equally long, either may have the
 //! path. Then the path differs, and the work does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::steps::{Doing, End, Steps};
 use super::{CriticalPath, Facts, FunctionIndex, PathState};
@@ -18,12 +18,8 @@ pub struct Work {
     /// Time that threads ran, or waited for a device or another process, in nanoseconds. By
     /// identity and function.
     pub own_ns: BTreeMap<(usize, Option<FunctionIndex>), u64>,
-    /// Number of processors on which the program ran.
-    pub processors: usize,
-    /// The path's waits for a processor, if the program could use only these processors.
-    pub with_used: Runnable,
-    /// The same if the program could use all processors of its process.
-    pub with_all: Runnable,
+    /// The path's waits for a processor.
+    pub runnable: Runnable,
 }
 
 /// What the path's waits for a processor are due to.
@@ -41,11 +37,15 @@ impl Work {
         let steps = Steps::of(facts)?;
         let mut work = Work::default();
         let mut changes: Vec<Switch> = Vec::new();
+        let mut ran_ns = vec![0; steps.threads().len()];
         for (index, steps) in steps.threads().enumerate() {
             let thread = super::ThreadIndex(index);
             let identity = facts.identity(thread);
             for step in steps.iter() {
                 let runs = step.doing == Doing::Running;
+                if runs {
+                    ran_ns[index] += step.to_ns - step.from_ns;
+                }
                 let is_outside = matches!(
                     step.doing,
                     Doing::Blocked {
@@ -66,10 +66,11 @@ impl Work {
             }
         }
         changes.sort_unstable();
-        work.processors = steps.processors;
-        let all = facts.processors.unwrap_or(0).max(steps.processors);
-        work.with_used = Runnable::of(path, &changes, steps.processors);
-        work.with_all = Runnable::of(path, &changes, all);
+        let on_path = path.segments.iter().map(|segment| segment.thread.0);
+        let on_path: BTreeSet<usize> = on_path.collect();
+        let busiest_ns = on_path.into_iter().filter_map(|index| ran_ns.get(index));
+        let busiest_ns = busiest_ns.max().copied().unwrap_or(0);
+        work.runnable = Runnable::of(path, &changes, steps.processors, busiest_ns);
         Some(work)
     }
 }
@@ -80,8 +81,9 @@ impl Runnable {
     ///
     /// While other processes have processors that the program could use, it advances more slowly:
     /// with `R` of `R + S` processors, it needs `S / (R + S)` of the time for what it would have
-    /// done otherwise. The path cannot lose more than it waited.
-    fn of(path: &CriticalPath, changes: &[Switch], processors: usize) -> Runnable {
+    /// done otherwise. The path cannot lose more than it waited. It does not become shorter than
+    /// the time that its busiest thread ran.
+    fn of(path: &CriticalPath, changes: &[Switch], processors: usize, busiest_ns: u64) -> Runnable {
         let mut running: BTreeMap<usize, i64> = BTreeMap::new();
         let (mut runs, mut waits) = (0_i64, 0_i64);
         let mut had: BTreeMap<usize, f64> = BTreeMap::new();
@@ -130,7 +132,9 @@ impl Runnable {
                 }
             }
         }
-        let lost: f64 = f64::min(lost, most_lost);
+        let stopped_ns = path.time_in(PathState::Recorder);
+        let spare_ns = path.length_ns().saturating_sub(stopped_ns + busiest_ns);
+        let lost: f64 = f64::min(lost, most_lost).min(spare_ns as f64);
         let all: f64 = had.values().sum();
         let rest = (waited - lost).max(0.0);
         let taken = had.into_iter();

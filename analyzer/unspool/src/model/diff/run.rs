@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::join::{Identified, Identity, label};
 use super::lock_waits;
 use crate::model::backtrace::{Place, base_name};
-use crate::model::critical_path::{Item, PathState, Runnable, Work};
+use crate::model::critical_path::{Item, PathState, Work};
 use crate::model::schedule::{Processes, StateTimes};
 use crate::model::sync::{Histogram, ObjectIndex, caller};
 use crate::model::{Backtrace, Creation, Model, Thread};
@@ -33,12 +33,6 @@ pub struct Run {
     pub missed_processes: bool,
     /// What prevents a judgement.
     pub doubts: Vec<Doubt>,
-    /// Number of processors on which the program ran.
-    pub(super) processors: usize,
-    /// The path's waits for a processor if the program could use all processors.
-    with_all: Runnable,
-    /// Length of the run in the replay, nanoseconds.
-    replayed_ns: u64,
     pub(super) threads: Vec<ThreadFacts>,
     pub(super) objects: Vec<ObjectFacts>,
     pub(super) functions: Vec<FunctionFacts>,
@@ -195,7 +189,6 @@ impl Run {
         let mut run = Run {
             program: model.target.name.clone(),
             wall_ns: wall_ns(model),
-            processors: work.processors,
             stolen_ns: model.schedule.stolen_ns.unwrap_or(0),
             sync_recorded: model.sync.recorded,
             missed_processes: !model.processes.all.is_empty() && model.processes.threads.is_empty(),
@@ -204,33 +197,25 @@ impl Run {
         };
         if let Some(path) = &model.critical_path {
             run.recorder_ns = path.time_in(PathState::Recorder);
-            run.replayed_ns = path.replayed_ns;
         }
         let names = Names::of(model);
         run.threads = threads(model, &names, &work);
         run.objects = objects(model, &names);
         run.objects.extend(lock_waits::objects(model, &names));
         run.functions = functions(model, &names, &work);
-        run.set_runnable(work.with_used);
-        run.with_all = work.with_all;
+        run.others_ns = work.runnable.others_ns;
+        for (index, facts) in run.threads.iter_mut().enumerate() {
+            facts.taken_ns = work.runnable.taken_ns.get(&index).copied().unwrap_or(0);
+        }
+        run.scale_savings(model);
         run
     }
 
-    fn set_runnable(&mut self, runnable: Runnable) {
-        self.others_ns = runnable.others_ns;
-        for (index, facts) in self.threads.iter_mut().enumerate() {
-            facts.taken_ns = runnable.taken_ns.get(&index).copied().unwrap_or(0);
-        }
-    }
-
-    /// Takes into account that the program could use this number of processors in another run. On a
-    /// busy machine it may have run on fewer.
-    pub(super) fn could_use(&mut self, processors: usize) {
-        if self.processors < processors {
-            let runnable = std::mem::take(&mut self.with_all);
-            self.set_runnable(runnable);
-        }
-        let part = self.net_ns() as f64 / self.replayed_ns.max(1) as f64;
+    /// Makes what locks cost in the replay a part of the run without foreign times.
+    fn scale_savings(&mut self, model: &Model) {
+        let path = model.critical_path.as_ref();
+        let replayed_ns = path.map_or(0, |path| path.replayed_ns);
+        let part = self.net_ns() as f64 / replayed_ns.max(1) as f64;
         for facts in &mut self.objects {
             facts.saved_ns = (facts.saved_ns as f64 * part.min(1.0)).round() as u64;
         }
@@ -587,7 +572,6 @@ impl Run {
         };
         Run {
             wall_ns,
-            replayed_ns: wall_ns,
             threads: threads.collect(),
             objects: vec![lock],
             ..Run::default()

@@ -1,0 +1,56 @@
+//! Tests of the processors that a program could use, and of the time that others had them.
+
+use super::*;
+use crate::model::critical_path::Work;
+
+/// Two threads share processor 0 for 20 ms. The second runs on another one between two times.
+fn shared(elsewhere: Option<u64>) -> Built {
+    let mut built = Built::new();
+    let mut intervals = [Vec::new(), Vec::new()];
+    for turn in 1..=20_u64 {
+        let now = turn * 1000;
+        let first = turn.is_multiple_of(2);
+        intervals[usize::from(first)].push((now, ran(0)));
+        if elsewhere == Some(turn) {
+            intervals[usize::from(!first)].push((now - 100, RunState::Preempted));
+            intervals[usize::from(!first)].push((now, ran(1)));
+        } else {
+            intervals[usize::from(!first)].push((now, RunState::Preempted));
+        }
+    }
+    let [first, second] = intervals;
+    built.thread(None, 0, &first);
+    built.thread(Some(0), 0, &second);
+    built
+}
+
+#[test]
+fn a_program_that_leaves_its_processors_is_not_bound_to_them() {
+    let processors = |elsewhere| {
+        let built = shared(elsewhere);
+        let identities = [0, 1];
+        let mut facts = built.facts(&identities);
+        facts.processors = Some(2);
+        Steps::of(&facts).expect("steps").processors
+    };
+    assert_eq!(processors(None), 1);
+    assert_eq!(processors(Some(10)), 2);
+}
+
+#[test]
+fn a_run_is_not_shorter_than_its_busiest_thread() {
+    let mut built = Built::new();
+    let main = [
+        (300, ran(0)),
+        (350, RunState::Blocked),
+        (351, woken(101)),
+        (400, ran(0)),
+    ];
+    built.thread(None, 0, &main);
+    built.thread(Some(0), 0, &[(300, woken(100)), (350, ran(1))]);
+    let identities = [0, 1];
+    let path = built.path();
+    let work = Work::of(&built.facts(&identities), &path).expect("work");
+    // The path waits for 300 us, half of it for other processes. But the main thread ran for 349.
+    assert_eq!(work.runnable.others_ns, 51 * US);
+}
