@@ -142,7 +142,23 @@ fn numbers(browser: &mut Browser) -> Result<()> {
     }
     let bars = "return document.querySelectorAll('#section-path .wallbar .part').length";
     ensure!(browser.run(bars, json!([]))?.as_u64() > Some(1), "no bars");
+    let lengths = "return ['.headline .sides strong', '#section-path .sides > .number'].map(
+        (sides) => Array.from(document.querySelectorAll(sides), (it) => it.textContent))";
+    let lengths = browser.run(lengths, json!([]))?;
+    ensure!(lengths[0] == lengths[1], "lengths of the run: {lengths}");
+    sections_are_marked(browser)?;
     no_errors(browser)
+}
+
+/// The first section is marked at the top of the page, and the last one at its end.
+fn sections_are_marked(browser: &mut Browser) -> Result<()> {
+    let marked = "return document.querySelector('.tabs [aria-current]').id";
+    let first = browser.run(marked, json!([]))?;
+    ensure!(first == "tab-effects", "{first} at the top");
+    let scroll = "const view = document.getElementById('view'); view.scrollTop = view.scrollHeight";
+    browser.run(scroll, json!([]))?;
+    browser.wait(&format!("{marked} === 'tab-path'"))?;
+    Ok(())
 }
 
 /// Rows open, sort and filter by mouse, keyboard and link.
