@@ -271,7 +271,7 @@ fn styles_and_version() -> Result<()> {
         let option = format!("--demangle={style}");
         let options = ["-f", option.as_str()];
         let ours = lookup(ours()?, &program, &options, &addresses)?;
-        let is_mangled = !ours.contains("std::");
+        let is_mangled = !ours.lines().any(|line| line.starts_with("std::"));
         ensure!(is_mangled == (style == "none"), "{style}:\n{ours}");
         if is_mangled {
             let theirs = lookup(Command::new("addr2line"), &program, &options, &addresses)?;

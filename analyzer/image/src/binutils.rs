@@ -28,6 +28,22 @@ use units::Units;
 
 pub(crate) type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 
+/// Formats that binutils knows for the supported architectures. It finds ELF files under all of
+/// these names, except for `binary` and `ihex`, which are missing here.
+const TARGETS: &str = "default elf64-x86-64 elf32-x86-64 elf32-i386 elf32-iamcu \
+    elf64-littleaarch64 elf64-bigaarch64 elf32-littleaarch64 elf32-bigaarch64 elf32-littlearm \
+    elf32-bigarm elf32-littlearm-fdpic elf32-bigarm-fdpic elf64-little elf64-big elf32-little \
+    elf32-big pe-x86-64 pei-x86-64 pe-bigobj-x86-64 pe-i386 pei-i386 pe-aarch64-little \
+    pei-aarch64-little pdb srec symbolsrec verilog tekhex plugin";
+
+/// Whether binutils knows a format or, by its GNU triplet, a system of a supported architecture.
+pub fn is_binutils_target(name: &str) -> bool {
+    let machine = name.split('-').next();
+    let machine = machine.filter(|_| name.contains("-linux-gnu"));
+    machine.is_some_and(|machine| ["x86_64", "i686", "aarch64"].contains(&machine))
+        || TARGETS.split(' ').any(|target| target == name)
+}
+
 /// A file as binutils reads it: the file itself, or its debug file if only that has DWARF.
 pub struct BinutilsFile {
     image: Image,

@@ -43,7 +43,7 @@ mod symbols;
 
 pub use arch::Arch;
 #[cfg(feature = "std")]
-pub use binutils::{BinutilsFile, BinutilsFrame, BinutilsLocator};
+pub use binutils::{BinutilsFile, BinutilsFrame, BinutilsLocator, is_binutils_target};
 #[cfg(feature = "std")]
 pub use build_id::{BuildId, ParseBuildIdError};
 #[cfg(feature = "std")]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::{ArgAction, Args};
-use unspool_image::BinutilsFrame;
+use unspool_image::{BinutilsFrame, is_binutils_target};
 
 use super::addresses::{self, Files, Frames, Mapping, Written};
 use super::symbols::Symbols;
@@ -97,22 +97,6 @@ Examples:
 /// Styles of demangling that C++ and Rust programs need. All but `none` have the same effect.
 const STYLES: [&str; 4] = ["auto", "gnu-v3", "rust", "none"];
 
-/// Formats that binutils knows for the supported architectures. It finds ELF files under all of
-/// these names, except for `binary` and `ihex`, which are missing here.
-const TARGETS: &str = "default elf64-x86-64 elf32-x86-64 elf32-i386 elf32-iamcu \
-    elf64-littleaarch64 elf64-bigaarch64 elf32-littleaarch64 elf32-bigaarch64 elf32-littlearm \
-    elf32-bigarm elf32-littlearm-fdpic elf32-bigarm-fdpic elf64-little elf64-big elf32-little \
-    elf32-big pe-x86-64 pei-x86-64 pe-bigobj-x86-64 pe-i386 pei-i386 pe-aarch64-little \
-    pei-aarch64-little pdb srec symbolsrec verilog tekhex plugin";
-
-/// Whether binutils knows a format or, by its GNU triplet, a system of a supported architecture.
-fn is_target(name: &str) -> bool {
-    let machine = name.split('-').next();
-    let machine = machine.filter(|_| name.contains("-linux-gnu"));
-    machine.is_some_and(|machine| ["x86_64", "i686", "aarch64"].contains(&machine))
-        || TARGETS.split(' ').any(|target| target == name)
-}
-
 /// Where addresses are looked up.
 enum Space {
     File(usize),
@@ -122,7 +106,10 @@ enum Space {
 impl Cmd {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(target) = &self.target {
-            ensure!(is_target(target), "--target: no format is named {target:?}");
+            ensure!(
+                is_binutils_target(target),
+                "--target: no format is named {target:?}"
+            );
         }
         if let Some(style) = &self.demangle {
             ensure!(

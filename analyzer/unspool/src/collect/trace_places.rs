@@ -29,8 +29,8 @@ impl TracePlaces {
     }
 }
 
-/// Describes the effect of jumps and traps on the recorded times. `None` if no probe with a trap has
-/// recorded events.
+/// Describes the effect of jumps and traps on the recorded times. `None` if no probe with a trap
+/// has recorded events.
 pub(super) fn describe(places: &TracePlaces, has_events: impl Fn(u32) -> bool) -> Option<String> {
     let (jumps, traps) = (places.jumps, places.traps);
     let all = jumps + traps;

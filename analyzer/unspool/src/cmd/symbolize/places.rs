@@ -172,8 +172,8 @@ fn address(line: &[u8], open: usize) -> Option<Place<'_>> {
     })
 }
 
-/// The place before or at a `[`, as backtrace_symbols(3) and backtrace_symbols_fd(3) write functions
-/// without an exported name.
+/// The place before or at a `[`, as backtrace_symbols(3) and backtrace_symbols_fd(3) write
+/// functions without an exported name.
 fn in_program(line: &[u8], from: usize, open: usize) -> Option<Place<'_>> {
     let (address, end) = prefixed_hex(line, open + 1)?;
     if line.get(end) != Some(&b']') {
