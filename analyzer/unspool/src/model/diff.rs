@@ -191,10 +191,13 @@ impl Diff {
         }
         let runs: Vec<Option<Run>> = runs.into_iter().map(Some).collect();
         // The delays by other processes are an estimate, and those by a virtual machine's host are
-        // unknown up to the time that it took.
-        let others = sides.change(&runs, |run| run.others_ns).larger_median() as f64;
+        // unknown up to the time that it took. Threads that wait for each other in loops seem to
+        // lose more time than they do, so one side may be wrong by all that it has lost more.
+        let others = sides.change(&runs, |run| run.others_ns);
+        let estimate_ns = (others.larger_median() as f64 * OTHERS_NOISE_SHARE) as u64;
         let stolen = sides.change(&runs, |run| run.stolen_ns).larger_median();
-        sides.noise_ns = NOISE_NS.max((others * OTHERS_NOISE_SHARE) as u64 + stolen);
+        let doubtful_ns = estimate_ns + others.delta().unsigned_abs() + stolen;
+        sides.noise_ns = NOISE_NS.max(doubtful_ns);
         let net_ns = sides.change(&runs, Run::net_ns);
         let threads = same_function::changes(join(threads), &sides, &net_ns);
         let mut diff = Diff {

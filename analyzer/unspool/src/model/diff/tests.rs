@@ -251,6 +251,20 @@ fn a_disturbed_machine_hides_no_regression() {
 }
 
 #[test]
+fn a_busy_machine_makes_no_regression() {
+    // Both recordings took equally long, and one is said to have lost a part of that to others.
+    let busy = |net: u64, others: u64| {
+        let mut run = run(net, &[("work", 1, net, net)], 0);
+        run.others_ns = others * MS;
+        run.wall_ns += run.others_ns;
+        run
+    };
+    let diff = |others| Diff::of(vec![busy(213, 122)], vec![busy(323, others)]);
+    assert!(diff(12).is_noise());
+    assert!(!diff(110).is_noise());
+}
+
+#[test]
 fn work_that_moves_between_threads_of_one_function_cancels_out() {
     // Any of the threads may do most of the work.
     let side = |ms: u64, first: bool| {
