@@ -167,11 +167,10 @@ pub(super) struct Cmd {
     ///
     /// The default is 5%. For a program on this machine it is 20% with `--sync`, 30% with
     /// `--sync=all` or `--trace`, and `none` with `--calls`. When the limit is reached, the most
-    /// expensive probes pause, and the report says how many calls they missed.
-    /// Creations, ends and names of the program's threads are always recorded. Each of several
-    /// processes has a budget of its own. With `none` the program waits for the recorder, and can
-    /// become many times slower. An unspool-stub that was started with a smaller --budget refuses a
-    /// larger one.
+    /// expensive probes pause, and the report says how many calls they missed. Creations, ends and
+    /// names of the program's threads are always recorded. Each of several processes has a budget
+    /// of its own. With `none` the program waits for the recorder, and can become many times
+    /// slower. An unspool-stub that was started with a smaller --budget refuses a larger one.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     budget: Option<String>,
 
