@@ -8,6 +8,7 @@ mod condition;
 mod debug;
 mod displace;
 mod emulate;
+mod gate;
 pub(super) mod instruction;
 #[cfg(test)]
 pub(crate) mod stepped;

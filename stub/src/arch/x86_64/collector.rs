@@ -24,9 +24,10 @@ use super::super::fast::{
 };
 use super::assembler::{Assembler, JA, JAE, JB, JE, JL, JMP, JNE, Label};
 use super::condition;
+use super::gate::{self, Gate};
 use super::instruction::{Place, When, decode};
 use super::user_regs::{
-    self, COUNT, CS, ORIG_RAX, R14, RBX, RCX, RIP, RSP, SS, USER_CS, USER_DS, set_word, word,
+    self, COUNT, CS, ORIG_RAX, R14, RBX, RIP, RSP, SS, USER_CS, USER_DS, set_word, word,
 };
 
 /// The architecture's part of a slot: gs_base, segment selectors, the frame.
@@ -43,7 +44,7 @@ pub(crate) const SETS: u8 = 1;
 const FRAME_WORDS: usize = 16;
 /// Size of the frame and the red zone, in bytes (System V ABI for AMD64, 3.2.2).
 const DEPTH: u64 = 8 * FRAME_WORDS as u64 + RED_ZONE;
-const RED_ZONE: u64 = 128;
+pub(super) const RED_ZONE: u64 = 128;
 /// Index in the kernel's set of each word of the frame, lowest address first: r15 to r8, rdi, rsi,
 /// rbp, rbx, rdx, rcx, rax, flags.
 const FRAME_ORDER: [usize; FRAME_WORDS] = [0, 1, 2, 3, 6, 7, 8, 9, 14, 13, 4, 5, 12, 11, 10, 18];
@@ -79,19 +80,6 @@ pub(crate) struct Collector {
     copied: Vec<(usize, usize)>,
     way_back: usize,
     slow: usize,
-}
-
-/// An instruction of the gate. It changes no flags, because restoring them takes longer than all of
-/// the gate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Gate {
-    offset: usize,
-    /// Distance from the stack pointer to that of the program, in bytes.
-    depth: u64,
-    /// True if rcx is on top of the stack.
-    has_pushed: bool,
-    /// True if the collector is off.
-    is_off: bool,
 }
 
 /// `HWCAP2_FSGSBASE`: programs may use `rdfsbase` (Linux `arch/x86/include/uapi/asm/hwcap2.h`).
@@ -155,7 +143,7 @@ pub(crate) fn jump(at: u64, _kind: usize, start: u64) -> Option<[u8; JUMP]> {
 pub(crate) fn generate(order: &Order) -> Option<Collector> {
     let mut a = Assembler::default();
     let mut prologue = Vec::new();
-    let gate = put_gate(&mut a);
+    let gate = gate::put(&mut a);
     // pushfq; push rax, rcx, rdx, rbx, rbp, rsi, rdi, r8 to r15
     let pushes: [&[u8]; FRAME_WORDS] = [
         &[0x9c],
@@ -264,43 +252,6 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
         way_back,
         slow,
     })
-}
-
-/// Continues if the collector is on.
-fn put_gate(a: &mut Assembler) -> Vec<Gate> {
-    let mut gate = Vec::new();
-    let mut put = |a: &mut Assembler, depth, has_pushed, is_off, code: &[u8]| {
-        gate.push(Gate {
-            offset: a.code.len(),
-            depth,
-            has_pushed,
-            is_off,
-        });
-        a.put(code);
-    };
-    // lea rsp, [rsp - 128]; push rcx; mov ecx, [start - 16]
-    put(a, 0, false, false, &[0x48, 0x8d, 0x64, 0x24, 0x80]);
-    put(a, RED_ZONE, false, false, &[0x51]);
-    put(a, RED_ZONE + 8, true, false, &[0x8b, 0x0d]);
-    let on = -(HEAD as i32) - (a.code.len() as i32 + 4);
-    a.put(&on.to_le_bytes());
-    // jrcxz off; jmp on
-    put(a, RED_ZONE + 8, true, false, &[0xe3, 2]);
-    put(a, RED_ZONE + 8, true, false, &[0xeb, 14]);
-    // off: pop rcx; lea rsp, [rsp + 128]; jmp copy
-    put(a, RED_ZONE + 8, true, true, &[0x59]);
-    put(
-        a,
-        RED_ZONE,
-        false,
-        true,
-        &[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0],
-    );
-    put(a, 0, false, true, &[]);
-    a.jump(JMP, Label::Copy);
-    // on: pop rcx
-    put(a, RED_ZONE + 8, true, false, &[0x59]);
-    gate
 }
 
 /// Loads r9 with the thread's id, r11 with the end of its stack, rdi with fs_base, and r8 with the
@@ -503,19 +454,7 @@ impl Collector {
             .map(|(state, ticket)| (state, ticket.wrapping_mul(2).to_le_bytes().to_vec()));
         let sp = word(general, RSP);
         let (standing, pc) = if let Some(gate) = self.gate.iter().find(|g| g.offset == offset) {
-            if gate.has_pushed {
-                let mut pushed = [0; 8];
-                if !read(sp, &mut pushed) {
-                    return None;
-                }
-                set_word(general, RCX, u64::from_le_bytes(pushed));
-            }
-            set_word(general, RSP, sp.wrapping_add(gate.depth));
-            let standing = match gate.is_off {
-                true => Standing::Dealt,
-                false => Standing::Before,
-            };
-            (standing, self.at)
+            (gate.back(general, read)?, self.at)
         } else if let Some(pushed) = self.prologue.iter().position(|o| *o == offset) {
             let depth = RED_ZONE + 8 * pushed as u64;
             set_word(general, RSP, sp.wrapping_add(depth));
