@@ -37,15 +37,11 @@ impl Work {
         let steps = Steps::of(facts)?;
         let mut work = Work::default();
         let mut changes: Vec<Switch> = Vec::new();
-        let mut ran_ns = vec![0; steps.threads().len()];
         for (index, steps) in steps.threads().enumerate() {
             let thread = super::ThreadIndex(index);
             let identity = facts.identity(thread);
             for step in steps.iter() {
                 let runs = step.doing == Doing::Running;
-                if runs {
-                    ran_ns[index] += step.to_ns - step.from_ns;
-                }
                 let is_outside = matches!(
                     step.doing,
                     Doing::Blocked {
@@ -66,11 +62,15 @@ impl Work {
             }
         }
         changes.sort_unstable();
-        let on_path = path.segments.iter().map(|segment| segment.thread.0);
-        let on_path: BTreeSet<usize> = on_path.collect();
-        let busiest_ns = on_path.into_iter().filter_map(|index| ran_ns.get(index));
-        let busiest_ns = busiest_ns.max().copied().unwrap_or(0);
-        work.runnable = Runnable::of(path, &changes, steps.processors, busiest_ns);
+        let on_path: BTreeSet<_> = path.segments.iter().map(|one| one.thread).collect();
+        let on_path = on_path.into_iter().filter_map(|one| steps.of_thread(one));
+        let busiest_ns = on_path.map(|one| one.running_ns()).max();
+        work.runnable = Runnable::of(
+            path,
+            &changes,
+            steps.processors,
+            busiest_ns.unwrap_or_default(),
+        );
         Some(work)
     }
 }

@@ -252,7 +252,7 @@ fn a_disturbed_machine_hides_no_regression() {
 
 #[test]
 fn a_busy_machine_makes_no_regression() {
-    // Both recordings took equally long, and one is said to have lost a part of that to others.
+    // Both recordings took equally long. A larger part of the first counts as delay by others.
     let busy = |net: u64, others: u64| {
         let mut run = run(net, &[("work", 1, net, net)], 0);
         run.others_ns = others * MS;

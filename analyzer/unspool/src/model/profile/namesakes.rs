@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::{Profile, ProfileFunction};
-use crate::model::backtrace::NamedFrame;
+use crate::model::backtrace::{NamedFrame, base_name};
 
 /// The functions with one name in one module: the files of each.
 type Files = Vec<BTreeSet<Arc<str>>>;
@@ -48,8 +48,7 @@ impl Namesakes {
         };
         let own = others.iter().find(|files| files.contains(file));
         if let Some(file) = own.and_then(BTreeSet::first) {
-            let file = file.rsplit('/').next().unwrap_or(file);
-            function.name = format!("{} ({file})", function.name).into();
+            function.name = format!("{} ({})", function.name, base_name(file)).into();
         }
         function
     }
