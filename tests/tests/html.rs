@@ -32,12 +32,13 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 17] = [
+    let checks: [(&str, Check); 18] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
         ("timeline", timeline),
         ("labels", groups::labels),
+        ("stripped", groups::stripped),
         ("processes", processes::shown),
         ("processes_not_recorded", processes::not_recorded),
         ("processes_recorded_together", processes::recorded_together),

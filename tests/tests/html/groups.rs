@@ -1,7 +1,7 @@
 //! Tests how the page names groups of threads, and what it says of threads that do not end.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use unspool_tests::browser::Browser;
 use unspool_tests::{report, waiting};
@@ -35,5 +35,39 @@ pub(super) fn labels(browser: &mut Browser) -> Result<()> {
     let words = rows[3].as_str().unwrap_or_default();
     let is_alive = words.starts_with("from ") && words.ends_with(", alive at the end");
     ensure!(is_alive, "the process after the threads: {rows}");
+    no_errors(browser)
+}
+
+/// Threads of a stripped program are called by the addresses of their functions. The main thread has
+/// no creator.
+pub(super) fn stripped(browser: &mut Browser) -> Result<()> {
+    let compiler = ["gcc", "-s", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", "accounts.c", &compiler)?;
+    let page = folder.path().join("stripped.html");
+    let html = page.to_str().context("a path in UTF-8")?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let capture = folder.path().join("stripped.unspool");
+    report::record(&capture, &["-q", "--html", html], &[program])?.success()?;
+    opened(browser, &page, "")?;
+    let titles = "return unspool.rec.groups.list.map((group) => group.title)";
+    let titles = browser.run(titles, json!([]))?;
+    let titles: Vec<&str> = (titles.as_array().into_iter().flatten())
+        .filter_map(Value::as_str)
+        .collect();
+    let are_addresses = titles.len() > 1
+        && titles[0] == "main thread"
+        && titles[1..].iter().all(|it| it.starts_with("accounts+0x"));
+    ensure!(are_addresses, "{titles:?}");
+    select(browser, "#view=threads&thread=1")?;
+    let details = text(browser, ".details")?;
+    ensure!(details.contains(titles[1]), "{details}");
+    ensure!(!details.contains("??"), "{details}");
+    select(browser, "#view=threads&thread=0")?;
+    let row = "return document.querySelector('tbody tr td').textContent";
+    let row = browser.run(row, json!([]))?;
+    ensure!(row == json!("–"), "the creator of the main thread: {row}");
+    let details = text(browser, ".details")?;
+    ensure!(!details.contains("Creator"), "{details}");
+    ensure!(!details.contains("Created at"), "{details}");
     no_errors(browser)
 }

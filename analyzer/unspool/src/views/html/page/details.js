@@ -1,5 +1,5 @@
 // The panel beside a view: everything about the selected thread, wait or object.
-import {count, counted, duration, kindNoun, moment, percent, shortFunction} from './format.js';
+import {count, counted, duration, functionName, kindNoun, moment, percent} from './format.js';
 import {facts, h, shortList} from './dom.js';
 import {STATES, STATE_OF, stateBar} from './states.js';
 import {linkTo, select} from './location.js';
@@ -32,7 +32,6 @@ function timesTable(times, kinds) {
 }
 
 const ORIGINS = {
-  main: 'the program’s first thread',
   created: 'its creation was recorded',
   before: 'it ran before the recording began',
   unseen: 'its creation was not seen',
@@ -163,22 +162,22 @@ function systemCalls(rec, thread) {
 
 /** The function that a thread began in. */
 function functionWords(rec, {function: name, function_place: place}) {
-  if (!name && !place) return null;
-  const unnamed = () => `${place.module.split('/').at(-1)}+0x${place.svma.toString(16)}`;
-  const shown = shortFunction(name) ?? unnamed();
+  const shown = functionName(name, place);
+  if (shown === null) return null;
   return h(
     'span',
     {},
     h('span', {class: 'function'}, shown),
     ' ',
-    name && place ? placeLink(rec, {...place, offset: place.svma}) : null,
+    name && place ? placeLink(rec, place) : null,
   );
 }
 
 /** What is known of a thread of the program itself. */
 function ownFacts(rec, thread) {
+  const called = functionWords(rec, thread) ?? (thread.origin !== 'main' && 'not known');
   return [
-    ['Function', functionWords(rec, thread) ?? 'not known'],
+    called && ['Function', called],
     thread.name && ['Name', thread.name],
     [
       'Identity',
@@ -221,6 +220,8 @@ function threadDetails(rec, at) {
   const index = at.thread;
   const thread = rec.all[index];
   const isOwn = thread.process === undefined;
+  const isMain = thread.origin === 'main';
+  const hasOrigin = isOwn && !isMain;
   const range = at.range ?? null;
   const times = threadTimes(rec, index, range);
   const life = rec.life[index];
@@ -255,7 +256,7 @@ function threadDetails(rec, at) {
           : 'not seen running',
       ],
       ['End', isOwn ? endWords(thread) : thread.ended_ns === null ? 'alive at the end' : 'exited'],
-      [
+      !isMain && [
         'Creator',
         thread.creator === null
           ? (ORIGINS[thread.origin] ?? 'not known')
@@ -274,8 +275,8 @@ function threadDetails(rec, at) {
     h('h4', {}, range ? 'Time in the selected range' : 'Time'),
     stateBar(times, 'Time of the thread:'),
     timesTable(times, rec.kinds),
-    (isOwn || creation.length > 0) && h('h4', {}, 'Created at'),
-    (isOwn || creation.length > 0) &&
+    (hasOrigin || creation.length > 0) && h('h4', {}, 'Created at'),
+    (hasOrigin || creation.length > 0) &&
       (creation.length > 0
         ? stackList(rec, creation, thread.creation_truncated)
         : h('p', {class: 'quiet'}, `${ORIGINS[thread.origin]}.`)),

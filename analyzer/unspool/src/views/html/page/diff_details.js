@@ -1,10 +1,10 @@
 // What an opened row shows: the places of an item, and all its values.
-import {shortFunction} from './format.js';
+import {addressWords, shortFunction} from './format.js';
 import {h, tableHead} from './dom.js';
 import {linkTo} from './location.js';
 import {withRow} from './table_rows.js';
 import {MEASURES, arrow, signedPercent, spreadWords, value} from './diff_values.js';
-import {LISTS, addressWords, lineWords} from './diff_subjects.js';
+import {LISTS, lineWords} from './diff_subjects.js';
 
 const VALUES = {
   threads: [
@@ -74,12 +74,9 @@ function frameItem(frame) {
   return h(
     'li',
     {class: frame.inlined ? 'inlined' : null},
-    h(
-      'span',
-      {class: 'function', title: frame.function ?? ''},
-      shortFunction(frame.function) ?? '??',
-    ),
-    ' ',
+    frame.function
+      ? [h('span', {class: 'function', title: frame.function}, shortFunction(frame.function)), ' ']
+      : null,
     h(
       'span',
       {class: 'place', title: frame.file ?? frame.module},

@@ -1,5 +1,5 @@
 // What an effect or a row is about: threads, an object or a function.
-import {baseName, kindNoun, shortFunction} from './format.js';
+import {functionName, kindNoun} from './format.js';
 import {h} from './dom.js';
 
 /** The lists of a comparison, by the kind of an effect. */
@@ -7,14 +7,11 @@ export const LISTS = {threads: 'threads', lock: 'objects', function: 'functions'
 
 const KIND_WORDS = {threads: 'threads', lock: 'lock', function: 'function'};
 
+const NO_FUNCTION = 'of unknown function';
+
 /** What kind of thing a subject is. */
 function kindWord(kind, it) {
   return kind === 'threads' && it.process !== null ? 'process' : KIND_WORDS[kind];
-}
-
-/** A place in the program's file, for functions without a name. */
-export function addressWords(place) {
-  return `${baseName(place.module)}+0x${place.svma.toString(16)}`;
 }
 
 /** The source line of a place, if it is known. */
@@ -23,16 +20,12 @@ export function lineWords(place) {
   return `${place.file}${place.line === null ? '' : `:${place.line}`}`;
 }
 
-function functionName(name, place) {
-  return shortFunction(name) ?? (place ? addressWords(place) : 'of unknown function');
-}
-
 /** What threads of one identity are called. */
 export function threadsTitle(threads) {
   const more = [threads.distinction, threads.identities > 1 ? '†' : null].filter(Boolean).join(' ');
   if (threads.main) return {title: 'main', name: '', more};
   if (threads.process !== null) return {title: threads.process, name: '', more};
-  const title = functionName(threads.function, threads.function_place);
+  const title = functionName(threads.function, threads.function_place) ?? NO_FUNCTION;
   if (threads.name && title.startsWith('std::')) return {title: threads.name, name: '', more};
   return {title, name: threads.name === title ? '' : threads.name, more};
 }
@@ -71,7 +64,7 @@ export function subjectName(diff, kind, index) {
       h('span', {class: 'object'}, changedObjectName(it)),
     ];
   const {title, name, more} =
-    kind === 'threads' ? threadsTitle(it) : {title: functionName(it.name, it.place)};
+    kind === 'threads' ? threadsTitle(it) : {title: functionName(it.name, it.place) ?? NO_FUNCTION};
   return [
     h('span', {class: 'kind'}, kindWord(kind, it)),
     ' ',

@@ -1,6 +1,6 @@
 // Flame graphs: which call paths created threads, waited, spent processor time, or took time in
 // recorded functions.
-import {counted, duration, percent, shortFunction} from './format.js';
+import {addressWords, counted, duration, percent, shortFunction} from './format.js';
 import {h, tableHead} from './dom.js';
 import {linkTo, select} from './location.js';
 import {placeLink} from './links.js';
@@ -81,11 +81,12 @@ function creationStacks(rec, at) {
     .map((thread) => [
       [
         {
-          function: thread.function ?? threadOf(rec, thread),
-          file: thread.function_place?.file ?? null,
-          line: thread.function_place?.line ?? null,
-          module: thread.function_place?.module ?? '',
-          offset: 0,
+          file: null,
+          line: null,
+          module: '',
+          svma: 0,
+          ...thread.function_place,
+          function: thread.function ?? (thread.function_place ? null : threadOf(rec, thread)),
         },
         ...rec.stackOf(thread.creation),
       ],
@@ -105,7 +106,7 @@ function insert(tree, frames, weight) {
   let node = tree;
   node.weight += weight;
   for (const frame of frames) {
-    const name = frame.function ?? `${frame.module}+0x${frame.offset.toString(16)}`;
+    const name = frame.function ?? addressWords(frame);
     let child = node.children.get(name);
     if (!child)
       node.children.set(
@@ -262,7 +263,7 @@ export function flameView(rec, at) {
     ),
     status,
     stacks.length === 0 ? h('p', {}, 'The recording has no such stacks.') : graph,
-    own ? h('p', {}, h('code', {}, own.function ?? '??'), ' ', placeLink(rec, own)) : null,
+    own ? h('p', {}, own.function && [h('code', {}, own.function), ' '], placeLink(rec, own)) : null,
     flameTable(rec, root, source),
   );
 }

@@ -58,6 +58,17 @@ export function shortFunction(name) {
   return short.length > 1 ? short : name;
 }
 
+/** A place in a module, for a function without a name: `pigz+0x11250`. */
+export function addressWords({module, svma}) {
+  const address = `0x${svma.toString(16)}`;
+  return module === '[unknown]' ? address : `${baseName(module)}+${address}`;
+}
+
+/** What a function is called: its name, or else its place. Null if neither is known. */
+export function functionName(name, place) {
+  return shortFunction(name) || (place ? addressWords(place) : null);
+}
+
 const NOUNS = {
   rwlock: 'read-write lock',
   cond: 'condition variable',

@@ -1,6 +1,6 @@
 // Groups of threads with the same identity, groups of processes that run the same program, and the
 // tree of creators and created threads and processes.
-import {count, shortFunction} from './format.js';
+import {count, functionName} from './format.js';
 
 /** A process by the program that it ran last. */
 function programName(program) {
@@ -24,17 +24,17 @@ export function threadName(rec, thread) {
   if (it.origin === 'main') return 'main thread';
   const main = rec.threads.find((other) => other.origin === 'main');
   const own = it.name && (!main || it.name !== main.name) ? it.name : null;
-  return own ?? shortFunction(it.function) ?? 'thread';
+  return own ?? functionName(it.function, it.function_place) ?? 'thread';
 }
 
 /** What a thread is called below the name of its group. */
 export function memberName(rec, thread) {
-  const {name, process, function: started} = rec.all[thread];
+  const {name, process, function: started, function_place: place} = rec.all[thread];
   if (process === undefined) return threadName(rec, thread);
   const first = rec.firstThread[process];
   if (thread === first) return name || (rec.processes[process].program ?? 'thread');
   const own = name && name !== rec.all[first].name ? name : null;
-  return own ?? shortFunction(started) ?? (name || 'thread');
+  return own ?? functionName(started, place) ?? (name || 'thread');
 }
 
 /** The ids of a thread: `22507`, or `pid 22500, TID 22507` in another process. */
@@ -58,12 +58,12 @@ export function groupTitle(group) {
 function title(rec, threads) {
   const it = rec.threads[threads[0]];
   if (it.origin === 'main') return {title: 'main thread', name: ''};
-  const own = shortFunction(it.function);
+  const own = functionName(it.function, it.function_place);
   const names = new Set(threads.map((thread) => threadName(rec, thread)));
   names.delete(own);
   const all = [...names];
   const name = all.length > 2 ? `${all[0]} … ${all.at(-1)}` : all.join(', ');
-  return own === null || own === undefined ? {title: name, name: ''} : {title: own, name};
+  return own === null ? {title: name, name: ''} : {title: own, name};
 }
 
 /**

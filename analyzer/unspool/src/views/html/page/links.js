@@ -1,5 +1,5 @@
 // Links between the views: threads, objects, moments, source lines, stacks.
-import {baseName, kindNoun, moment, shortFunction} from './format.js';
+import {addressWords, baseName, kindNoun, moment, shortFunction} from './format.js';
 import {h} from './dom.js';
 import {linkTo, selection} from './location.js';
 import {threadName} from './groups.js';
@@ -71,7 +71,7 @@ export function placeLink(rec, frame) {
     return h(
       'span',
       {class: 'place', title: frame.module},
-      `${baseName(frame.module)}+0x${frame.offset.toString(16)}`,
+      addressWords(frame),
     );
   const text = `${baseName(frame.file)}${frame.line === null ? '' : `:${frame.line}`}`;
   return h(
@@ -85,6 +85,12 @@ export function placeLink(rec, frame) {
   );
 }
 
+function functionAndPlace(rec, frame) {
+  const {function: name} = frame;
+  const called = name && h('span', {class: 'function', title: name}, shortFunction(name));
+  return [called && [called, ' '], placeLink(rec, frame)];
+}
+
 /** A stack as a list, innermost first. */
 export function stackList(rec, frames, truncated) {
   if (frames.length === 0) return h('p', {class: 'quiet'}, 'No stack was recorded.');
@@ -95,13 +101,7 @@ export function stackList(rec, frames, truncated) {
       h(
         'li',
         {class: frame.inlined ? 'inlined' : null},
-        h(
-          'span',
-          {class: 'function', title: frame.function ?? ''},
-          shortFunction(frame.function) ?? '??',
-        ),
-        ' ',
-        placeLink(rec, frame),
+        functionAndPlace(rec, frame),
         frame.inlined ? h('span', {class: 'tag'}, 'inlined') : null,
         frame.provenance === 'scan'
           ? h('span', {class: 'tag', title: 'found by searching the stack'}, 'guess')
@@ -141,13 +141,7 @@ export function frameLine(rec, frame) {
   return h(
     'span',
     {class: 'frame'},
-    frame.function
-      ? [
-          h('span', {class: 'function', title: frame.function}, shortFunction(frame.function)),
-          ' ',
-        ]
-      : null,
-    placeLink(rec, frame),
+    functionAndPlace(rec, frame),
   );
 }
 

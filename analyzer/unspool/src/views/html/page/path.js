@@ -1,5 +1,5 @@
 // The critical path: its segments, how the timeline marks them, and what would shorten the run.
-import {duration, percent, shortFunction} from './format.js';
+import {duration, functionName, percent} from './format.js';
 import {h, tableHead, themeColor} from './dom.js';
 import {linkTo} from './location.js';
 import {objectLink} from './links.js';
@@ -91,7 +91,7 @@ function identityTitle(rec, key) {
 
 function pathFunction(rec, index) {
   const found = rec.critical_path.functions[index];
-  return found ? (shortFunction(found.name) ?? '??') : null;
+  return found ? functionName(found.name, found.place) : null;
 }
 
 function programLink({program}) {

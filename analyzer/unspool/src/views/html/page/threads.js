@@ -70,6 +70,14 @@ function timeColumns(rec) {
   return [...(whole || []), ...(shares || [])];
 }
 
+/** The cell of a creator, for threads without a creation stack. The main thread has no creator. */
+const ORIGIN_CELLS = {
+  main: '–',
+  created: 'not known',
+  before: 'before the recording',
+  unseen: 'not seen',
+};
+
 /** The number of columns. */
 function width(rec) {
   return String(6 + timeColumns(rec).length);
@@ -226,7 +234,7 @@ function groupRow(rec, at, row, flat, redraw) {
         creation.length > 0
           ? frameLine(rec, callerOf(creation))
           : first.process === undefined
-            ? h('span', {class: 'quiet'}, first.origin)
+            ? h('span', {class: 'quiet'}, ORIGIN_CELLS[first.origin])
             : creatorLink(rec, group),
       ),
       h('td', {class: 'quiet lived'}, lifeWords(rec, row)),
