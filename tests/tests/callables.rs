@@ -37,7 +37,10 @@ const OBJECTS: [(&str, &str); 6] = [
     ("later", "main::"),
 ];
 /// Callables whose objects contain no function address.
-const TYPES: [(&str, &str); 2] = [("serve", "void (Pool::*)()"), ("answer", "int (*)()")];
+const TYPES: [(&str, &str); 2] = [
+    ("serve", "std::thread(void (Pool::*)())"),
+    ("answer", "std::async(int (*)())"),
+];
 
 /// The order in which main creates them.
 const MADE: [&str; ALL] = [

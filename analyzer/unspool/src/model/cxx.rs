@@ -66,8 +66,19 @@ pub(super) fn made_for(
             return Some(function);
         }
     }
-    run.function = Some(asked_for(elements[0]).into());
+    run.function = Some(name_of(elements[0]).into());
     Some(run)
+}
+
+/// The name for a thread of which only the callable's type is known. The type of a pointer does not
+/// name a function, so the name also says what made the thread: `std::async(int (*)(int))`.
+fn name_of(callable: &str) -> String {
+    let wanted = asked_for(callable);
+    match (is_pointer(wanted), is_of_async(callable)) {
+        (false, _) => wanted.to_owned(),
+        (true, true) => format!("std::async({wanted})"),
+        (true, false) => format!("std::thread({wanted})"),
+    }
 }
 
 /// The callable of `std::thread::_State_impl<std::thread::_Invoker<std::tuple<F, ...> > >::_M_run`,
@@ -219,6 +230,32 @@ mod tests {
         }
         assert_eq!(callable("work(std::tuple<main::{lambda()#1}>)"), None);
         assert_eq!(callable("std::thread::_State_impl<std::tuple<x"), None);
+    }
+
+    #[test]
+    fn pointers_are_named_by_what_made_the_thread() {
+        let wrapped = |callable: &str| {
+            format!(
+                "void (std::__future_base::_Async_state_impl<std::thread::_Invoker<\
+                 std::tuple<{callable}, int> >, int>::*)()"
+            )
+        };
+        for (callable, name) in [
+            (wrapped("int (*)(int)"), "std::async(int (*)(int))"),
+            (wrapped("int (Pool::*)()"), "std::async(int (Pool::*)())"),
+            (wrapped("Job"), "Job"),
+            (
+                "void (Pool::*)()".to_owned(),
+                "std::thread(void (Pool::*)())",
+            ),
+            (
+                "void (*)(Config)".to_owned(),
+                "std::thread(void (*)(Config))",
+            ),
+            ("main()::<lambda()>".to_owned(), "main()::<lambda()>"),
+        ] {
+            assert_eq!(name_of(&callable), name, "{callable}");
+        }
     }
 
     /// The numbers are the offsets of the tuple's `std::get<0>` in the object, by g++ 12 for x86-64
