@@ -23,6 +23,7 @@ mod diff_wording;
 pub(crate) mod finding_text;
 mod groups;
 mod names;
+mod object_name;
 mod off_cpu;
 mod same_identity;
 #[cfg(test)]

@@ -89,7 +89,7 @@ pub(super) fn parts(browser: &mut Browser) -> Result<()> {
     let seen = browser.run(rows, json!([]))?;
     let wanted = [vec![found; 5], vec![gated; 2]].concat();
     ensure!(seen == json!(wanted), "{seen}");
-    // Two locks of one name differ by their addresses.
+    // Two locks of one name differ by their numbers.
     let twins = "const texts = [...document.querySelectorAll('.orders .lock text')]; \
          return new Set(texts.map((text) => text.textContent)).size === texts.length";
     ensure!(browser.run(twins, json!([]))? == true, "equal labels");

@@ -216,6 +216,7 @@ pub(super) fn analyse(
     replay.objects.identify(last, frames, &calls.paths);
     naming::name_joined(&mut replay.objects.objects, &model.threads);
     naming::tell_apart(&mut replay.objects.objects, &calls.paths);
+    naming::number_namesakes(&mut replay.objects.objects, &calls.paths);
     idle::tell(
         &replay.objects.objects,
         &mut replay.objects.uses,

@@ -1,7 +1,7 @@
 //! The reasons why threads were blocked, and why that may not be known, in the words of reports
 //! and exports.
 
-use super::{blocking_call, wording};
+use super::{blocking_call, object_name, wording};
 use crate::model::Model;
 use crate::model::profile::{BlockedKey, NoOffCpu};
 use crate::model::schedule::Waker;
@@ -10,7 +10,7 @@ use crate::model::schedule::Waker;
 /// neither is known.
 pub(super) fn reason(model: &Model, key: &BlockedKey) -> Option<String> {
     match (key.object, key.call) {
-        (Some(object), _) => Some(wording::object(&model.sync, object, usize::MAX)),
+        (Some(object), _) => Some(object_name::shared(&model.sync, object, usize::MAX)),
         (None, Some(call)) => model.schedule.call(call).map(blocking_call::title),
         (None, None) => None,
     }

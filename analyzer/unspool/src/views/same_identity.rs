@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::names::middle;
+use super::object_name;
 use super::text::line::clean;
-use super::wording;
 use crate::model::Key;
 use crate::model::calls::PathId;
 use crate::model::schedule::add_time;
@@ -153,15 +153,16 @@ impl ObjectGroup {
             1 => String::new(),
             count => format!("{count} × "),
         };
+        let left = room.saturating_sub(count.len());
         if let Some(variable) = &self.variable {
             let noun = self.kind(sync).noun();
             let room = room.saturating_sub(count.len() + noun.len() + 4).max(12);
             return format!("{count}{noun} in {}", middle(&clean(variable), room));
         }
-        format!(
-            "{count}{}",
-            wording::object(sync, *first, room.saturating_sub(count.len()))
-        )
+        match self.members[..] {
+            [only] => object_name::one(sync, only, room),
+            _ => count + &object_name::shared(sync, *first, left),
+        }
     }
 
     pub(super) fn kind(&self, sync: &Sync) -> Kind {

@@ -131,7 +131,7 @@ fn names() -> Model {
 
 /// Threads that wait: a pool for work, writers for a lock that one of them holds for a long time,
 /// and two threads for each other forever.
-fn shop() -> Model {
+pub(super) fn shop() -> Model {
     const QUEUE: u64 = 0x6000;
     const READY: u64 = 0x6040;
     const LOG: u64 = 0x7000;
@@ -223,7 +223,7 @@ fn shop() -> Model {
 }
 
 /// A cut recording that lost events, with threads that ran before it.
-fn broken() -> Model {
+pub(super) fn broken() -> Model {
     let mut stage = Stage::new();
     for tid in 11..14 {
         stage.add(ThreadSeen {

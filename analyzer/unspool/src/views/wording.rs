@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use unspool_rsp::signals;
 
 pub(super) use crate::model::sync::length as duration;
-use crate::model::sync::{Exclusion, Histogram, ObjectIndex, OrderEdge, Sync};
+use crate::model::sync::{Exclusion, Histogram, OrderEdge};
 use crate::model::{Creation, Ending, Facts, Model, OrderRisk, OrderStep, Thread, ThreadIndex};
 use crate::views::call_waits::{Threads, Woken, WokenBy};
 
@@ -227,18 +227,6 @@ pub(super) fn one(model: &Model, thread: &Thread, width: usize) -> String {
     }
 }
 
-/// `mutex lock`, `mutex made in new_node (node.c:12)`. The kind comes first and is never cut.
-pub(super) fn object(sync: &Sync, index: ObjectIndex, room: usize) -> String {
-    let object = sync.object(index);
-    let noun = object.kind.noun();
-    let name = match sync.name(object) {
-        Some(name) => super::text::line::clean(&name),
-        None => format!("{:#x}", object.address),
-    };
-    let room = room.saturating_sub(noun.len() + 1).max(12);
-    format!("{noun} {}", super::names::shorten_object(&name, room))
-}
-
 /// Wakers that are no threads of the program.
 pub(super) const INTERRUPT: &str = "an interrupt (device, timer or network)";
 pub(super) const OUTSIDE: &str = "another process or the kernel";
@@ -381,7 +369,7 @@ pub(super) fn circle_note(
     let words = match edge.exclusion? {
         Exclusion::OneThread => ALONE,
         Exclusion::Gate(gate) => {
-            let gate = object(&model.sync, gate, MAX_GATE_WIDTH);
+            let gate = super::object_name::one(&model.sync, gate, MAX_GATE_WIDTH);
             return Some(format!("threads hold {gate} meanwhile"));
         }
         Exclusion::TimeLimit => "a wait has a time limit",
@@ -398,7 +386,7 @@ fn order_doubt(model: &Model, steps: &[OrderStep], risk: OrderRisk) -> Option<St
     let words = match risk {
         OrderRisk::Proved => return None,
         OrderRisk::Semaphore(semaphore) => {
-            let semaphore = object(&model.sync, semaphore, MAX_GATE_WIDTH);
+            let semaphore = super::object_name::one(&model.sync, semaphore, MAX_GATE_WIDTH);
             return Some(format!("all threads had taken {semaphore}"));
         }
         OrderRisk::EventsMissing => "events are missing",

@@ -181,6 +181,22 @@ pub(super) fn tell_apart(objects: &mut [Object], paths: &[Arc<Backtrace>]) {
     }
 }
 
+/// Numbers the objects of one kind that share a name.
+pub(super) fn number_namesakes(objects: &mut [Object], paths: &[Arc<Backtrace>]) {
+    let mut alike: HashMap<(primitives::Kind, Arc<str>), Vec<usize>> = HashMap::new();
+    for (index, object) in objects.iter().enumerate() {
+        let origin = paths.get(object.origin.0).map(|path| &**path);
+        if let Some(name) = name_of(object, origin) {
+            alike.entry((object.kind, name)).or_default().push(index);
+        }
+    }
+    for same in alike.into_values().filter(|same| same.len() > 1) {
+        for (at, index) in same.into_iter().enumerate() {
+            objects[index].number = Some(at + 1);
+        }
+    }
+}
+
 /// Formats a place, with its offset in the function if the line is unknown.
 fn exact_place(frame: &NamedFrame) -> String {
     let exact = &frame.place;

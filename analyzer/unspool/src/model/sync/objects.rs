@@ -48,6 +48,8 @@ pub struct Object {
     pub origin: PathId,
     /// Suffix that distinguishes its name from objects of other identities.
     pub(super) apart: Option<Arc<str>>,
+    /// Its number from 1 among the objects of its kind and name; none if it is the only one.
+    pub number: Option<usize>,
     /// True if it is a variable of a mapped file, named or not. Other memory can be used again for
     /// another object.
     pub(super) is_static: bool,
@@ -417,6 +419,7 @@ impl Objects {
             part: None,
             origin: path,
             apart: None,
+            number: None,
             word: false,
             made,
             since_ns: ns,

@@ -402,6 +402,8 @@ fn locks_that_one_function_makes_for_others_are_told_apart() {
             "made in new_table (locks.c:9)",
         ]
     );
+    let numbers = made.map(|(at, ..)| object(&model.sync, at).number);
+    assert_eq!(numbers, [None, Some(1), Some(2), None]);
 }
 
 /// A function called by a primitive may wait for an object of its own. This is not a wait for the

@@ -8,7 +8,7 @@ use super::{frames, notes, tree};
 use crate::model::critical_path::{Basis, CriticalPath, Group, Impact, Item, PathState};
 use crate::model::{LockWaits, Model, ProcessIndex, ThreadIndex, Topic};
 use crate::views::call_waits::{self, CallWait, Woken, WokenBy};
-use crate::views::{Style, blocking_call, finding_text, names, wording};
+use crate::views::{Style, blocking_call, finding_text, names, object_name, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Calls, Topic::Times];
@@ -214,7 +214,7 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
             format!("if function {name} was twice as fast")
         }
         Item::Lock(object) => {
-            let name = wording::object(&model.sync, object, room);
+            let name = object_name::one(&model.sync, object, room);
             format!("if {name} was never contended")
         }
         Item::LockWaits(index) => {
@@ -286,7 +286,7 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
         let words = " while others waited for ";
         let left = room.saturating_sub(line.width() + words.len());
         line.push(Ink::Faint, words);
-        line.push(Ink::Name, wording::object(&model.sync, object, left));
+        line.push(Ink::Name, object_name::one(&model.sync, object, left));
     }
     line
 }

@@ -6,7 +6,7 @@ use super::line::{Ink, Line, Page, clean, width};
 use super::notes;
 use crate::model::sync::UseIndex;
 use crate::model::{Happening, Listing, Model, ThreadIndex};
-use crate::views::{Style, wording};
+use crate::views::{Style, object_name, wording};
 
 /// Number of lines shown before and after the selected line.
 const CONTEXT_LINES: u32 = 12;
@@ -144,7 +144,7 @@ fn uses(model: &Model, uses: Option<&Vec<UseIndex>>) -> Vec<String> {
     let mut sums: Vec<(String, u64, u64)> = Vec::new();
     for used in uses.into_iter().flatten() {
         let used = sync.used(*used);
-        let object = wording::object(sync, used.object, 60);
+        let object = object_name::shared(sync, used.object, 60);
         let what = format!("{} {object}", used.operation.as_str());
         match sums.iter_mut().find(|(known, ..)| *known == what) {
             Some((_, calls, waited)) => {

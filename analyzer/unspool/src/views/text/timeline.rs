@@ -14,7 +14,7 @@ use crate::model::schedule::CallIndex;
 use crate::model::sync::{ObjectIndex, Waiting};
 use crate::model::{Cell, Model, ProcessorLevel, ThreadIndex, Timeline, Topic, Window};
 use crate::primitives::Kind;
-use crate::views::{Style, blocking_call, wording};
+use crate::views::{Style, blocking_call, object_name, wording};
 use rows::{Row, rows};
 
 /// Topics of the notes that this view shows.
@@ -405,7 +405,7 @@ impl Marks<'_> {
             };
             let text = format!(
                 "{letter} {what} {}",
-                wording::object(&model.sync, *object, page.width)
+                object_name::one(&model.sync, *object, page.width)
             );
             page.line(&Line::new().with(Ink::Plain, text))?;
         }

@@ -20,7 +20,17 @@ export function threadLink(rec, thread, view) {
 
 /** What an object is called. */
 export function objectName(object) {
+  return sharedName(object) + objectNumber(object);
+}
+
+/** The name of an object, which others may have, too. */
+export function sharedName(object) {
   return object.name ?? `at 0x${object.address.toString(16)}`;
+}
+
+/** What tells an object apart from others of its kind and name: ` #2`. */
+export function objectNumber({number}) {
+  return number ? ` #${number}` : '';
 }
 
 /** A link to an object. */

@@ -2,7 +2,7 @@
 import {count, counted, kindNoun, moment, shortenedName} from './format.js';
 import {h, shortList, svg, tableHead} from './dom.js';
 import {linkTo} from './location.js';
-import {groupLink, momentLink, objectLink, objectName, stackPair} from './links.js';
+import {groupLink, momentLink, objectLink, objectNumber, sharedName, stackPair} from './links.js';
 import {layout, withoutImplied} from './order_layout.js';
 
 const MAX_GRAPH_LOCKS = 300;
@@ -15,7 +15,6 @@ const MAX_EQUAL_LOCKS = 24;
 const [MAX_PAGE_WIDTH, PAGE_MARGIN] = [1500, 52];
 const LOCK_HEIGHT = 28;
 const MIN_LOCK_WIDTH = 64;
-const MIN_ADDRESS_DIGITS = 4;
 
 /** The kinds of arrows, the gravest first, and what the legend says of them. */
 const ORDER_KINDS = new Map([
@@ -30,46 +29,19 @@ function orderKind(edge) {
 }
 
 /**
- * What tells the locks of the order apart from others of the same name: the last digits of their
- * addresses, as many as needed. Empty for a name that only one lock has.
- */
-function addressEnds(rec) {
-  const locks = new Set(rec.lock_order.flatMap(({held, taken}) => [held, taken]));
-  const equal = new Map();
-  for (const lock of locks) {
-    const name = objectName(rec.objects[lock]);
-    equal.set(name, [...(equal.get(name) ?? []), lock]);
-  }
-  const ends = new Map();
-  for (const all of equal.values()) {
-    const digits = all.map((lock) => rec.objects[lock].address.toString(16));
-    let length = MIN_ADDRESS_DIGITS;
-    const cut = () => digits.map((address) => address.slice(-length));
-    while (length < 16 && new Set(cut()).size < new Set(digits).size) length += 1;
-    all.forEach((lock, at) => ends.set(lock, all.length > 1 ? ` …${cut()[at]}` : ''));
-  }
-  return ends;
-}
-
-/** A link to a lock of the order. */
-function lockLink(rec, ends, lock) {
-  return [objectLink(rec, lock), h('span', {class: 'quiet'}, ends.get(lock))];
-}
-
-/**
  * What a lock is called, in at most `length` characters. `sizes` has the number of locks that it
  * stands for.
  */
-function lockLabel(rec, {ends, sizes}, lock, length) {
+function lockLabel(rec, sizes, lock, length) {
   const size = sizes?.get(lock) ?? 1;
-  const [before, after] = size > 1 ? [`${count(size)} × `, ''] : ['', ends.get(lock)];
-  const name = objectName(rec.objects[lock]);
+  const object = rec.objects[lock];
+  const [before, after] = size > 1 ? [`${count(size)} × `, ''] : ['', objectNumber(object)];
   const room = (length ?? Infinity) - before.length - after.length;
-  return `${before}${shortenedName(name, room)}${after}`;
+  return `${before}${shortenedName(sharedName(object), room)}${after}`;
 }
 
-function orderWords(rec, names, {edge, pairs}) {
-  const [held, taken] = [edge.held, edge.taken].map((lock) => lockLabel(rec, names, lock));
+function orderWords(rec, sizes, {edge, pairs}) {
+  const [held, taken] = [edge.held, edge.taken].map((lock) => lockLabel(rec, sizes, lock));
   const by = pairs > 1 ? `, ${counted(pairs, 'pair')}` : ` by ${counted(edge.threads, 'thread')}`;
   const circle = edge.circle ? `, ${ORDER_KINDS.get(orderKind(edge))}` : '';
   return `${taken} taken while ${held} held: ${counted(edge.count, 'time')}${by}${circle}`;
@@ -138,7 +110,7 @@ function gravest({lines}) {
 }
 
 /** The first part that fits, and where its boxes and arrows are. */
-function orderDrawing(rec, order, ends, chosen) {
+function orderDrawing(rec, order, chosen) {
   const room = Math.min(MAX_PAGE_WIDTH, document.documentElement.clientWidth) - PAGE_MARGIN;
   const length = room < 600 ? 22 : 34;
   for (const {edges, sizes, words} of orderParts(rec, order)) {
@@ -153,15 +125,14 @@ function orderDrawing(rec, order, ends, chosen) {
     const follow = left === 1 ? 'follows' : 'follow';
     const implied =
       left > 0 ? ` The graph leaves out ${counted(left, 'arrow')} that ${follow} from others.` : '';
-    const names = {ends, sizes};
     const boxes = [...locks].map((lock) => {
-      const label = lockLabel(rec, names, lock, length);
+      const label = lockLabel(rec, sizes, lock, length);
       const width = Math.max(MIN_LOCK_WIDTH, Math.ceil(labelWidth(label)) + 20);
       return {id: lock, label, width, height: LOCK_HEIGHT};
     });
     const graphs = layout(boxes, arrows, room);
     graphs?.sort((a, b) => gravest(a) - gravest(b));
-    if (graphs) return {edges, names, words: words + implied, graphs};
+    if (graphs) return {edges, sizes, words: words + implied, graphs};
   }
   return null;
 }
@@ -204,7 +175,7 @@ function orderLegend(kinds) {
   );
 }
 
-function orderGraph(rec, {edges, names, graphs}, chosen) {
+function orderGraph(rec, {edges, sizes, graphs}, chosen) {
   const kindOf = new Map();
   for (const kind of ORDER_KINDS.keys())
     for (const {edge} of edges)
@@ -212,7 +183,7 @@ function orderGraph(rec, {edges, names, graphs}, chosen) {
         for (const lock of [edge.held, edge.taken]) if (!kindOf.has(lock)) kindOf.set(lock, kind);
   const line = ({arrow: {one}, d}) => {
     const kind = orderKind(one.edge);
-    const words = orderWords(rec, names, one);
+    const words = orderWords(rec, sizes, one);
     return svg(
       'a',
       {
@@ -228,7 +199,7 @@ function orderGraph(rec, {edges, names, graphs}, chosen) {
     );
   };
   const box = ({id, label, x, y, width, height}) => {
-    const words = `${kindNoun(rec.objects[id].kind)} ${lockLabel(rec, names, id)}`;
+    const words = `${kindNoun(rec.objects[id].kind)} ${lockLabel(rec, sizes, id)}`;
     return svg(
       'a',
       {
@@ -275,7 +246,7 @@ function findingLink(rec, index) {
   return h('a', {href}, `Finding ${index + 1} (${proved ? 'proved' : 'inferred'})`);
 }
 
-function orderTable(rec, edges, ends, chosen) {
+function orderTable(rec, edges, chosen) {
   return shortList(
     edges,
     100,
@@ -283,14 +254,14 @@ function orderTable(rec, edges, ends, chosen) {
       h(
         'tr',
         {class: index === chosen ? 'selected' : null, 'data-order': index},
-        h('td', {}, lockLink(rec, ends, edge.held)),
-        h('td', {}, lockLink(rec, ends, edge.taken)),
+        h('td', {}, objectLink(rec, edge.held)),
+        h('td', {}, objectLink(rec, edge.taken)),
         h(
           'td',
           {class: 'number'},
           h(
             'a',
-            {href: linkTo({order: index}), 'aria-label': `${orderWords(rec, {ends}, {edge})}: stacks`},
+            {href: linkTo({order: index}), 'aria-label': `${orderWords(rec, null, {edge})}: stacks`},
             count(edge.count),
           ),
         ),
@@ -315,7 +286,7 @@ function orderTable(rec, edges, ends, chosen) {
 }
 
 /** Everything about the selected edge. */
-function orderCard(rec, ends, index) {
+function orderCard(rec, index) {
   const edge = rec.lock_order[index];
   const keys = edge.thread_keys.slice(0, 6);
   return h(
@@ -324,9 +295,9 @@ function orderCard(rec, ends, index) {
     h(
       'h3',
       {},
-      lockLink(rec, ends, edge.taken),
+      objectLink(rec, edge.taken),
       ' taken while ',
-      lockLink(rec, ends, edge.held),
+      objectLink(rec, edge.held),
       ' was held',
       edge.circle ? h('span', {class: 'tag'}, 'in a circle') : null,
     ),
@@ -370,9 +341,8 @@ export function lockOrder(rec, at, object) {
     .filter(({edge}) => object === undefined || edge.held === object || edge.taken === object)
     .sort((a, b) => rank(b) - rank(a) || b.edge.count - a.edge.count);
   if (all.length === 0 && object !== undefined) return null;
-  const ends = addressEnds(rec);
   const circles = all.filter(({edge}) => edge.circle).length;
-  const drawing = all.length > 0 ? orderDrawing(rec, all, ends, at.order) : null;
+  const drawing = all.length > 0 ? orderDrawing(rec, all, at.order) : null;
   return h(
     'section',
     {class: 'lock-order', 'aria-label': 'Lock order'},
@@ -388,7 +358,7 @@ export function lockOrder(rec, at, object) {
           } in circles.${drawing ? drawing.words : ' There are too many for a graph.'}`,
     ),
     drawing ? orderGraph(rec, drawing, at.order) : null,
-    rec.lock_order[at.order] ? orderCard(rec, ends, at.order) : null,
-    all.length > 0 ? h('div', {class: 'scroll'}, orderTable(rec, all, ends, at.order)) : null,
+    rec.lock_order[at.order] ? orderCard(rec, at.order) : null,
+    all.length > 0 ? h('div', {class: 'scroll'}, orderTable(rec, all, at.order)) : null,
   );
 }

@@ -13,7 +13,7 @@ use crate::views::call_waits::{self, Threads};
 use crate::views::text::frames::{self, Sources};
 use crate::views::text::line::{Ink, Line, Page, clean};
 use crate::views::text::tree;
-use crate::views::{off_cpu, wording};
+use crate::views::{object_name, off_cpu, wording};
 
 /// Maximum number of stacks, and of wakers for each.
 const MAX_STACKS: usize = 10;
@@ -198,14 +198,15 @@ fn write(
     let mut indent = Line::new();
     indent.pad(18);
     let call = key.call.and_then(|call| model.schedule.call(call));
-    let reason = match call {
-        Some(call) if key.object.is_none() => {
+    let reason = match (key.object, call) {
+        (Some(object), _) => Some(object_name::one(&model.sync, object, usize::MAX)),
+        (None, Some(call)) => {
             let calls = waits.calls.iter();
             let calls = calls.filter_map(|call| model.schedule.call(*call));
             let files: BTreeSet<&str> = calls.map(|call| call.file.as_str()).collect();
             Some(format!("{}(){}", call.name, of_files(files)))
         }
-        _ => off_cpu::reason(model, key),
+        (None, None) => None,
     };
     let reason = reason.map_or("unknown reason".to_owned(), |reason| clean(&reason));
     let woken = call_waits::by_identity(model, &waits.wakes);
