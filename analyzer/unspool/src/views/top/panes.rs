@@ -173,7 +173,8 @@ fn percent(share: f64) -> u64 {
 /// The objects that threads wait for, with the holders.
 fn waits(live: &Live, screen: &Screen, columns: u16, room: usize) -> Vec<Line<'static>> {
     let objects = live.awaited();
-    if objects.is_empty() || room < 2 {
+    // A program that has ended waits for nothing.
+    if objects.is_empty() || room < 2 || screen.status.ended.is_some() {
         return Vec::new();
     }
     let title = "THR  TIME     WAITS FOR (time: the longest)";

@@ -5,6 +5,9 @@ use ratatui::backend::TestBackend;
 use unspool_capture::{CpuTime, CpuTimes};
 
 use super::*;
+use crate::model::{ObjectName, State, Wait};
+
+use crate::primitives::Kind;
 
 /// The text of the screen for a program with these threads: id, name, time on a processor.
 fn screen_text(size: (u16, u16), threads: &[(u64, &str, u64)], screen: &mut Screen) -> String {
@@ -99,4 +102,44 @@ fn ages_are_short() {
     assert_eq!(age(12_000_000_000), "12 s");
     assert_eq!(age(180_000_000_000), "3 min");
     assert_eq!(age(7_200_000_000_000), "2 h");
+}
+
+/// The times of waits must not grow when the program has ended.
+#[test]
+fn a_program_that_has_ended_does_not_wait() {
+    let mut live = Live::default();
+    let mut model = crate::views::snapshot_tests::broken();
+    let wait = Wait {
+        object: ObjectName {
+            kind: Kind::Mutex,
+            address: 0x1000,
+            name: Some("queue".into()),
+        },
+        function: None,
+        flavor: Vec::new(),
+        holders: Vec::new(),
+        readers: None,
+        mutex: None,
+        timed: false,
+        shared: false,
+        proved: true,
+        moving: false,
+        refused: false,
+        unknown: None,
+        trace: None,
+    };
+    model.inspection.states = vec![State::Waiting(Box::new(wait)); model.threads.len()];
+    live.inspected(model);
+    let mut screen = Screen::new(false);
+    let mut drawn = |ended: Option<&str>| {
+        screen.status.ended = ended.map(str::to_owned);
+        let mut terminal = Terminal::new(TestBackend::new(100, 40)).unwrap();
+        let frame = terminal.draw(|frame| draw(frame, &live, &mut screen));
+        frame.unwrap();
+        terminal.backend().to_string()
+    };
+    let text = drawn(None);
+    assert!(text.contains("WAITS FOR"), "{text}");
+    let text = drawn(Some("The program has ended with exit code 0."));
+    assert!(!text.contains("WAITS FOR"), "{text}");
 }
