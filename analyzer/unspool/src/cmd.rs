@@ -14,6 +14,7 @@ mod export;
 mod fail_on;
 mod inspect;
 mod interrupt;
+mod number;
 mod output;
 mod page;
 mod prefer;

@@ -18,6 +18,7 @@ pub(super) const TRIALS: &[Case] = &[
     ("capture_of_a_later_version", capture_of_a_later_version),
     ("not_a_capture", not_a_capture),
     ("no_capture", no_capture),
+    ("no_source_file", no_source_file),
     ("to_standard_output", to_standard_output),
     ("disk_full_from_the_start", disk_full_from_the_start),
     ("disk_full_while_recording", disk_full_while_recording),
@@ -48,6 +49,20 @@ fn report_of(bytes: &[u8]) -> Result<(process::Run, tempfile::TempDir)> {
     let mut command = report::unspool()?;
     command.arg("report").arg(&file).args(["--format", "json"]);
     Ok((process::run(&mut command, Duration::from_secs(20))?, folder))
+}
+
+/// A recording alone is not taken for the source file.
+fn no_source_file() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("mine.unspool");
+    std::fs::write(&capture, good()?)?;
+    let mut command = report::unspool()?;
+    command
+        .arg("report")
+        .arg(&capture)
+        .args(["--view", "source"]);
+    fails(&mut command, &["needs a source file", "mine.unspool"])?;
+    Ok(())
 }
 
 /// A truncated capture opens up to its last flush. Standard error and the exit code report that the

@@ -368,13 +368,17 @@ fn readable(pid: u32, path: &str, range: &Range<u64>) -> String {
     }
 }
 
+/// True if the file exists and begins as a recording does.
+pub(super) fn is_recording(path: &Path) -> bool {
+    let mut head = [0; unspool_capture::MAGIC.len()];
+    fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut head))
+        .is_ok_and(|()| head == unspool_capture::MAGIC)
+}
+
 /// The modules of a recording. `None` if the file is not a recording.
 pub(super) fn of_recording(path: &Path) -> anyhow::Result<Option<Vec<Mapping>>> {
-    let mut head = [0; unspool_capture::MAGIC.len()];
-    let is_recording = fs::File::open(path)
-        .and_then(|mut file| file.read_exact(&mut head))
-        .is_ok_and(|()| head == unspool_capture::MAGIC);
-    if !is_recording {
+    if !is_recording(path) {
         return Ok(None);
     }
     let capture =

@@ -67,6 +67,7 @@ pub(super) struct Cmd {
         long,
         value_name = "CONDITION",
         value_parser = percent,
+        allow_negative_numbers = true,
         help_heading = "For scripts"
     )]
     fail_on: Option<f64>,

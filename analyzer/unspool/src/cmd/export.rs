@@ -43,7 +43,7 @@ pub(super) struct Cmd {
 
     /// With `--graph calls`, leave out functions and edges with a smaller share of the time and of
     /// the calls [default: 0.5, or 0 if there are at most 50 functions]
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_negative_numbers = true)]
     min_share: Option<f64>,
 
     /// Instead of a recording, read a trace that another tool wrote (for `--graph calls`)

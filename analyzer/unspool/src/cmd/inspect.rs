@@ -8,6 +8,7 @@ use clap::Args;
 use super::across::{self, calls};
 use super::end_analysis::model_of;
 use super::fail_on::FailOn;
+use super::number;
 use super::recording::{Reading, Recording};
 use super::report::Format;
 use super::target::{self, Target};
@@ -59,7 +60,7 @@ pub(super) struct Cmd {
     recording: Option<PathBuf>,
 
     /// Width of the text in columns [default: the terminal's]
-    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
+    #[arg(long, value_name = "COLUMNS", value_parser = number::whole(40_u16..=1000), allow_negative_numbers = true)]
     width: Option<u16>,
 
     #[command(flatten)]

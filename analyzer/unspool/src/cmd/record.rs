@@ -16,6 +16,7 @@ use super::end_analysis::EndAnalysis;
 use super::export;
 use super::fail_on::FailOn;
 use super::interrupt::Interrupts;
+use super::number;
 use super::output::Output;
 use super::page;
 use super::prefer::Prefer;
@@ -115,7 +116,7 @@ pub(super) struct Cmd {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "199",
-        value_parser = clap::value_parser!(u32).range(1..=10_000)
+        value_parser = number::whole(1_u32..=10_000)
     )]
     cpu: Option<u32>,
 
@@ -127,7 +128,8 @@ pub(super) struct Cmd {
         value_name = "BYTES",
         default_value_t = 61_440,
         requires = "cpu",
-        value_parser = clap::value_parser!(u32).range(512..=61_440)
+        value_parser = number::whole(512_u32..=61_440),
+        allow_negative_numbers = true
     )]
     cpu_stack: u32,
 
@@ -156,7 +158,7 @@ pub(super) struct Cmd {
     no_follow: bool,
 
     /// End the recording after this time, as Ctrl-C does
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, value_name = "SECONDS", value_parser = duration, allow_negative_numbers = true)]
     duration: Option<Duration>,
 
     /// How calls are recorded
@@ -171,7 +173,7 @@ pub(super) struct Cmd {
     /// names of the program's threads are always recorded. Each of several processes has a budget
     /// of its own. With `none` the program waits for the recorder, and can become many times
     /// slower. An unspool-stub that was started with a smaller --budget refuses a larger one.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
     budget: Option<String>,
 
     #[command(flatten)]
@@ -243,7 +245,7 @@ pub(super) fn parse_seconds(text: &str) -> Option<Duration> {
 fn duration(text: &str) -> Result<Duration, String> {
     parse_seconds(text)
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| "expected a number of seconds, such as 10 or 0.5".to_owned())
+        .ok_or_else(|| "expected more than 0 seconds, such as 10 or 0.5".to_owned())
 }
 
 impl Cmd {

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 
+use super::addresses::is_recording;
 use super::fail_on::FailOn;
 use super::record::parse_seconds;
 use super::recording::{Reading, Recording, Shown};
-use super::{page, profile, record, terminal};
+use super::{number, page, profile, record, terminal};
 use crate::model::{Detail, Listing, Model};
 use crate::views::text::profile::Selection;
 use crate::views::text::source::Excerpt;
@@ -48,11 +49,11 @@ pub(super) struct Cmd {
     no_source: bool,
 
     /// Start of the timeline, in seconds since the recording began
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     from: Option<u64>,
 
     /// End of the timeline, in seconds since the recording began
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     to: Option<u64>,
 
     /// Draw one line per thread in the timeline, also for many threads; show all rows of the waits
@@ -84,7 +85,7 @@ pub(super) struct Cmd {
     notes: bool,
 
     /// Width of the text in columns [default: the terminal's]
-    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
+    #[arg(long, value_name = "COLUMNS", value_parser = number::whole(40_u16..=1000), allow_negative_numbers = true)]
     width: Option<u16>,
 
     #[command(flatten)]
@@ -292,6 +293,10 @@ impl Cmd {
         let of_source = self.view == View::Source && self.format == ReportFormat::Text;
         let (file, place) = match &self.names[..] {
             [] => (None, None),
+            [file] if of_source && is_recording(Path::new(file)) => bail!(
+                "--view source needs a source file, too: \
+                 `unspool report {file} --view source orders.c`"
+            ),
             [place] if of_source => (None, Some(place)),
             [file] => (Some(file), None),
             // Either may come first. A place with a line number is never the name of a file.

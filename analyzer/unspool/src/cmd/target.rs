@@ -27,7 +27,8 @@ pub(super) struct Target {
         long,
         value_name = "PID",
         value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = pid,
+        allow_negative_numbers = true
     )]
     pub(super) attach: Vec<u32>,
 

@@ -25,11 +25,11 @@ pub fn write(model: &Model, out: &mut dyn Write, style: &Style) -> io::Result<()
     notes::first(page, model)?;
     let sync = &model.sync;
     let all = same_identity::of(sync);
-    let mut summary = format!(
-        "{}{}",
-        tree::about(model),
-        wording::count(sync.objects.len(), "synchronization object")
-    );
+    let about = tree::about(model);
+    let mut summary = match sync.objects.len() {
+        0 if !sync.recorded => format!("{about}no synchronization objects"),
+        count => format!("{about}{}", wording::count(count, "synchronization object")),
+    };
     if all.len() < sync.objects.len() {
         summary.push_str(&format!(" of {}", wording::count(all.len(), "identity")));
         summary = summary.replace("identitys", "identities");
