@@ -48,9 +48,9 @@ pub(super) struct FailOn {
     /// unjoined or churn. KIND:proved ignores inferred findings. `inspect` finds only deadlock,
     /// self-deadlock, abandoned-lock and lost-wakeup.
     ///
-    /// Exit code 4 means that there is no such finding, but too little was seen to exclude one: most
-    /// calls were missed, or a named process was not inspected. For any and lock-order, it is enough
-    /// that most lock calls were missed.
+    /// Exit code 4 means that there is no such finding, but too little was seen to exclude one:
+    /// most calls were missed, or a named process was not inspected. For any and lock-order, it is
+    /// enough that most lock calls were missed.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }
