@@ -32,13 +32,14 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 18] = [
+    let checks: [(&str, Check); 19] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
         ("timeline", timeline),
         ("labels", groups::labels),
         ("stripped", groups::stripped),
+        ("lambdas", groups::lambdas),
         ("processes", processes::shown),
         ("processes_not_recorded", processes::not_recorded),
         ("processes_recorded_together", processes::recorded_together),

@@ -38,8 +38,8 @@ pub(super) fn labels(browser: &mut Browser) -> Result<()> {
     no_errors(browser)
 }
 
-/// Threads of a stripped program are called by the addresses of their functions. The main thread has
-/// no creator.
+/// Threads of a stripped program are called by the addresses of their functions. The main thread
+/// has no creator.
 pub(super) fn stripped(browser: &mut Browser) -> Result<()> {
     let compiler = ["gcc", "-s", "-O1", "-pthread"];
     let (folder, program) = waiting::compile_in(".", "accounts.c", &compiler)?;
@@ -69,5 +69,30 @@ pub(super) fn stripped(browser: &mut Browser) -> Result<()> {
     let details = text(browser, ".details")?;
     ensure!(!details.contains("Creator"), "{details}");
     ensure!(!details.contains("Created at"), "{details}");
+    no_errors(browser)
+}
+
+/// Short names of C++ threads keep what names the callable.
+pub(super) fn lambdas(browser: &mut Browser) -> Result<()> {
+    let compiler = ["g++", "-std=c++20", "-g", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", "callables.cpp", &compiler)?;
+    let page = folder.path().join("callables.html");
+    let html = page.to_str().context("a path in UTF-8")?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let capture = folder.path().join("callables.unspool");
+    report::record(&capture, &["-q", "--html", html], &[program])?.success()?;
+    opened(browser, &page, "")?;
+    let titles = "return unspool.rec.groups.list.map((group) => group.title)";
+    let titles = browser.run(titles, json!([]))?;
+    for wanted in [
+        "plain",
+        "Job",
+        "main::{lambda}",
+        "std::thread",
+        "std::async",
+    ] {
+        let has = (titles.as_array().into_iter().flatten()).any(|title| title == wanted);
+        ensure!(has, "no {wanted}: {titles}");
+    }
     no_errors(browser)
 }

@@ -49,7 +49,9 @@ export function shortFunction(name) {
   if (!name) return name;
   let short = '';
   let depth = 0;
-  for (const character of name.replace(/operator(<<|<=>|<=|<|>>|>=|>|->|\(\))/g, 'operator')) {
+  // GCC writes `main()::<lambda(int)>`, which are no template arguments.
+  const lambdas = name.replace(/<lambda\(/g, '{lambda}<(');
+  for (const character of lambdas.replace(/operator(<<|<=>|<=|<|>>|>=|>|->|\(\))/g, 'operator')) {
     if (character === '<' || character === '(') depth += 1;
     else if (character === '>' || character === ')') depth -= 1;
     else if (depth === 0) short += character;
