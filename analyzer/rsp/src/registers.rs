@@ -22,6 +22,19 @@ impl Registers {
         Registers::default()
     }
 
+    /// Those of these registers that are in the first bytes of a `g` packet.
+    pub fn among(registers: &[Register], first: &[u8]) -> Registers {
+        let ends = registers.iter().map(|register| register.range().end);
+        let end = ends.filter(|end| *end <= first.len()).max().unwrap_or(0);
+        let mut chosen = Registers::new(vec![0; end], Vec::new());
+        for register in registers {
+            if let Some(bytes) = first.get(register.range()) {
+                chosen.set(register, bytes);
+            }
+        }
+        chosen
+    }
+
     /// Decodes a `g` reply: two hexadecimal digits for each byte, or `xx` if it is unavailable
     /// (RSP, "Packets", `g`). `None` if the reply has another form.
     pub fn decode(reply: &[u8]) -> Option<Registers> {
@@ -77,10 +90,12 @@ impl Registers {
             self.bytes.resize(range.end, 0);
             self.known.resize(range.end, false);
         }
-        for (at, index) in range.enumerate() {
-            self.bytes[index] = bytes.get(at).copied().unwrap_or(0);
-            self.known[index] = at < bytes.len();
-        }
+        let given = bytes.len().min(range.len());
+        let (bytes_of, known_of) = (&mut self.bytes[range.clone()], &mut self.known[range]);
+        bytes_of[..given].copy_from_slice(&bytes[..given]);
+        bytes_of[given..].fill(0);
+        known_of[..given].fill(true);
+        known_of[given..].fill(false);
     }
 
     /// The form of a `g` reply or a `G` packet: hexadecimal digits, `xx` where unknown.

@@ -116,12 +116,15 @@ impl CodeMap {
         const WORD: usize = size_of::<Word>();
         let stack_range = sp..sp.saturating_add(stack.len() as u64);
         let mut hash = mixed(mixed(1, place), sp);
-        let words = registers.chunks_exact(WORD).chain(stack.chunks_exact(WORD));
-        for (index, word) in words.enumerate() {
-            let word = word.first_chunk().copied().map_or(0, Word::from_le_bytes);
-            let word = wide(word);
-            if word >= LOWEST && (stack_range.contains(&word) || self.may_be_code(word)) {
-                hash = mixed(mixed(hash, index as u64), word);
+        let mut index = 0;
+        for part in [registers, stack] {
+            for word in part.chunks_exact(WORD) {
+                let word = word.first_chunk().copied().map_or(0, Word::from_le_bytes);
+                let word = wide(word);
+                if word >= LOWEST && (stack_range.contains(&word) || self.may_be_code(word)) {
+                    hash = mixed(mixed(hash, index), word);
+                }
+                index += 1;
             }
         }
         // 0 is not a key.

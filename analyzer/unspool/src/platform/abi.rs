@@ -195,13 +195,7 @@ impl Abi {
 
     /// The registers that a tracepoint collected, from a whole `g` packet.
     pub(crate) fn traced(&self, all: &[u8]) -> Registers {
-        let mut registers = Registers::unknown();
-        for register in &self.wanted {
-            if let Some(bytes) = all.get(register.range()) {
-                registers.set(register, bytes);
-            }
-        }
-        registers
+        Registers::among(&self.wanted, all)
     }
 
     /// The registers of a snapshot, from a whole `g` packet: the registers that a tracepoint
