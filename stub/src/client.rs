@@ -19,6 +19,39 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of notifications that the stub sends to a client before it polls the program
 /// again.
 const MAX_BATCH_MESSAGES: usize = 64;
+/// Maximum number of bytes kept allocated for output, although nothing is to be sent.
+const MAX_KEPT: usize = 256 << 10;
+
+/// Bytes that wait to be written.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    /// Number of the first bytes that are written already. Moving the others for each write would
+    /// take time in proportion to all that waits.
+    written: usize,
+}
+
+impl Unsent {
+    fn is_empty(&self) -> bool {
+        self.rest().is_empty()
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    /// Removes the first bytes of the rest.
+    fn remove(&mut self, count: usize) {
+        self.written += count;
+        if self.written > self.bytes.len() / 2 {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+        if self.bytes.is_empty() {
+            self.bytes.shrink_to(MAX_KEPT);
+        }
+    }
+}
 
 /// One client.
 pub(crate) struct Client {
@@ -27,7 +60,7 @@ pub(crate) struct Client {
     /// Bytes from the client that the stub handles only after the client has read the earlier
     /// answers.
     unanswered: Vec<u8>,
-    unsent: Vec<u8>,
+    unsent: Unsent,
     /// The time since which the client has taken none of the unsent bytes.
     stuck: Option<Instant>,
     /// The connection is closed.
@@ -41,7 +74,7 @@ impl Client {
             stream,
             session,
             unanswered: sent,
-            unsent: Vec::new(),
+            unsent: Unsent::default(),
             stuck: None,
             closed: false,
         }
@@ -132,16 +165,11 @@ impl Client {
 
     /// Writes as much as possible.
     pub(crate) fn write(&mut self) {
-        let output = self.session.take_output();
-        if self.unsent.is_empty() {
-            self.unsent = output;
-        } else {
-            self.unsent.extend_from_slice(&output);
-        }
+        self.session.take_output(&mut self.unsent.bytes);
         if self.unsent.is_empty() {
             return;
         }
-        match self.stream.write(&self.unsent) {
+        match self.stream.write(self.unsent.rest()) {
             None => self.closed = true,
             Some(0) => {
                 let since = *self.stuck.get_or_insert_with(Instant::now);
@@ -149,13 +177,9 @@ impl Client {
                     self.session.give_up();
                 }
             }
-            Some(done) if done == self.unsent.len() => {
-                self.unsent = Vec::new();
-                self.stuck = None;
-            }
             Some(done) => {
-                self.unsent.drain(..done);
-                self.stuck = Some(Instant::now());
+                self.unsent.remove(done);
+                self.stuck = (!self.unsent.is_empty()).then(Instant::now);
             }
         }
     }
@@ -181,5 +205,24 @@ impl Client {
                 Some(Outcome::Refused) => self.unsent.is_empty(),
                 _ => false,
             }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_bytes_are_removed_from_the_front() {
+        let mut unsent = Unsent::default();
+        assert!(unsent.is_empty());
+        unsent.bytes.extend(0..10);
+        unsent.remove(3);
+        assert_eq!(unsent.rest(), [3, 4, 5, 6, 7, 8, 9]);
+        unsent.bytes.push(10);
+        unsent.remove(4);
+        assert_eq!(unsent.rest(), [7, 8, 9, 10]);
+        unsent.remove(4);
+        assert!(unsent.is_empty() && unsent.bytes.is_empty());
     }
 }

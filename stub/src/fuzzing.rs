@@ -59,7 +59,7 @@ pub fn converse<'a>(
         while !part.is_empty() && !session.is_over() {
             let taken = session.feed(&mut debuggee, part);
             part = &part[taken..];
-            written.append(&mut session.take_output());
+            session.take_output(&mut written);
         }
         loop {
             poll_program(&mut debuggee, &mut session);
@@ -71,7 +71,7 @@ pub fn converse<'a>(
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        written.append(&mut session.take_output());
+        session.take_output(&mut written);
         if session.is_over() {
             break;
         }

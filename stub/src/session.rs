@@ -251,9 +251,9 @@ impl Session {
         self.outcome = Some(Outcome::NotReading);
     }
 
-    /// Takes the bytes to write to the client.
-    pub(crate) fn take_output(&mut self) -> Vec<u8> {
-        self.framing.take_output()
+    /// Moves the bytes to write to the client to the end of `into`.
+    pub(crate) fn take_output(&mut self, into: &mut Vec<u8>) {
+        self.framing.take_output(into);
     }
 
     /// Reports a stop of the program to this client, which controls it.

@@ -156,11 +156,7 @@ impl Subscriptions {
 
     /// The joint plan of all tracepoints at this address, and the instructions that a fast
     /// tracepoint may move. `None` if only a trap will do.
-    pub(crate) fn plan(
-        &self,
-        at: u64,
-        set_of: &dyn Fn(usize) -> Option<usize>,
-    ) -> Option<(Plan, Vec<u8>)> {
+    pub(crate) fn plan(&self, at: u64) -> Option<(Plan, Vec<u8>)> {
         let mut plan: Option<Plan> = None;
         let mut source: Option<Vec<u8>> = None;
         for subscription in self
@@ -171,7 +167,7 @@ impl Subscriptions {
             let trace = &subscription.trace;
             let here = trace.tracepoints.values();
             for tracepoint in here.filter(|t| t.enabled && t.at == at) {
-                let new = Plan::of(tracepoint, &trace.variables, set_of)?;
+                let new = Plan::of(tracepoint, &trace.variables)?;
                 plan = Some(match plan {
                     Some(plan) => plan.and(&new)?,
                     None => new,

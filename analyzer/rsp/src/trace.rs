@@ -80,6 +80,8 @@ impl Tracepoint {
     }
 }
 
+/// Number of variables in most frames.
+const USUAL_VARIABLES: usize = 8;
 /// Largest size in bytes of a memory block, whose length has 16 bits.
 const MAX_BLOCK: usize = 0xffff;
 
@@ -89,8 +91,8 @@ const MAX_BLOCK: usize = 0xffff;
 pub struct TraceFrame {
     /// The tracepoint's number.
     pub tracepoint: u32,
-    /// Registers in the layout of the `g` packet, zero where not collected. Empty if none were
-    /// collected.
+    /// Registers in the layout of the `g` packet, zero where not collected. It ends at the last
+    /// collected register, or later.
     pub registers: Vec<u8>,
     /// Memory, in the order of collection. The blocks of a larger area are one.
     pub memory: Vec<(u64, Vec<u8>)>,
@@ -120,6 +122,7 @@ impl TraceFrame {
             };
             let mut frame = TraceFrame {
                 tracepoint: tracepoint as u32,
+                variables: Vec::with_capacity(USUAL_VARIABLES),
                 ..TraceFrame::default()
             };
             if frame.fill(Reader(blocks), registers).is_some() {
@@ -133,6 +136,16 @@ impl TraceFrame {
         while let Some([kind]) = blocks.take(1) {
             match kind {
                 b'R' => self.registers = blocks.take(registers)?.to_vec(),
+                b'P' => {
+                    let (offset, length) = (blocks.number::<2>()?, blocks.number::<2>()?);
+                    let bytes = blocks.take(usize::try_from(length).ok()?)?;
+                    let offset = usize::try_from(offset).ok()?;
+                    let end = offset + bytes.len();
+                    if self.registers.len() < end {
+                        self.registers.resize(end, 0);
+                    }
+                    self.registers[offset..end].copy_from_slice(bytes);
+                }
                 b'M' => {
                     let (address, length) = (blocks.number::<8>()?, blocks.number::<2>()?);
                     let bytes = blocks.take(usize::try_from(length).ok()?)?;
@@ -241,6 +254,17 @@ mod tests {
         assert_eq!(frames[1].variable(2), Some(-1));
         for end in 0..bytes.len() {
             assert!(TraceFrame::decode(&bytes[..end], 4).len() < 2);
+        }
+    }
+
+    #[test]
+    fn parts_of_registers() {
+        let blocks = b"P\x00\x00\x02\x00ab\x50\x04\x00\x01\x00c";
+        let frame = [&[1, 0, 13, 0, 0, 0][..], blocks].concat();
+        let frames = TraceFrame::decode(&frame, 8);
+        assert_eq!(frames[0].registers, b"ab\0\0c");
+        for end in 0..frame.len() {
+            assert!(TraceFrame::decode(&frame[..end], 8).is_empty());
         }
     }
 

@@ -187,6 +187,35 @@ impl Position {
     }
 }
 
+/// Register sets with their indices, in the kernel's format at a trap.
+#[derive(Default)]
+pub(crate) struct Sets(Vec<(usize, Vec<u8>)>);
+
+impl Sets {
+    /// The set with this index, to be filled. Its size is always the same.
+    pub(super) fn get_mut(&mut self, index: usize, size: usize) -> &mut [u8] {
+        let known = self.0.iter().position(|(known, _)| *known == index);
+        let known = known.unwrap_or_else(|| {
+            self.0.push((index, vec![0; size]));
+            self.0.len() - 1
+        });
+        &mut self.0[known].1
+    }
+
+    /// The set with this index.
+    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
+        let set = self.0.iter().find(|(known, _)| *known == index);
+        set.map(|(_, bytes)| &bytes[..])
+    }
+
+    /// The sets there are, one bit each.
+    pub(crate) fn known(&self) -> u8 {
+        self.0
+            .iter()
+            .fold(0, |known, (index, _)| known | 1 << index)
+    }
+}
+
 /// The contents of a slot.
 pub(crate) struct Noted<'a>(pub(crate) &'a [u8]);
 
@@ -230,16 +259,15 @@ impl<'a> Noted<'a> {
         (self.at(BEGIN), self.at(END))
     }
 
-    /// The recorded register sets with their indices, in the kernel's format at a trap.
-    pub(crate) fn sets(&self, at: u64) -> Vec<(usize, Vec<u8>)> {
-        collector::sets(self, at)
+    /// Reads the recorded register sets.
+    pub(crate) fn read_sets(&self, at: u64, into: &mut Sets) {
+        collector::sets(self, at, into);
     }
 
     /// The bytes recorded of each of these blocks.
-    pub(crate) fn blocks(&self, blocks: &[Block]) -> Vec<&'a [u8]> {
+    pub(crate) fn blocks(&self, blocks: &[Block]) -> impl Iterator<Item = &'a [u8]> {
         let places = self.places(blocks);
-        let bytes = places.map(|place| self.0.get(place).unwrap_or_default());
-        bytes.collect()
+        places.map(|place| self.0.get(place).unwrap_or_default())
     }
 
     /// Number of bytes of the slot that are used if these blocks were recorded.

@@ -2,6 +2,7 @@
 //! `g` packet, and target.xml.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::machine;
@@ -149,10 +150,20 @@ pub(crate) struct Register {
     pub(crate) place: Place,
 }
 
+/// Neighbouring registers of one set.
+pub(crate) struct Run {
+    set: usize,
+    /// Their indexes in [`Layout::registers`].
+    pub(crate) registers: Range<usize>,
+    /// Their bytes in the `g` packet.
+    pub(crate) bytes: Range<usize>,
+}
+
 /// All registers of the machine.
 pub(crate) struct Layout {
     /// Registers in the order of their numbers.
     pub(crate) registers: Vec<Register>,
+    runs: Vec<Run>,
     /// Size of a `g` packet, in bytes.
     pub(crate) size: usize,
     /// The document target.xml.
@@ -162,10 +173,21 @@ pub(crate) struct Layout {
 impl Layout {
     /// The register with this number.
     pub(crate) fn register(&self, number: usize) -> Option<&Register> {
+        // The numbers of the first registers are their indexes.
+        let same = self.registers.get(number);
+        if let Some(register) = same.filter(|register| register.number == number) {
+            return Some(register);
+        }
         let index = self
             .registers
             .binary_search_by_key(&number, |register| register.number);
         index.ok().map(|index| &self.registers[index])
+    }
+
+    /// The runs of registers of these sets, one bit each.
+    pub(crate) fn runs(&self, sets: u8) -> impl Iterator<Item = &Run> {
+        let runs = self.runs.iter();
+        runs.filter(move |run| sets >> run.set & 1 != 0)
     }
 }
 
@@ -186,6 +208,7 @@ pub(crate) fn layout() -> &'static Layout {
 fn build(features: &[Feature], has: impl Fn(&str) -> bool) -> Layout {
     let mut layout = Layout {
         registers: Vec::new(),
+        runs: Vec::new(),
         size: 0,
         description: format!(
             "<?xml version=\"1.0\"?>\n<!DOCTYPE target SYSTEM \"gdb-target.dtd\">\n<target>\n\
@@ -235,7 +258,25 @@ fn build(features: &[Feature], has: impl Fn(&str) -> bool) -> Layout {
         xml.push_str("</feature>\n");
     }
     layout.description.push_str("</target>\n");
+    layout.runs = runs(&layout.registers);
     layout
+}
+
+/// The runs of these registers, in the same order.
+fn runs(registers: &[Register]) -> Vec<Run> {
+    let mut next = 0;
+    let same = registers.chunk_by(|one, other| one.place.set == other.place.set);
+    same.map(|run| {
+        let (first, last) = (&run[0], &run[run.len() - 1]);
+        let from = next;
+        next += run.len();
+        Run {
+            set: first.place.set,
+            registers: from..next,
+            bytes: first.offset..last.offset + last.size,
+        }
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -252,6 +293,25 @@ mod tests {
             assert!(index == 0 || layout.registers[index - 1].number < register.number);
         }
         assert_eq!(end, layout.size);
+    }
+
+    #[test]
+    fn runs_have_all_registers_of_their_sets() {
+        let layout = build(machine::FEATURES, |_| true);
+        for set in 0..machine::SETS.len() {
+            let runs: Vec<&Run> = layout.runs(1 << set).collect();
+            let indexes = runs.iter().flat_map(|run| run.registers.clone());
+            let of_set = (0..).zip(&layout.registers);
+            let of_set = of_set.filter(|(_, register)| register.place.set == set);
+            assert!(indexes.eq(of_set.map(|(index, _)| index)));
+            for run in runs {
+                let [first, .., last] = &layout.registers[run.registers.clone()] else {
+                    continue;
+                };
+                assert_eq!(run.bytes, first.offset..last.offset + last.size);
+            }
+        }
+        assert_eq!(layout.runs(0).count(), 0);
     }
 
     #[test]

@@ -116,7 +116,8 @@ impl Framing {
         });
     }
 
-    fn notify_with(&mut self, body: impl FnOnce(&mut Vec<u8>)) {
+    /// Queues a notification with the body that `body` appends, escaped where it is binary.
+    pub(crate) fn notify_with(&mut self, body: impl FnOnce(&mut Vec<u8>)) {
         self.out.push(b'%');
         let start = self.out.len();
         body(&mut self.out);
@@ -129,9 +130,10 @@ impl Framing {
         self.out.len() >= PACKET_SIZE
     }
 
-    /// Takes the bytes to write.
-    pub(crate) fn take_output(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.out)
+    /// Moves the bytes to write to the end of `into`.
+    pub(crate) fn take_output(&mut self, into: &mut Vec<u8>) {
+        into.append(&mut self.out);
+        self.out.shrink_to(PACKET_SIZE);
     }
 }
 
@@ -218,23 +220,29 @@ mod tests {
         bytes.iter().filter_map(|b| framing.take(*b)).collect()
     }
 
+    fn output(framing: &mut Framing) -> Vec<u8> {
+        let mut output = Vec::new();
+        framing.take_output(&mut output);
+        output
+    }
+
     #[test]
     fn good_packets_are_acknowledged() {
         let mut framing = Framing::new();
         let got = feed(&mut framing, b"+$g#67\x03");
         assert_eq!(got, [Incoming::Packet(b"g".to_vec()), Incoming::Interrupt]);
-        assert_eq!(framing.take_output(), b"+");
+        assert_eq!(output(&mut framing), b"+");
     }
 
     #[test]
     fn bad_checksums_are_refused_and_replies_repeated() {
         let mut framing = Framing::new();
         assert!(feed(&mut framing, b"$g#00").is_empty());
-        assert_eq!(framing.take_output(), b"-");
+        assert_eq!(output(&mut framing), b"-");
         framing.send(b"OK");
-        framing.take_output();
+        output(&mut framing);
         feed(&mut framing, b"-");
-        assert_eq!(framing.take_output(), b"$OK#9a");
+        assert_eq!(output(&mut framing), b"$OK#9a");
     }
 
     #[test]

@@ -1,28 +1,34 @@
 //! Notifications for a client that drains its trace: `UnspoolTrace` with frames, and counts of
 //! dropped and missed hits, and times for which threads were stopped (docs/reference/protocol.md).
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 
 use crate::sys::monotonic_ns;
 use crate::tracepoint::budget::Missed;
 use crate::tracepoint::frame_buffer::Frame;
 
-use super::framing::Framing;
+use super::framing::{Framing, escape};
 
-/// Size in bytes, before escaping, above which a notification ends.
+/// Size in bytes above which a notification ends.
 const BATCH_BYTES: usize = 16 * 1024;
 
 /// Queues `UnspoolTrace:NOW;` and frames in the format of trace files. Splits them into several
 /// notifications if necessary.
 pub(super) fn frames(frames: &[Frame], framing: &mut Framing) {
-    let mut bytes = Vec::with_capacity(2 * BATCH_BYTES);
-    for (index, frame) in frames.iter().enumerate() {
-        frame.write(&mut bytes);
-        if bytes.len() > BATCH_BYTES || index + 1 == frames.len() {
-            let text = format!("UnspoolTrace:{:x};", monotonic_ns());
-            framing.notify_binary(text.as_bytes(), &bytes);
-            bytes.clear();
-        }
+    let mut rest = frames.iter().peekable();
+    while rest.peek().is_some() {
+        framing.notify_with(|out| {
+            let _ = write!(out, "UnspoolTrace:{:x};", monotonic_ns());
+            let end = out.len() + BATCH_BYTES;
+            while out.len() <= end
+                && let Some(frame) = rest.next()
+            {
+                let (header, blocks) = frame.parts();
+                escape(&header, out);
+                escape(blocks, out);
+            }
+        });
     }
 }
 

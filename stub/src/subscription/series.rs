@@ -1,7 +1,6 @@
 //! Threads that execute single instructions after a hit, so that each is recorded (gdb's
 //! `while-stepping`).
 
-use crate::arch;
 use crate::sys::Tid;
 use crate::tracepoint::experiment::{HitContext, StepSeries};
 
@@ -36,8 +35,7 @@ impl Subscriptions {
         };
         all.retain_mut(|(role, series)| {
             let subscription = self.known(*role);
-            let set_of = arch::register_set_of;
-            subscription.is_some_and(|it| it.trace.step(series, pc, set_of, context))
+            subscription.is_some_and(|it| it.trace.step(series, pc, context))
         });
         if !all.is_empty() {
             self.series.insert(tid, all);

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use crate::arch;
 use crate::arch::fast::Noted;
 use crate::sys::{Tid, monotonic_ns};
 use crate::tracepoint::fast::pool::{Batch, Hit};
-use crate::tracepoint::fast::recorded_hit::RecordedHit;
+use crate::tracepoint::fast::recorded_hit::{RecordedHit, Scratch};
 
 use super::Tracee;
 
@@ -48,6 +47,7 @@ impl Tracee {
             self.tracepoints.budget.begin_batch();
         }
         let mut batch = Batch::default();
+        let mut scratch = Scratch::default();
         loop {
             let jump_pads = &self.tracepoints.fast.jump_pads;
             if !jump_pads.take(&self.process.memory, &mut filled, &mut batch) {
@@ -55,13 +55,13 @@ impl Tracee {
                 return over;
             }
             for (hit, noted) in batch.hits() {
-                over |= self.recall(hit, &noted);
+                over |= self.recall(hit, &noted, &mut scratch);
             }
         }
     }
 
     /// Passes one hit to the traces. True if it exceeds the budget.
-    fn recall(&mut self, hit: &Hit, noted: &Noted) -> bool {
+    fn recall(&mut self, hit: &Hit, noted: &Noted, scratch: &mut Scratch) -> bool {
         let Some((at, blocks)) = self.tracepoints.fast.jump_pads.of(noted) else {
             return false;
         };
@@ -79,13 +79,9 @@ impl Tracee {
             return false;
         }
         let code_map = &self.tracepoints.code_map;
-        let mut recorded = RecordedHit::new(hit, noted, at, &blocks, code_map);
+        let mut recorded = RecordedHit::new(hit, noted, at, &blocks, code_map, scratch);
         for (_, subscription) in self.subscriptions.each() {
-            if subscription
-                .trace
-                .hit(at, arch::register_set_of, &mut recorded)
-                .needed
-            {
+            if subscription.trace.hit(at, &mut recorded).needed {
                 self.tracepoints.budget.need(at);
             }
         }

@@ -208,7 +208,7 @@ impl Tracee {
         let mut decided = true;
         let mut end = 0;
         for (at, kind) in wanted.iter().map(|(at, kind)| (*at, *kind)) {
-            let Some((plan, source)) = self.subscriptions.plan(at, &arch::register_set_of) else {
+            let Some((plan, source)) = self.subscriptions.plan(at) else {
                 continue;
             };
             // One read serves the many lookups around this address.

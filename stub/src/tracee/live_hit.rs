@@ -32,6 +32,7 @@ impl Tracee {
                 jump_pads: &self.tracepoints.fast.jump_pads,
             },
             stacks: &mut self.tracepoints.stacks,
+            registers: Vec::new(),
         };
         Some((hit, &mut self.subscriptions))
     }
@@ -45,21 +46,23 @@ pub(super) struct LiveHit<'a> {
     pub(super) stopped: &'a mut Stopped,
     pub(super) memory: OriginalMemory<'a>,
     stacks: &'a mut Stacks,
+    registers: Vec<u8>,
 }
 
 impl HitContext for LiveHit<'_> {
-    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
+    fn registers(&mut self, sets: u8) -> (u8, &[u8]) {
         let layout = arch::layout();
-        let mut values = vec![0; layout.size];
+        self.registers.clear();
+        self.registers.resize(layout.size, 0);
         let mut known = 0;
         for register in &layout.registers {
             let bit = 1 << register.place.set;
-            let into = &mut values[register.offset..register.offset + register.size];
+            let into = &mut self.registers[register.offset..register.offset + register.size];
             if sets & bit != 0 && self.stopped.register(register, into).is_ok() {
                 known |= bit;
             }
         }
-        (known, values)
+        (known, &self.registers)
     }
 
     fn register(&mut self, number: usize) -> Option<u64> {

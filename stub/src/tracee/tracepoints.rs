@@ -225,7 +225,7 @@ impl Tracee {
         let mut stops = Vec::new();
         let mut needed = false;
         for (role, subscription) in subscriptions.each() {
-            let asked = subscription.trace.hit(at, arch::register_set_of, &mut hit);
+            let asked = subscription.trace.hit(at, &mut hit);
             needed |= asked.needed;
             if asked.stop {
                 stops.push(role);

@@ -8,8 +8,8 @@ use super::budget::Missed;
 /// An action at a hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Record registers: one bit for each register number, the lowest first.
-    Registers(Vec<u8>),
+    /// Record the registers of these sets, one bit each.
+    Registers(u8),
     /// Record memory at `offset` from a register, or from zero.
     Memory {
         register: Option<usize>,
@@ -141,19 +141,11 @@ impl Definitions {
     }
 }
 
-/// The register sets that actions collect, one bit each. `of` returns the set of a register.
-pub(crate) fn sets(actions: &[Action], of: impl Fn(usize) -> Option<usize>) -> u8 {
-    let mut sets = 0;
-    for action in actions {
-        let Action::Registers(mask) = action else {
-            continue;
-        };
-        for (index, byte) in mask.iter().enumerate() {
-            let numbers = (0..8).filter(|bit| byte >> bit & 1 != 0);
-            for set in numbers.filter_map(|bit| of(8 * index + bit)) {
-                sets |= 1 << set;
-            }
-        }
-    }
-    sets
+/// The register sets that actions collect, one bit each.
+pub(crate) fn sets(actions: &[Action]) -> u8 {
+    let sets = actions.iter().map(|action| match action {
+        Action::Registers(sets) => *sets,
+        _ => 0,
+    });
+    sets.fold(0, |all, sets| all | sets)
 }

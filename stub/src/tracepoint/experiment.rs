@@ -85,6 +85,8 @@ pub(crate) struct Experiment {
     pub(crate) drained: bool,
     /// The program is blocked while the buffer is full, so that nothing is dropped.
     pub(crate) waits: bool,
+    /// Frames have only the registers that are collected.
+    pub(crate) register_parts: bool,
     /// The stacks that the client already has.
     pub(crate) known_stacks: KnownStacks,
     /// Tracepoints with dropped hits for which no mark has been added yet.
@@ -119,6 +121,7 @@ impl Default for Experiment {
             to_retire: false,
             drained: false,
             waits: false,
+            register_parts: false,
             known_stacks: KnownStacks::default(),
             unmarked: Vec::new(),
             deleted: Deleted::default(),
@@ -137,6 +140,7 @@ impl Experiment {
         self.read_only.clear();
         self.drained = false;
         self.waits = false;
+        self.register_parts = false;
         self.unmarked.clear();
         self.deleted = Deleted::default();
         self.known_stacks.clear();
@@ -274,12 +278,7 @@ impl Experiment {
     }
 
     /// Handles a thread's arrival at `pc` for every tracepoint there.
-    pub(crate) fn hit(
-        &mut self,
-        pc: u64,
-        set_of: impl Fn(usize) -> Option<usize>,
-        context: &mut dyn HitContext,
-    ) -> Asked {
+    pub(crate) fn hit(&mut self, pc: u64, context: &mut dyn HitContext) -> Asked {
         let mut asked = Asked::default();
         if !self.running {
             return asked;
@@ -287,7 +286,7 @@ impl Experiment {
         let mut tracepoints = mem::take(&mut self.tracepoints);
         tracepoints.each_at(pc, |tracepoint| {
             if tracepoint.enabled {
-                let here = self.take(tracepoint, &set_of, context);
+                let here = self.take(tracepoint, context);
                 asked.stop |= here.stop;
                 asked.needed |= here.needed;
                 asked.series.extend(here.series);
@@ -297,12 +296,7 @@ impl Experiment {
         asked
     }
 
-    fn take(
-        &mut self,
-        tracepoint: &mut Tracepoint,
-        set_of: &dyn Fn(usize) -> Option<usize>,
-        context: &mut dyn HitContext,
-    ) -> Asked {
+    fn take(&mut self, tracepoint: &mut Tracepoint, context: &mut dyn HitContext) -> Asked {
         // A frame that is overwritten is never sent.
         let once = self.drained && !self.buffer.circular;
         let mut builder = FrameBuilder::new(
@@ -310,6 +304,7 @@ impl Experiment {
             tracepoint.at,
             &mut self.variables,
             context,
+            self.register_parts,
             once.then_some(&self.known_stacks),
         );
         if let Some(condition) = &tracepoint.condition {
@@ -329,7 +324,7 @@ impl Experiment {
             }
         }
         tracepoint.hits += 1;
-        let error = builder.note(&tracepoint.actions, set_of);
+        let error = builder.note(&tracepoint.actions);
         let FrameBuilder {
             mut asked,
             mut frame,
@@ -365,7 +360,6 @@ impl Experiment {
         &mut self,
         one_series: &mut StepSeries,
         pc: u64,
-        set_of: impl Fn(usize) -> Option<usize>,
         context: &mut dyn HitContext,
     ) -> bool {
         if !self.is_for(one_series) {
@@ -374,8 +368,10 @@ impl Experiment {
         let mut tracepoints = mem::take(&mut self.tracepoints);
         let stepped = tracepoints.get_mut(&one_series.tracepoint);
         let goes_on = stepped.is_some_and(|tracepoint| {
-            let mut builder = FrameBuilder::new(tracepoint, pc, &mut self.variables, context, None);
-            let error = builder.note(&tracepoint.step_actions, &set_of);
+            let variables = &mut self.variables;
+            let parts = self.register_parts;
+            let mut builder = FrameBuilder::new(tracepoint, pc, variables, context, parts, None);
+            let error = builder.note(&tracepoint.step_actions);
             let frame = builder.frame;
             self.add(tracepoint, frame, error);
             one_series.left -= 1;

@@ -10,9 +10,15 @@
 //! V number (4) value (8)
 //! ```
 //! Registers of sets that were not collected are zero there. [`Frame::sets`] lists the collected
-//! sets.
+//! sets. For a client that wants it so, a frame has only the collected registers
+//! (docs/reference/protocol.md, "Draining"):
+//!
+//! ```text
+//! P offset in the g packet (2) length (2) bytes
+//! ```
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Instant;
 
 /// The same size as gdbserver's buffer: 1 MiB.
@@ -62,6 +68,8 @@ pub(crate) enum Mark {
 pub(crate) enum Block<'a> {
     /// As in the `g` packet.
     Registers(&'a [u8]),
+    /// The bytes from an offset in the `g` packet on.
+    Part { offset: usize, bytes: &'a [u8] },
     /// Memory.
     Memory { address: u64, bytes: &'a [u8] },
     /// A trace state variable.
@@ -104,6 +112,55 @@ impl Frame {
         }
     }
 
+    /// Adds the registers of these sets, unless the frame already has registers. `all` is as in
+    /// [`add_registers`](Self::add_registers), and `parts` has the places of these registers in it.
+    pub(crate) fn add_register_parts(
+        &mut self,
+        sets: u8,
+        all: &[u8],
+        parts: impl Iterator<Item = Range<usize>>,
+    ) {
+        if self.sets != 0 {
+            return;
+        }
+        self.sets = sets;
+        for part in parts {
+            let bytes = all.get(part.clone()).unwrap_or_default();
+            self.blocks.push(b'P');
+            for number in [part.start, bytes.len()] {
+                self.blocks
+                    .extend_from_slice(&(number as u16).to_le_bytes());
+            }
+            self.blocks.extend_from_slice(bytes);
+        }
+    }
+
+    /// Replaces parts of the registers with all registers.
+    fn complete_registers(&mut self, registers: usize) {
+        let mut all = vec![0; registers];
+        let mut complete = Frame {
+            blocks: Vec::new(),
+            ..*self
+        };
+        complete.sets = 0;
+        for block in self.blocks(registers) {
+            if let Block::Part { offset, bytes } = block
+                && let Some(into) = all.get_mut(offset..offset + bytes.len())
+            {
+                into.copy_from_slice(bytes);
+            }
+        }
+        for block in self.blocks(registers) {
+            match block {
+                Block::Registers(bytes) => complete.add_registers(self.sets, bytes),
+                Block::Part { .. } => complete.add_registers(self.sets, &all),
+                Block::Memory { address, bytes } => complete.add_memory(address, bytes),
+                Block::Variable { number, value } => complete.add_variable(number, value),
+            }
+        }
+        *self = complete;
+    }
+
     /// Adds memory.
     pub(crate) fn add_memory(&mut self, address: u64, bytes: &[u8]) {
         for (index, part) in bytes.chunks(MAX_BLOCK).enumerate() {
@@ -132,6 +189,16 @@ impl Frame {
                 b'R' => {
                     let (bytes, after) = after.split_at(registers.min(after.len()));
                     (Block::Registers(bytes), after)
+                }
+                b'P' => {
+                    let Some((head, after)) = after.split_at_checked(4) else {
+                        break;
+                    };
+                    let half =
+                        |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+                    let (bytes, after) = after.split_at(half(2).min(after.len()));
+                    let offset = half(0);
+                    (Block::Part { offset, bytes }, after)
                 }
                 b'M' => {
                     let Some((head, after)) = after.split_at_checked(10) else {
@@ -164,11 +231,14 @@ impl Frame {
         HEADER + self.blocks.len()
     }
 
-    /// Appends the frame in the format of trace files.
-    pub(crate) fn write(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(&(self.tracepoint as u16).to_le_bytes());
-        into.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
-        into.extend_from_slice(&self.blocks);
+    /// The two parts of the frame in the format of trace files.
+    pub(crate) fn parts(&self) -> ([u8; HEADER], &[u8]) {
+        let number = (self.tracepoint as u16).to_le_bytes();
+        let length = (self.blocks.len() as u32).to_le_bytes();
+        let mut header = [0; HEADER];
+        header[..2].copy_from_slice(&number);
+        header[2..].copy_from_slice(&length);
+        (header, &self.blocks)
     }
 }
 
@@ -255,6 +325,15 @@ impl Buffer {
         }
     }
 
+    /// Replaces parts of the registers with all registers in each frame.
+    pub(crate) fn complete_registers(&mut self, registers: usize) {
+        for frame in &mut self.frames {
+            self.used -= frame.size();
+            frame.complete_registers(registers);
+            self.used += frame.size();
+        }
+    }
+
     /// Takes out the oldest frame.
     pub(crate) fn drop_first(&mut self) -> Option<Frame> {
         let frame = self.frames.pop_front()?;
@@ -296,8 +375,8 @@ impl Buffer {
                 skip -= frame.size();
                 continue;
             }
-            let mut bytes = Vec::with_capacity(frame.size());
-            frame.write(&mut bytes);
+            let (header, blocks) = frame.parts();
+            let bytes = [&header[..], blocks].concat();
             let rest = &bytes[skip..];
             skip = 0;
             part.extend_from_slice(&rest[..rest.len().min(length - part.len())]);
@@ -337,6 +416,32 @@ mod tests {
             value: -2,
         };
         assert_eq!(blocks[3..], [variable]);
+    }
+
+    #[test]
+    fn parts_of_registers_become_all_registers() {
+        let all = [1, 2, 3, 4, 0, 0, 7, 8];
+        let mut buffer = Buffer::default();
+        let mut short = Frame::new(3, 0x1000);
+        short.add_register_parts(5, &all, [0..4, 6..8].into_iter());
+        short.add_register_parts(5, &[9; 8], [0..8].into_iter());
+        short.add_variable(7, -2);
+        let parts = short.blocks(8);
+        let second = Block::Part {
+            offset: 6,
+            bytes: &[7, 8],
+        };
+        assert_eq!((parts.len(), parts[1]), (3, second));
+        assert!(buffer.add(short));
+        buffer.complete_registers(8);
+        let frame = &buffer.frames()[0];
+        let variable = Block::Variable {
+            number: 7,
+            value: -2,
+        };
+        assert_eq!(frame.blocks(8), [Block::Registers(&all), variable]);
+        assert_eq!((frame.sets, buffer.used), (5, frame.size()));
+        assert!(buffer.drop_first().is_some() && buffer.used == 0);
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn text(pid: u32, at: u64) -> [u8; 8] {
     bytes
 }
 
-fn run_to(client: &mut Client, end: u64) -> (u32, u32) {
+pub fn run_to(client: &mut Client, end: u64) -> (u32, u32) {
     assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
     let stop = client.go();
     assert!(stop.contains("swbreak:;"), "{stop}");

@@ -32,11 +32,16 @@ impl Client {
             packets.push(format!("QTDV:{number:x}:0:0:{name}"));
         }
         packets.extend(buffer.map(|bytes| format!("QTBuffer:size:{bytes:x}")));
-        packets.push("QUnspoolTrace:1".to_owned());
+        let parts = if self.features.has("QUnspoolTrace:parts") {
+            ",parts"
+        } else {
+            ""
+        };
+        packets.push(format!("QUnspoolTrace:1{parts}"));
         let required = packets.len();
         if lossless {
             // Refused if the target must not wait for this client.
-            packets.push("QUnspoolTrace:2".to_owned());
+            packets.push(format!("QUnspoolTrace:2{parts}"));
         }
         packets.push("QTStart".to_owned());
         let packets: Vec<Vec<u8>> = packets.into_iter().map(String::into_bytes).collect();

@@ -23,8 +23,8 @@
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
-    Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Site, Standing,
-    Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
+    Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets, Site,
+    Standing, Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
 };
 use super::assembler::{self, Assembler, If, Label, NOP, R, SP, System, ZR};
 use super::instruction::{Place, When, address, decode};
@@ -472,16 +472,16 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Copied>> {
     Some(copied)
 }
 
-/// The registers at the jump, in the kernel's format at a trap.
-pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
-    let registers = noted.0.get(REGISTERS as usize..FLAGS as usize);
-    let mut general = registers.unwrap_or_default().to_vec();
-    general.resize(8 * COUNT, 0);
-    set_word(&mut general, SP_AT, noted.stack_pointer());
-    set_word(&mut general, PC, at);
-    set_word(&mut general, STATE, word(noted.0, FLAGS as usize / 8));
-    let pointer = noted.at(POINTER).to_le_bytes().to_vec();
-    vec![(0, general), (2, pointer)]
+/// Reads the registers at the jump.
+pub(crate) fn sets(noted: &Noted, at: u64, into: &mut Sets) {
+    let general = into.get_mut(0, 8 * COUNT);
+    for (index, place) in (REGISTERS as usize / 8..FLAGS as usize / 8).enumerate() {
+        set_word(general, index, word(noted.0, place));
+    }
+    set_word(general, SP_AT, noted.stack_pointer());
+    set_word(general, PC, at);
+    set_word(general, STATE, word(noted.0, FLAGS as usize / 8));
+    set_word(into.get_mut(2, 8), 0, noted.at(POINTER));
 }
 
 impl Collector {

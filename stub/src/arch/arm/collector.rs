@@ -22,8 +22,8 @@
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
-    Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Site, Standing,
-    Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
+    Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets, Site,
+    Standing, Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
 };
 use super::assembler::{self, Assembler, If, LR, Label, NOP, R, SP, TO_NEXT_WORD};
 use super::flow::Flow;
@@ -461,21 +461,20 @@ fn displace(a: &mut Assembler, order: &Order) -> Option<Vec<Place>> {
     Some(places)
 }
 
-/// The registers at the jump, in the kernel's format at a trap.
-pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
+/// Reads the registers at the jump.
+pub(crate) fn sets(noted: &Noted, at: u64, into: &mut Sets) {
     let frame = noted.0.get(FRAME_IN_SLOT as usize..).unwrap_or_default();
-    let mut general = vec![0; 4 * COUNT];
+    let general = into.get_mut(0, 4 * COUNT);
     for register in 0..13 {
-        set_word(&mut general, register, word(frame, 1 + register));
+        set_word(general, register, word(frame, 1 + register));
     }
     let state = word(frame, 0) & FLAG_BITS | USER | noted.half(INSTRUCTION_SET as u8);
-    set_word(&mut general, 13, noted.stack_pointer() as u32);
-    set_word(&mut general, LR_AT, word(frame, 14));
-    set_word(&mut general, PC_AT, at as u32);
-    set_word(&mut general, STATE_AT, state);
-    set_word(&mut general, ORIG_R0, u32::MAX);
-    let pointer = (noted.at(POINTER) as u32).to_le_bytes().to_vec();
-    vec![(0, general), (2, pointer)]
+    set_word(general, 13, noted.stack_pointer() as u32);
+    set_word(general, LR_AT, word(frame, 14));
+    set_word(general, PC_AT, at as u32);
+    set_word(general, STATE_AT, state);
+    set_word(general, ORIG_R0, u32::MAX);
+    set_word(into.get_mut(2, 4), 0, noted.at(POINTER) as u32);
 }
 
 impl Collector {

@@ -19,7 +19,7 @@
 
 use super::super::fast::{
     ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, GONE, HASH_SHIFT, ID, LENGTHS, Noted,
-    OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Site,
+    OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets, Site,
     Standing, Switch, TABLE, THREAD, TRIES,
 };
 use super::assembler::{Assembler, JA, JAE, JB, JE, JL, JMP, JNE, Label};
@@ -521,12 +521,12 @@ fn restore(
     Some(())
 }
 
-/// The general registers at the jump, in the kernel's format at a trap.
-pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
-    let mut general = vec![0; 8 * COUNT];
+/// Reads the general registers at the jump.
+pub(crate) fn sets(noted: &Noted, at: u64, into: &mut Sets) {
+    let general = into.get_mut(0, 8 * COUNT);
     let frame = noted.0.get(FRAME..).unwrap_or_default();
     for (index, place) in FRAME_ORDER.into_iter().enumerate() {
-        set_word(&mut general, place, word(frame, index));
+        set_word(general, place, word(frame, index));
     }
     let others = [
         (ORIG_RAX, u64::MAX),
@@ -538,11 +538,10 @@ pub(crate) fn sets(noted: &Noted, at: u64) -> Vec<(usize, Vec<u8>)> {
         (user_regs::GS_BASE, noted.at(GS_BASE)),
     ];
     for (place, value) in others {
-        set_word(&mut general, place, value);
+        set_word(general, place, value);
     }
     for index in 0..4 {
         let selector = noted.half(SELECTORS + 4 * index);
-        set_word(&mut general, 23 + usize::from(index), selector.into());
+        set_word(general, 23 + usize::from(index), selector.into());
     }
-    vec![(0, general)]
 }

@@ -8,7 +8,7 @@ use super::Answer;
 
 const OURS: &[u8] =
     b";qXfer:threads:read+;qXfer:siginfo:read+;qXfer:siginfo:write+;qXfer:osdata:read+;\
-qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;\
+qXfer:libraries-svr4:read+;augmented-libraries-svr4-read+;QCatchSyscalls+;QThreadEvents+;QUnspoolThreads+;QUnspoolTrace+;QUnspoolTrace:parts+;\
 qUnspoolStacks+;qUnspoolTimes+;qUnspoolMemoryUsers+;QUnspoolFatal+;QUnspoolBudget+;QUnspoolSchedule+;QUnspoolSchedule:callers+;QUnspoolSchedule:own-creations+;UnspoolProcesses+;UnspoolProcesses:mappings+;UnspoolProcesses:build-ids+;UnspoolProcesses:creations+;QUnspoolSamples+;QUnspoolSamples:off-cpu+;QUnspoolSamples:timer+;QUnspoolSignal+;QPassSignals+;\
 QProgramSignals+;swbreak+;hwbreak+;ConditionalBreakpoints+;BreakpointCommands+;QNonStop+;fork-events+;vfork-events+;exec-events+;no-resumed+;binary-upload+;\
 ConditionalTracepoints+;TracepointSource+;DisconnectedTracing+;EnableDisableTracepoints+;InstallInTrace+;\

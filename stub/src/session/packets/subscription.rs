@@ -3,6 +3,7 @@
 
 use nix::errno::Errno;
 
+use crate::arch;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::{PACKET_SIZE, number};
@@ -30,9 +31,14 @@ pub(super) fn threads(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8
 }
 
 /// `QUnspoolTrace`: the stub sends trace frames as notifications and removes them from the buffer.
+/// With `,parts`, frames have only the registers that are collected.
 pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8]) -> Answer {
     let role = session.role();
-    let (drained, waits) = match rest {
+    let (mode, register_parts) = match rest.strip_suffix(b",parts") {
+        Some(mode) => (mode, true),
+        None => (rest, false),
+    };
+    let (drained, waits) = match mode {
         b"0" => (false, false),
         b"1" => (true, false),
         b"2" => (true, true),
@@ -47,6 +53,10 @@ pub(super) fn drain(session: &mut Session, debuggee: &mut Debuggee, rest: &[u8])
     }
     let trace = tracee.trace(role);
     (trace.drained, trace.waits) = (drained, waits);
+    trace.register_parts = drained && register_parts;
+    if !trace.register_parts {
+        trace.buffer.complete_registers(arch::layout().size);
+    }
     trace.known_stacks.clear();
     Answer::ok()
 }

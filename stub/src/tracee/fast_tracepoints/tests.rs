@@ -150,7 +150,7 @@ fn start(kind: usize, code: &[u8]) -> Stepped {
         fast: Some(code.to_vec()),
         // 107 bytes, because that takes a copy of every size.
         actions: vec![
-            Action::Registers(vec![0xff]),
+            Action::Registers(1),
             memory(SP, 107),
             memory(POINTER_TO_NOTHING, 64),
         ],

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::Asked;
+use crate::arch;
 use crate::bytecode::{self, World};
 use crate::tracepoint::definition::{self, Action, Tracepoint};
 use crate::tracepoint::frame_buffer::Frame;
@@ -22,7 +23,7 @@ pub(crate) trait HitContext {
     }
     /// The registers of these sets in the layout of the `g` packet, with zeros for others. The
     /// first value has the sets that could be read.
-    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>);
+    fn registers(&mut self, sets: u8) -> (u8, &[u8]);
     /// A register's value, by its number.
     fn register(&mut self, number: usize) -> Option<u64>;
     /// Reads as many bytes as are readable from `address` on. Returns their number.
@@ -42,6 +43,8 @@ pub(super) struct FrameBuilder<'a> {
     variables: &'a mut Variables,
     context: &'a mut dyn HitContext,
     pub(super) asked: Asked,
+    /// The frame has only the registers that are collected.
+    register_parts: bool,
     /// The stacks that the client has, if it is to get each once.
     known: Option<&'a KnownStacks>,
     /// The variable that a stack's key is kept in, if an expression asks for that.
@@ -57,6 +60,7 @@ impl<'a> FrameBuilder<'a> {
         pc: u64,
         variables: &'a mut Variables,
         context: &'a mut dyn HitContext,
+        register_parts: bool,
         known: Option<&'a KnownStacks>,
     ) -> FrameBuilder<'a> {
         let size = tracepoint.frame_size;
@@ -66,6 +70,7 @@ impl<'a> FrameBuilder<'a> {
             variables,
             context,
             asked: Asked::default(),
+            register_parts,
             known,
             key_variable: None,
             new_key: None,
@@ -73,17 +78,19 @@ impl<'a> FrameBuilder<'a> {
     }
 
     /// Runs the actions in order, up to the first that fails.
-    pub(super) fn note(
-        &mut self,
-        actions: &[Action],
-        set_of: &dyn Fn(usize) -> Option<usize>,
-    ) -> Option<bytecode::Fault> {
-        let sets = definition::sets(actions, set_of) | 1;
+    pub(super) fn note(&mut self, actions: &[Action]) -> Option<bytecode::Fault> {
+        let sets = definition::sets(actions) | 1;
         for action in actions {
             match action {
                 Action::Registers(_) => {
                     let (sets, registers) = self.context.registers(sets);
-                    self.frame.add_registers(sets, &registers);
+                    if self.register_parts {
+                        let runs = arch::layout().runs(sets);
+                        let parts = runs.map(|run| run.bytes.clone());
+                        self.frame.add_register_parts(sets, registers, parts);
+                    } else {
+                        self.frame.add_registers(sets, registers);
+                    }
                 }
                 Action::Memory {
                     register,

@@ -8,8 +8,8 @@ use crate::tracepoint::variable::Computed;
 struct Still;
 
 impl HitContext for Still {
-    fn registers(&mut self, sets: u8) -> (u8, Vec<u8>) {
-        (sets, vec![1, 2, 3, 4])
+    fn registers(&mut self, sets: u8) -> (u8, &[u8]) {
+        (sets, &[1, 2, 3, 4])
     }
 
     fn register(&mut self, number: usize) -> Option<u64> {
@@ -52,13 +52,13 @@ fn a_hit_records_what_its_actions_collect() {
         offset: 4,
         length: 64,
     };
-    let registers = Action::Registers(vec![0b10]);
+    let registers = Action::Registers(0b10);
     // tracev 5
     let expression = Action::Expression(vec![0x2e, 0, 5, 0x27]);
     let mut trace = trace(tracepoint(vec![registers, memory, expression]));
     trace.variables.define(5, b"trace_cpu", 0);
-    trace.hit(0x400, |_| Some(1), &mut Still);
-    trace.hit(0x500, |_| Some(1), &mut Still);
+    trace.hit(0x400, &mut Still);
+    trace.hit(0x500, &mut Still);
     let frames = trace.buffer.frames();
     assert_eq!((frames.len(), frames[0].sets), (1, 3));
     assert_eq!(
@@ -88,17 +88,17 @@ fn conditions_passes_and_errors() {
         passes: 2,
         ..tracepoint(Vec::new())
     });
-    (0..9).for_each(|_| assert!(!counted.hit(0x400, |_| None, &mut Still).stop));
+    (0..9).for_each(|_| assert!(!counted.hit(0x400, &mut Still).stop));
     assert_eq!(counted.buffer.created, 2);
     assert_eq!(counted.ended, Ended::Passes(1));
     let mut faulty = trace(tracepoint(vec![Action::Expression(vec![0x17, 0x27])]));
-    faulty.hit(0x400, |_| None, &mut Still);
+    faulty.hit(0x400, &mut Still);
     assert!(matches!(faulty.ended, Ended::Error(1, _)) && !faulty.running);
 }
 
 #[test]
 fn steps_after_hits() {
-    let registers = vec![Action::Registers(vec![1])];
+    let registers = vec![Action::Registers(1)];
     let mut trace = trace(Tracepoint {
         steps: 2,
         step_actions: registers,
@@ -107,11 +107,11 @@ fn steps_after_hits() {
     });
     let mut series = Vec::new();
     for _ in 0..2 {
-        series.extend(trace.hit(0x400, |_| Some(0), &mut Still).series);
+        series.extend(trace.hit(0x400, &mut Still).series);
     }
     let mut step = |trace: &mut Experiment, index: usize, pc| {
         let one_series: &mut StepSeries = &mut series[index];
-        trace.step(one_series, pc, |_| Some(0), &mut Still)
+        trace.step(one_series, pc, &mut Still)
     };
     assert!(step(&mut trace, 1, 0x404));
     assert!(step(&mut trace, 0, 0x404) && !step(&mut trace, 0, 0x408));
@@ -141,7 +141,7 @@ fn variables_request_stops_and_needed_frames() {
     ] {
         let mut trace = trace(tracepoint(vec![set.clone()]));
         trace.variables.define(5, name, 0);
-        let Asked { stop, needed, .. } = trace.hit(0x400, |_| None, &mut Still);
+        let Asked { stop, needed, .. } = trace.hit(0x400, &mut Still);
         assert_eq!((stop, needed), asked);
         assert_eq!(trace.buffer.created, u64::from(!stop));
     }
@@ -156,11 +156,11 @@ fn a_drained_buffer_drops() {
     }]));
     full.buffer.resize(Some(40));
     full.drained = true;
-    (0..3).for_each(|_| assert!(!full.hit(0x400, |_| None, &mut Still).stop));
+    (0..3).for_each(|_| assert!(!full.hit(0x400, &mut Still).stop));
     assert!(full.running);
     assert_eq!(full.tracepoints.get(&(1, 0x400)).unwrap().dropped, 2);
     full.drained = false;
-    full.hit(0x400, |_| None, &mut Still);
+    full.hit(0x400, &mut Still);
     assert_eq!(full.ended, Ended::Full);
 }
 
@@ -186,9 +186,9 @@ fn a_full_buffer_keeps_needed_frames() {
     full.buffer.resize(Some(80));
     full.drained = true;
     for _ in 0..9 {
-        full.hit(0x400, |_| None, &mut Still);
+        full.hit(0x400, &mut Still);
     }
-    assert!(full.hit(0x500, |_| None, &mut Still).needed);
+    assert!(full.hit(0x500, &mut Still).needed);
     let dropped = |key| full.tracepoints.get(&key).unwrap().dropped;
     assert_eq!((dropped((1, 0x400)), dropped((2, 0x500))), (7, 0));
     // The mark before it says that others are missing.

@@ -50,13 +50,9 @@ impl Plan {
     /// Plans what this tracepoint needs besides the data that every hit records. Registers other
     /// than general ones are never recorded: a tracepoint that asks for them must be one that
     /// allows that.
-    pub(crate) fn of(
-        tracepoint: &Tracepoint,
-        variables: &Variables,
-        set_of: impl Fn(usize) -> Option<usize>,
-    ) -> Option<Plan> {
+    pub(crate) fn of(tracepoint: &Tracepoint, variables: &Variables) -> Option<Plan> {
         if tracepoint.fast.is_none()
-            && definition::sets(&tracepoint.actions, set_of) & !collector::SETS != 0
+            && definition::sets(&tracepoint.actions) & !collector::SETS != 0
         {
             return None;
         }
@@ -314,7 +310,7 @@ mod tests {
             fast: Some(Vec::new()),
             ..Tracepoint::default()
         };
-        Plan::of(&tracepoint, &variables(), |_| Some(0))
+        Plan::of(&tracepoint, &variables())
     }
 
     fn block(number: usize, offset: u64, length: u32) -> Block {
@@ -333,7 +329,7 @@ mod tests {
             length,
         };
         let known = plan(vec![
-            Action::Registers(vec![0xff]),
+            Action::Registers(1),
             memory(Some(7), 8, 64),
             memory(Some(7), 8, 100),
             memory(None, 0x1000, 4),

@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::arch;
-use crate::arch::fast::{Base, Block, Noted};
+use crate::arch::fast::{Base, Block, MAX_BLOCKS, Noted, Sets};
 use crate::sys::monotonic_ns;
 use crate::tracepoint::experiment::HitContext;
 use crate::tracepoint::stack_key::CodeMap;
@@ -11,13 +11,22 @@ use crate::tracepoint::variable::Computed;
 
 use super::pool::Hit;
 
+/// Memory that every hit uses again.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    sets: Sets,
+    /// As in the `g` packet.
+    registers: Vec<u8>,
+}
+
 /// A hit that a collector has recorded.
 pub(crate) struct RecordedHit<'a> {
     noted: &'a Noted<'a>,
     time_ns: u64,
     time: Instant,
-    sets: Vec<(usize, Vec<u8>)>,
-    blocks: Vec<(u64, &'a [u8])>,
+    scratch: &'a mut Scratch,
+    /// The addresses and bytes of its blocks of memory, and then empty ones.
+    blocks: [(u64, &'a [u8]); MAX_BLOCKS],
     code_map: &'a CodeMap,
     at: u64,
 }
@@ -30,18 +39,20 @@ impl<'a> RecordedHit<'a> {
         at: u64,
         blocks: &[Block],
         code_map: &'a CodeMap,
+        scratch: &'a mut Scratch,
     ) -> Self {
-        let sets = noted.sets(at);
+        noted.read_sets(at, &mut scratch.sets);
+        let mut known = [(0, &[][..]); MAX_BLOCKS];
+        let recorded = blocks.iter().zip(noted.blocks(blocks));
+        for (into, (block, bytes)) in known.iter_mut().zip(recorded) {
+            *into = (address(block, &scratch.sets), bytes);
+        }
         RecordedHit {
             noted,
             time_ns: hit.time_ns,
             time: hit.time,
-            blocks: blocks
-                .iter()
-                .zip(noted.blocks(blocks))
-                .map(|(block, bytes)| (address(block, &sets), bytes))
-                .collect(),
-            sets,
+            blocks: known,
+            scratch,
             code_map,
             at,
         }
@@ -53,23 +64,23 @@ impl HitContext for RecordedHit<'_> {
         self.time
     }
 
-    fn registers(&mut self, _: u8) -> (u8, Vec<u8>) {
+    fn registers(&mut self, _: u8) -> (u8, &[u8]) {
         let layout = arch::layout();
-        let mut values = vec![0; layout.size];
-        for register in &layout.registers {
-            if let Some(from) = part(&self.sets, register.place) {
-                values[register.offset..register.offset + from.len()].copy_from_slice(from);
+        let Scratch { sets, registers } = &mut *self.scratch;
+        registers.resize(layout.size, 0);
+        let known = sets.known();
+        for run in layout.runs(known) {
+            for register in &layout.registers[run.registers.clone()] {
+                if let Some(from) = part(sets, register.place) {
+                    registers[register.offset..register.offset + from.len()].copy_from_slice(from);
+                }
             }
         }
-        let known = self
-            .sets
-            .iter()
-            .fold(0, |known, (index, _)| known | 1 << index);
-        (known, values)
+        (known, registers)
     }
 
     fn register(&mut self, number: usize) -> Option<u64> {
-        register(&self.sets, number)
+        register(&self.scratch.sets, number)
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
@@ -92,7 +103,7 @@ impl HitContext for RecordedHit<'_> {
         let block = self.blocks.iter().find(|(start, _)| *start == address);
         let stack = block.filter(|_| address == self.noted.stack_pointer());
         let stack = stack.and_then(|(_, bytes)| bytes.get(..usize::try_from(length).ok()?))?;
-        let registers = self.sets.first().map_or(&[][..], |(_, general)| general);
+        let registers = self.scratch.sets.get(0).unwrap_or_default();
         Some(self.code_map.key(self.at, address, registers, stack))
     }
 
@@ -131,9 +142,6 @@ fn register(sets: &Sets, number: usize) -> Option<u64> {
 }
 
 fn part(sets: &Sets, place: arch::Place) -> Option<&[u8]> {
-    let (_, set) = sets.iter().find(|(index, _)| *index == place.set)?;
+    let set = sets.get(place.set)?;
     set.get(place.offset..place.offset + place.size)
 }
-
-/// Register sets, with their indices.
-type Sets = [(usize, Vec<u8>)];

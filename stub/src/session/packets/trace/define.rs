@@ -5,6 +5,7 @@ use nix::errno::Errno;
 
 use super::super::Answer;
 use super::{numbers, refused, unhex};
+use crate::arch;
 use crate::session::Session;
 use crate::session::debuggee::Debuggee;
 use crate::session::framing::number;
@@ -123,6 +124,14 @@ fn expression(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((unhex(digits)?, &rest[digits.len()..]))
 }
 
+/// The register sets of the registers in a mask, which has one bit for each register number, the
+/// lowest first.
+fn sets(mask: &[u8]) -> u8 {
+    let numbers = (0..8 * mask.len()).filter(|number| mask[number / 8] >> (number % 8) & 1 != 0);
+    let sets = numbers.filter_map(arch::register_set_of);
+    sets.fold(0, |all, set| all | 1 << set)
+}
+
 /// Parses actions without separators: `Rmask`, `Mreg,offset,len`, `Xlen,bytes`.
 fn actions(text: &[u8]) -> Option<Vec<Action>> {
     let mut rest = text;
@@ -140,7 +149,7 @@ fn actions(text: &[u8]) -> Option<Vec<Action>> {
                 };
                 let mut mask = unhex(&digits)?;
                 mask.reverse();
-                actions.push(Action::Registers(mask));
+                actions.push(Action::Registers(sets(&mask)));
                 rest = after;
             }
             b'M' => {
@@ -231,7 +240,7 @@ mod tests {
         assert_eq!(
             read,
             [
-                Action::Registers(vec![0xc0, 0x80, 0x01]),
+                Action::Registers(1),
                 Action::Expression(vec![0x26, 0x27]),
                 memory(Some(7), 0x10, 0x800),
                 memory(None, 0x1000, 4),

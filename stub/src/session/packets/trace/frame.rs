@@ -175,7 +175,7 @@ pub(in super::super) fn info(
     );
     for block in frame.blocks(arch::layout().size) {
         let _ = match block {
-            Block::Registers(_) => Ok(()),
+            Block::Registers(_) | Block::Part { .. } => Ok(()),
             Block::Memory { address, bytes } => writeln!(
                 text,
                 "<memory start=\"{address:#x}\" length=\"{:#x}\"/>",
