@@ -1,9 +1,7 @@
 //! Demangles Rust and C++ symbols.
 
-use cpp_demangle::{DemangleOptions, ParseOptions};
+mod cpp;
 
-/// Recursion limit: enough for real names, and safe on any stack.
-const RECURSION_LIMIT: u32 = 160;
 /// Maximum length of a demangled name, because demangling can square the length. Longer names stay
 /// mangled.
 const NAME_LIMIT: usize = 16 << 10;
@@ -52,70 +50,7 @@ fn cpp(name: &str, short: bool) -> Option<String> {
     {
         return None;
     }
-    let parse = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
-    let symbol = cpp_demangle::Symbol::new_with_options(name, &parse).ok()?;
-    let mut options = DemangleOptions::new().recursion_limit(RECURSION_LIMIT);
-    if short {
-        options = options.no_params().no_return_type();
-    }
-    let name = with_suffixed_literals(&symbol.demangle_with_options(&options).ok()?);
-    Some(if short {
-        without_qualifiers(&name)
-    } else {
-        name
-    })
-}
-
-/// Removes the qualifiers of a member function and the traces of empty template argument packs, as
-/// gdb does: `f<int, > const` -> `f<int>`.
-fn without_qualifiers(name: &str) -> String {
-    let mut name = name.replace(", >", ">");
-    while let Some(kept) = [" const", " volatile", " &&", " &"]
-        .iter()
-        .find_map(|qualifier| name.strip_suffix(qualifier))
-    {
-        name.truncate(kept.len());
-    }
-    name
-}
-
-/// `(unsigned long)0` -> `0ul`: writes integer template arguments like gdb and c++filt.
-fn with_suffixed_literals(name: &str) -> String {
-    const TYPES: [(&str, &str); 5] = [
-        ("(unsigned long long)", "ull"),
-        ("(unsigned long)", "ul"),
-        ("(unsigned int)", "u"),
-        ("(long long)", "ll"),
-        ("(long)", "l"),
-    ];
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(at) = rest.find('(') {
-        let (before, here) = rest.split_at(at);
-        out.push_str(before);
-        let literal = TYPES.iter().find_map(|(cast, suffix)| {
-            let number = here.strip_prefix(cast)?;
-            let digits = number.strip_prefix('-').unwrap_or(number);
-            let end = digits
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(digits.len());
-            let len = number.len() - digits.len() + end;
-            (end > 0).then(|| (&number[..len], suffix, &number[len..]))
-        });
-        match literal {
-            Some((number, suffix, after)) => {
-                out.push_str(number);
-                out.push_str(suffix);
-                rest = after;
-            }
-            None => {
-                out.push('(');
-                rest = &here[1..];
-            }
-        }
-    }
-    out.push_str(rest);
-    out
+    cpp::demangle(name, short)
 }
 
 #[cfg(test)]
@@ -138,6 +73,83 @@ mod tests {
         );
         assert_eq!(demangle("_Z3fooi@plt"), "foo(int)@plt");
         assert_eq!(demangle("_Z1fILm7ELln1EEvv"), "void f<7ul, -1l>()");
+    }
+
+    #[test]
+    fn parameters_of_templates() {
+        for (name, plain) in [
+            // A constructor template has no return type.
+            ("_ZN1AC1IidEET_T0_", "A::A<int, double>(int, double)"),
+            (
+                "_Z1fIJiicEEvDpRKT_",
+                "void f<int, int, char>(int const&, int const&, char const&)",
+            ),
+            ("_ZN1A1fEPNS_1BERKS0_", "A::f(A::B*, A::B const&)"),
+            ("_Z1fR1APNS_1BE", "f(A&, A::B*)"),
+            ("_Z1f1AIF1BiEE", "f(A<B (int)>)"),
+            ("_Z1fI1AIJEEEvv", "void f<A<> >()"),
+            ("_Z1fI1AIiJEdEEvv", "void f<A<int, , double> >()"),
+            ("_Z1fI1AI1BIiEJEEEvv", "void f<A<B<int>> >()"),
+            ("_Z1fIRiEvOT_", "void f<int&>(int&)"),
+            ("_Z1fIA3_iEvRKT_", "void f<int [3]>(int const (&) [3])"),
+            ("_Z1fIiEPFT_cEv", "int (*f<int>())(char)"),
+            ("_ZN1AcvT_IiEEv", "A::operator int<int>()"),
+            (
+                "_ZZ1fvENKUlT_E_clIiEEDaS_",
+                "auto f()::{lambda(auto:1)#1}::operator()<int>(int) const",
+            ),
+            // T_ is a parameter of g in the first type, of f in the second.
+            (
+                "_Z1fIiZ1gIdEvT_EUlvE_EvS1_T0_",
+                "void f<int, g<double>(double)::{lambda()#1}>\
+                 (int, g<double>(double)::{lambda()#1})",
+            ),
+        ] {
+            assert_eq!(demangle(name), plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_other_objects() {
+        for (name, plain) in [
+            ("_ZTV1A", "vtable for A"),
+            (
+                "_ZTCSt9strstream0_Sd",
+                "construction vtable for std::iostream-in-std::strstream",
+            ),
+            ("_ZThn8_N1A1fEv", "non-virtual thunk to A::f()"),
+            ("_ZGVZ1fvE1x", "guard variable for f()::x"),
+            ("_ZNSi4readEPcl", "std::istream::read(char*, long)"),
+            (
+                "_ZNSoC1Ev",
+                "std::basic_ostream<char, std::char_traits<char> >::basic_ostream()",
+            ),
+            ("_ZN1ACI21BEi", "A::B(int)"),
+            ("_ZNSaIcEC5Ev", "std::allocator<char>::allocator()"),
+            ("_ZTIDn", "typeinfo for decltype(nullptr)"),
+            ("_Z1fv.part.0.cold", "f() [clone .part.0] [clone .cold]"),
+            (
+                "_Z1gIiENSt9enable_ifIXsr3std9is_signedIT_EE5valueEiE4typeES1_",
+                "std::enable_if<std::is_signed<int>::value, int>::type g<int>(int)",
+            ),
+        ] {
+            assert_eq!(demangle(name), plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn long_names_stay_within_limits() {
+        // Each type repeats the one before twice.
+        let mut doubling = "_Z1f1AIiiE".to_owned();
+        for index in 0..60 {
+            let digit = |value: u32| char::from_digit(value, 36).unwrap().to_ascii_uppercase();
+            let last = match index {
+                0..36 => digit(index).to_string(),
+                _ => format!("1{}", digit(index - 36)),
+            };
+            doubling += &format!("S_IS{last}_S{last}_E");
+        }
+        assert_eq!(demangle(&doubling), doubling);
     }
 
     #[test]

@@ -278,7 +278,7 @@ impl Cmd {
     }
 }
 
-/// The demangled name, nearly as `c++filt` prints it. Leading dots and version suffixes stay.
+/// The demangled name, as `c++filt` prints it. Leading dots and version suffixes stay.
 pub(super) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
     let Ok(text) = std::str::from_utf8(name) else {
         return Cow::Borrowed(name);
@@ -290,8 +290,6 @@ pub(super) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(name);
     }
     let prefix = &text[..text.len() - bare.len() - suffix.len()];
-    // Empty packs of template arguments leave no trace in binutils' output.
-    let plain = plain.replace(", >", ">");
     Cow::Owned(format!("{prefix}{plain}{suffix}").into_bytes())
 }
 
