@@ -15,7 +15,7 @@ use crate::model::{Model, Module, disassembly};
 use crate::store::Store;
 use crate::views::Style;
 use crate::views::html;
-use crate::views::text::profile::annotated;
+use crate::views::text::profile::{self, annotated};
 
 /// Maximum size of a source file, in bytes.
 const MAX_SOURCE_BYTES: u64 = 64 << 20;
@@ -26,7 +26,7 @@ fn named(model: &Model, breakdown: &Breakdown, wanted: &str) -> anyhow::Result<V
         !model.profile.samples.is_empty(),
         "the recording has no CPU samples; `unspool record --cpu` takes them"
     );
-    match breakdown.named(wanted) {
+    match profile::named(breakdown, wanted) {
         none if none.is_empty() => bail!("no CPU sample has a function {wanted}"),
         functions => Ok(functions),
     }

@@ -1,10 +1,13 @@
 //! Shortens function names to a given width.
 //!
 //! Names of C++ and Rust functions can be longer than a page. The parts that all instances share
-//! (parameters, template arguments) are left out first, then middle segments, then the middle. JSON
+//! (parameters, then template arguments from the innermost) are left out first, then middle segments, then the middle. JSON
 //! has everything.
 
 use super::text::line::{head, tail, width};
+
+/// Maximum nesting of template arguments in a shortened name.
+const MAX_SHOWN_LEVELS: usize = 6;
 
 /// Shortens a function's name to at most `room` columns.
 pub(super) fn shorten(name: &str, room: usize) -> String {
@@ -14,6 +17,12 @@ pub(super) fn shorten(name: &str, room: usize) -> String {
     let without = collapse(name, '(', ')');
     if width(&without) <= room {
         return without;
+    }
+    for levels in (1..=MAX_SHOWN_LEVELS).rev() {
+        let without = collapse_below(&without, '<', '>', levels);
+        if width(&without) <= room {
+            return without;
+        }
     }
     let without = collapse(&without, '<', '>').replace("::<…>", "");
     if width(&without) <= room {
@@ -28,6 +37,11 @@ pub(super) fn shorten(name: &str, room: usize) -> String {
         return without;
     }
     fewer_segments(&without, room).unwrap_or_else(|| middle(&without, room))
+}
+
+/// True if [`shorten`] made `short` from `name`, for whatever width.
+pub(super) fn is_shortened(short: &str, name: &str) -> bool {
+    short.contains('…') && shorten(name, width(short)) == short
 }
 
 /// `std::…::Builder::spawn`: keeps the first segment and as many of the last segments as fit. Keeps
@@ -80,6 +94,11 @@ pub(super) fn shorten_object(name: &str, room: usize) -> String {
 /// Replaces the content of outermost brackets with `…`. Keeps `(anonymous namespace)` and similar
 /// names.
 fn collapse(name: &str, open: char, close: char) -> String {
+    collapse_below(name, open, close, 0)
+}
+
+/// Replaces the content of brackets that more than `levels` brackets enclose, themselves included.
+fn collapse_below(name: &str, open: char, close: char, levels: usize) -> String {
     let mut out = String::new();
     let mut depth = 0usize;
     let mut held = String::new();
@@ -102,12 +121,13 @@ fn collapse(name: &str, open: char, close: char) -> String {
             depth -= 1;
             if depth == 0 {
                 let short = held.chars().count() <= 1 || held == "anonymous namespace";
-                out.push_str(match short {
-                    true => &held,
+                match levels.checked_sub(1) {
+                    Some(levels) => out.push_str(&collapse_below(&held, open, close, levels)),
+                    None if short => out.push_str(&held),
                     // `<lambda()>` is a name of its own.
-                    false if held.starts_with("lambda(") => "lambda",
-                    false => "…",
-                });
+                    None if held.starts_with("lambda(") => out.push_str("lambda"),
+                    None => out.push('…'),
+                }
                 out.push(c);
                 previous = c;
                 continue;
@@ -158,6 +178,17 @@ mod tests {
             "std::thread::_Invoker<std::tuple<void (*)(int), int> >::operator()(int, char const*)";
         assert_eq!(shorten(name, 100), name);
         assert_eq!(shorten(name, 40), "std::thread::_Invoker<…>::operator()(…)");
+        let nested = "sort<std::pair<int, long>, Less<Key> >::run(int)";
+        assert_eq!(
+            shorten(nested, 46),
+            "sort<std::pair<int, long>, Less<Key> >::run(…)"
+        );
+        assert_eq!(shorten(nested, 36), "sort<std::pair<…>, Less<…> >::run(…)");
+        assert_eq!(shorten(nested, 35), "sort<…>::run(…)");
+        for room in 5..60 {
+            let short = shorten(nested, room);
+            assert_eq!(is_shortened(&short, nested), short != nested, "{short}");
+        }
         assert_eq!(
             shorten("a::(anonymous namespace)::f(int, int)", 33),
             "a::(anonymous namespace)::f(…)"

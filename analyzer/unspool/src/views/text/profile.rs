@@ -57,6 +57,19 @@ impl Table<'_> {
     }
 }
 
+/// The functions that a name selects, which may be a name that a table shortened.
+pub fn named(breakdown: &Breakdown, wanted: &str) -> Vec<FunctionIndex> {
+    let named = breakdown.named(wanted);
+    if !named.is_empty() {
+        return named;
+    }
+    let is_match = |name: &str| names::is_shortened(wanted, &clean(name));
+    let all = breakdown.functions.iter().enumerate();
+    all.filter(|(_, function)| is_match(&function.name))
+        .map(|(index, _)| FunctionIndex(index))
+        .collect()
+}
+
 /// Writes the profile as text. Writes nothing and returns false if there is no function that the
 /// selection names.
 pub fn write(
@@ -76,7 +89,7 @@ pub fn write(
     let weights = table.weights();
     let focused = selection.focus.map(|wanted| {
         let hits: HashMap<_, _> = table.breakdown.hits(&weights).into_iter().collect();
-        let named = table.breakdown.named(wanted).into_iter();
+        let named = named(&table.breakdown, wanted).into_iter();
         let found = named.filter_map(|function| Some((function, *hits.get(&function)?)));
         found.collect::<Vec<_>>()
     });
