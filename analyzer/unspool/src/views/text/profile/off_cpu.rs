@@ -3,17 +3,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::sync::Arc;
 
 use super::{MIN_SHARE_DIVISOR, percent, seconds, sum};
 use crate::model::profile::{BlockedSum, StackTime};
 use crate::model::schedule::{CallIndex, CallWake};
 use crate::model::sync::ObjectIndex;
-use crate::model::{Key, Model, ThreadIndex};
+use crate::model::{Backtrace, Key, Model, ThreadIndex};
 use crate::views::call_waits::{self, Threads};
 use crate::views::text::frames::{self, Sources};
 use crate::views::text::line::{Ink, Line, Page, clean};
 use crate::views::text::tree;
-use crate::views::{object_name, off_cpu, wording};
+use crate::views::{Style, object_name, off_cpu, wording};
 
 /// Maximum number of stacks, and of wakers for each.
 const MAX_STACKS: usize = 10;
@@ -78,13 +79,32 @@ struct Waits<'m> {
     wakes: Vec<CallWake>,
 }
 
-/// The identity of a thread, its stack, and the object or the name of the system call.
+/// The identity of a thread, the first stack that is printed alike, and the object or the name of
+/// the system call.
 type WaitsKey = (
     Option<Key>,
     Option<usize>,
     Option<ObjectIndex>,
     Option<&'static str>,
 );
+
+/// The first of the stacks that are printed alike, for each stack: stacks may differ only in
+/// addresses on the same lines.
+fn printed_alike(stacks: &[Arc<Backtrace>], sources: &Sources) -> io::Result<Vec<usize>> {
+    let style = Style {
+        width: usize::from(u16::MAX),
+        ..Style::default()
+    };
+    let mut firsts: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut alike = Vec::with_capacity(stacks.len());
+    for (index, stack) in stacks.iter().enumerate() {
+        let mut text = Vec::new();
+        let mut page = Page::new(&mut text, &style);
+        frames::write(&mut page, &Line::new(), "", stack, sources, false)?;
+        alike.push(*firsts.entry(text).or_insert(index));
+    }
+    Ok(alike)
+}
 
 /// Writes the stacks with the longest sums.
 pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
@@ -93,13 +113,17 @@ pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     };
     let mut all: Vec<Waits<'_>> = Vec::new();
     let mut known: HashMap<WaitsKey, usize> = HashMap::new();
+    let stacks = &model.profile.stacks;
+    let frames = stacks.iter().flat_map(|stack| &stack.frames);
+    let sources = Sources::of(frames, &model.target.executable);
+    let alike = printed_alike(stacks, &sources)?;
     for sum in &off_cpu.sums {
         let identity = model.thread(sum.key.thread).map(|thread| thread.key);
         let call = sum.key.call.and_then(|call| model.schedule.call(call));
         let call = call.filter(|_| sum.key.object.is_none());
         let key = (
             identity,
-            sum.key.stack,
+            sum.key.stack.and_then(|stack| alike.get(stack).copied()),
             sum.key.object,
             call.map(|call| call.name),
         );
@@ -129,8 +153,6 @@ pub(super) fn stacks(page: &mut Page<'_>, model: &Model) -> io::Result<()> {
     }
     all.sort_by_key(|waits| std::cmp::Reverse(waits.ns));
     let (_, total_ns) = off_cpu.total(|_| true);
-    let frames = model.profile.stacks.iter().flat_map(|stack| &stack.frames);
-    let sources = Sources::of(frames, &model.target.executable);
     page.blank()?;
     page.line(&Line::new().with(Ink::Strong, "Longest sums by stack"))?;
     let is_shown = |waits: &&Waits<'_>| waits.ns >= total_ns / MIN_SHARE_DIVISOR;
@@ -234,7 +256,38 @@ fn write(
 
 #[cfg(test)]
 mod tests {
+    use unspool_unwind::Provenance;
+
     use super::*;
+    use crate::model::{NamedFrame, Place};
+
+    #[test]
+    fn stacks_that_look_alike_are_one() {
+        let stack = |offset: u64, line: u32| {
+            let place = Place {
+                function: Some("read_all".into()),
+                file: Some("/src/reader.c".into()),
+                line: Some(line),
+                offset,
+                avma: 0x1000 + offset,
+                ..Place::default()
+            };
+            let frame = NamedFrame {
+                place,
+                inlined: false,
+                provenance: Provenance::Cfi,
+                called: None,
+            };
+            Arc::new(Backtrace {
+                frames: vec![frame],
+                truncated: None,
+            })
+        };
+        let stacks = [stack(1, 7), stack(2, 7), stack(3, 8), stack(9, 7)];
+        let frames = stacks.iter().flat_map(|stack| &stack.frames);
+        let sources = Sources::of(frames, "reader");
+        assert_eq!(printed_alike(&stacks, &sources).unwrap(), [0, 0, 2, 0]);
+    }
 
     #[test]
     fn an_unknown_file_is_not_counted() {
