@@ -22,12 +22,16 @@ pub(crate) const STATES: u64 = 256;
 /// The thread table: thread pointer, id, lowest address and end of the stack. An entry is at the
 /// index of its hash, or next to it. The upper half of the id's word is the distance from the
 /// thread pointer to the kernel's processor number; 0 if the kernel does not store one.
-pub(crate) const TABLE: u64 = 16 << 10;
+pub(crate) const TABLE: u64 = 40 << 10;
 pub(crate) const THREADS: u64 = 1024;
 pub(crate) const THREAD_SIZE: u64 = 32;
 /// Start of the slots.
 pub(crate) const SLOTS: u64 = TABLE + THREADS * THREAD_SIZE;
-pub(crate) const MAX_SLOTS: u64 = 1024;
+pub(crate) const MAX_SLOTS: u64 = 4096;
+const _: () = assert!(
+    STATES + 8 * MAX_SLOTS <= TABLE,
+    "the states end before the table"
+);
 /// Maximum number of blocks: a slot has room for this number of lengths.
 pub(crate) const MAX_BLOCKS: usize = 8;
 

@@ -23,9 +23,10 @@ use super::tick_converter::TickConverter;
 /// Smallest useful number of slots.
 const MIN_SLOTS: u64 = 16;
 /// Maximum size of all slots together, in bytes: in memory of the program alone, and in memory that
-/// the stub maps too.
+/// the stub maps too. All slots are as large as the largest hit may be, and most hits use only a
+/// page of theirs. So a shared pool uses much less physical memory.
 const MAX_SLOT_BYTES: u64 = 2 << 20;
-const MAX_SHARED_SLOT_BYTES: u64 = 16 << 20;
+const MAX_SHARED_SLOT_BYTES: u64 = 128 << 20;
 /// Maximum number of slots in one batch: in memory of the program alone, where one system call
 /// reads them all, and in memory that the stub maps too.
 const MAX_BATCH_SLOTS: usize = 32;
@@ -459,10 +460,11 @@ mod tests {
 
     #[test]
     fn shapes() {
-        assert_eq!(Pool::shape(256, 1 << 20, false), Some(1024));
+        assert_eq!(Pool::shape(256, 1 << 20, false), Some(4096));
+        assert_eq!(Pool::shape(128, 1 << 20, false), Some(4096));
         assert_eq!(Pool::shape(2304, 1 << 20, false), Some(256));
         assert_eq!(Pool::shape(17 << 10, 128 << 20, false), Some(64));
-        assert_eq!(Pool::shape(17 << 10, 128 << 20, true), Some(512));
+        assert_eq!(Pool::shape(17 << 10, 128 << 20, true), Some(4096));
         assert_eq!(Pool::shape(17 << 10, 4096, true), None);
     }
 }
