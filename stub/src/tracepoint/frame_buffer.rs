@@ -424,7 +424,7 @@ mod tests {
         let mut buffer = Buffer::default();
         let mut short = Frame::new(3, 0x1000);
         short.add_register_parts(5, &all, [0..4, 6..8].into_iter());
-        short.add_register_parts(5, &[9; 8], [0..8].into_iter());
+        short.add_register_parts(5, &[9; 8], std::iter::once(0..8));
         short.add_variable(7, -2);
         let parts = short.blocks(8);
         let second = Block::Part {
