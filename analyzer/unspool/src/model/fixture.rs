@@ -113,6 +113,15 @@ impl Stage {
         stage
     }
 
+    /// Makes it a recording of a program that ran before.
+    pub(crate) fn attached(&mut self) {
+        for record in &mut self.records {
+            if let Record::Header(header) = record {
+                header.source = unspool_capture::Source::Attached.into();
+            }
+        }
+    }
+
     /// Makes the program an AArch64 one, whose server reports creators.
     pub(crate) fn on_aarch64(&mut self) {
         for record in &mut self.records {

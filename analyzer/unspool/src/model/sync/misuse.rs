@@ -1,7 +1,7 @@
 //! Facts that the replay of calls collects for findings: waits that never end, and misuse of
 //! objects.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::objects::{ObjectIndex, UseIndex};
 use crate::model::ThreadIndex;
@@ -22,6 +22,8 @@ pub(super) struct Misuse {
     pub(super) signals: HashMap<ObjectIndex, Vec<Signalled>>,
     /// The locks that each thread released last.
     given_up: HashMap<ThreadIndex, GivenUp>,
+    /// The locks that each thread has released at least once.
+    released: HashSet<(ThreadIndex, ObjectIndex)>,
     /// When a thread last signalled a condition, counted in events of this type.
     last_signal: HashMap<(ThreadIndex, ObjectIndex), u64>,
     now: u64,
@@ -46,6 +48,11 @@ impl Misuse {
         } else if self.mistakes.len() < MAX_MISTAKES {
             self.mistakes.push(new);
         }
+    }
+
+    /// Whether a thread has released a lock before. Notes that it releases it now.
+    pub(super) fn has_released(&mut self, thread: ThreadIndex, lock: ObjectIndex) -> bool {
+        !self.released.insert((thread, lock))
     }
 
     /// Notes that a thread releases a lock.

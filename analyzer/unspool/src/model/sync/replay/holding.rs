@@ -1,5 +1,7 @@
 //! Tracks acquisitions and releases, and the mistakes that threads make with them.
 
+use unspool_capture::Source;
+
 use super::Replay;
 use crate::model::ThreadIndex;
 use crate::model::schedule::Schedule;
@@ -11,6 +13,7 @@ use crate::model::sync::order::Taking;
 use crate::model::sync::recorder_stalls::RecorderStalls;
 use crate::model::sync::semaphores::Possession;
 use crate::model::sync::under_way::Pending;
+use crate::model::thread::Creation;
 use crate::primitives::{Kind, Operation};
 
 /// The part of a thread's time that the recorder or other threads on its processor took.
@@ -206,6 +209,8 @@ impl Replay<'_> {
         used: UseIndex,
         now: u64,
     ) -> Option<Held> {
+        // At the beginning, a thread may be in a call that takes the lock.
+        let is_known = !self.ran_before(thread) || self.misuse.has_released(thread, object);
         if let Some(held) = self.holds.held_mut(thread, object)
             && held.depth > 1
         {
@@ -217,7 +222,8 @@ impl Replay<'_> {
             return Some(held);
         }
         let holder = self.holds.holder(object);
-        if self.objects.objects[object.0].kind == Kind::Mutex
+        if is_known
+            && self.objects.objects[object.0].kind == Kind::Mutex
             && (holder.is_some() || self.holds.is_free(object))
         {
             self.mistake(MistakeKind::Unlock, object, thread, used, holder);
@@ -227,6 +233,15 @@ impl Replay<'_> {
             self.release(holder, object, now);
         }
         None
+    }
+
+    /// True if the thread ran before the recording began.
+    fn ran_before(&self, thread: ThreadIndex) -> bool {
+        match self.model.threads[thread.0].creation {
+            Creation::Before => true,
+            Creation::Main => self.model.recording.source == Some(Source::Attached),
+            _ => false,
+        }
     }
 
     /// Releases a thread's hold on an object, and confirms the orders of the locks taken during the

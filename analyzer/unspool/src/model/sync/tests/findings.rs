@@ -410,6 +410,17 @@ fn mistakes_are_told() {
     let mut acting = two_threads();
     acting.unlock(ONE, 2000, A).stage.end(9);
     assert_eq!(kinds(&acting.stage.model()), []);
+    // A thread that ran before may have been in a call that took the lock.
+    for (releases, found) in [(1, &[][..]), (2, &[("wrong-unlock", true)])] {
+        let mut acting = two_threads();
+        acting.stage.attached();
+        acting.lock(ONE, 2000, A).unlock(ONE, 2100, A);
+        for release in 0..releases {
+            acting.unlock(PID, 2200 + release, A);
+        }
+        acting.stage.end(9);
+        assert_eq!(kinds(&acting.stage.model()), found);
+    }
 }
 
 #[test]
