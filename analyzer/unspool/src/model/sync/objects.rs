@@ -445,14 +445,14 @@ impl Objects {
         index
     }
 
-    /// Counts a call, and returns the use it belongs to.
+    /// The use that a call belongs to. If `begins`, the call is counted.
     pub(super) fn used(
         &mut self,
         object: ObjectIndex,
         operation: Operation,
         path: PathId,
-        thread: ThreadIndex,
-        identity: usize,
+        (thread, identity): (ThreadIndex, usize),
+        begins: bool,
     ) -> UseIndex {
         let next = UseIndex(self.uses.len());
         let index = *self.by_use.entry((object, operation, path)).or_insert(next);
@@ -474,8 +474,8 @@ impl Objects {
             self.objects[object.0].uses.push(index);
         }
         let used = &mut self.uses[index.0];
-        used.calls += 1;
-        used.share(identity).calls += 1;
+        used.calls += u64::from(begins);
+        used.share(identity).calls += u64::from(begins);
         index
     }
 
@@ -583,7 +583,13 @@ impl Use {
     ) -> Use {
         let mut objects = Objects::default();
         objects.begin(Kind::Mutex, 0x1000, PathId(0), 0, false);
-        objects.used(ObjectIndex(0), operation, PathId(0), ThreadIndex(0), 0);
+        objects.used(
+            ObjectIndex(0),
+            operation,
+            PathId(0),
+            (ThreadIndex(0), 0),
+            true,
+        );
         Use {
             object,
             waiting,

@@ -308,6 +308,12 @@ impl<'a> Replay<'a> {
         self.events.get(thread.0).copied().unwrap_or(0)
     }
 
+    /// True if the recording has the calls of this primitive's function.
+    fn is_recorded(&self, primitive: &'static Primitive) -> bool {
+        let mut recorded = self.roles.iter().flatten();
+        recorded.any(|role| std::ptr::eq(*role, primitive))
+    }
+
     /// True if a call within another works on the same object, or on the mutex of a wait at a
     /// condition. musl releases and takes that mutex again by its public functions.
     fn is_about(&self, outer: u64, kind: Kind, address: u64) -> bool {
@@ -362,9 +368,12 @@ impl<'a> Replay<'a> {
             }
             _ => self.objects.at(kind, address, call.path, now),
         };
+        // A signal whose own call is recorded can sleep in the kernel, too.
+        let is_within_call = futex && !operation.may_wait() && self.is_recorded(primitive);
+        let who = (thread, identity);
         let used = self
             .objects
-            .used(object, operation, call.path, thread, identity);
+            .used(object, operation, call.path, who, !is_within_call);
         self.usage.operated(thread);
         let mut pending = Pending {
             thread,

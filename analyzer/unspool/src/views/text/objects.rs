@@ -112,7 +112,9 @@ fn object(
             page.line(&line)?;
         }
     }
-    let shown = group.uses.iter().take(MAX_USES);
+    // The others are only sleeps within calls that other rows have.
+    let called: Vec<_> = group.uses.iter().filter(|used| used.calls > 0).collect();
+    let shown = called.iter().take(MAX_USES);
     let calls: Vec<String> = shown
         .clone()
         .map(|used| wording::often(used.calls))
@@ -138,8 +140,8 @@ fn object(
         }
         page.line(&line)?;
     }
-    if group.uses.len() > MAX_USES {
-        let more = wording::count(group.uses.len() - MAX_USES, "more place");
+    if called.len() > MAX_USES {
+        let more = wording::count(called.len() - MAX_USES, "more place");
         page.line(&lead.with(Ink::Faint, more))?;
     }
     Ok(())

@@ -53,7 +53,7 @@ impl Replay<'_> {
         let identity = self.identity(thread);
         let used = self
             .objects
-            .used(mutex, Operation::Lock, path, thread, identity);
+            .used(mutex, Operation::Lock, path, (thread, identity), true);
         let holder = self.waits_behind(mutex, used, thread, false);
         pending.primitive = primitive;
         pending.object = mutex;

@@ -2,10 +2,10 @@
 
 use unspool_capture::ProbeKind;
 
-use super::{A, Acting, B, COND, ONE, TWO, two_threads};
+use super::{A, Acting, B, COND, END, ONE, TWO, object, two_threads};
 use crate::model::fixture::PID;
 use crate::platform::layouts::Family;
-use crate::primitives::Kind;
+use crate::primitives::{Kind, Operation};
 
 /// `FUTEX_WAIT` and `FUTEX_WAIT_BITSET` with `FUTEX_CLOCK_REALTIME`, of this process.
 const WAIT: u64 = 0x80;
@@ -183,4 +183,29 @@ fn readers_wait_for_the_stored_writer() {
         .map(|holder| model.thread(holder.thread).and_then(|thread| thread.tid))
         .collect();
     assert_eq!(tids, [Some(TWO)]);
+}
+
+/// A signal can sleep at a word of its condition. If its own call is recorded, it counts once.
+#[test]
+fn a_signal_that_sleeps_is_one_signal() {
+    let mut acting = two_threads();
+    let stage = &mut acting.stage;
+    stage.family = Some(Family::Glibc(Some(36)));
+    stage.instrument(90, "libc.so.6!futex", ProbeKind::FutexWait);
+    stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+    let signal = "libc.so.6!pthread_cond_signal";
+    stage.instrument(95, signal, ProbeKind::Enter);
+    let path = [signal, "orders!one@orders.c:22", END[0]];
+    let inner = [&["libc.so.6!futex"], &path[..]].concat();
+    stage.enter(ONE, 2_000_000, 95, 0x7100, &[COND], &path);
+    let lock = [COND + 0x20, WAIT, 4 << 2 | HELD];
+    stage.enter(ONE, 2_001_000, 90, 0x7000, &lock, &inner);
+    stage.leave(ONE, 5_000_000, 91, 0x7000, 0);
+    stage.end(10);
+    let model = stage.model();
+    let signals = model.sync.uses.iter();
+    let signals = signals.filter(|used| used.operation == Operation::Signal);
+    let calls: Vec<u64> = signals.map(|used| used.calls).collect();
+    assert_eq!(calls, [1, 0]);
+    assert_eq!(object(&model.sync, COND).waits.count, 1);
 }
