@@ -126,12 +126,73 @@ mod tests {
             ),
             ("_ZN1ACI21BEi", "A::B(int)"),
             ("_ZNSaIcEC5Ev", "std::allocator<char>::allocator()"),
+            ("_ZGA1fv", "hidden alias for f()"),
+            ("_ZTF1A", "typeinfo fn for A"),
+            ("_ZTJ1A", "java Class for A"),
             ("_ZTIDn", "typeinfo for decltype(nullptr)"),
             ("_Z1fv.part.0.cold", "f() [clone .part.0] [clone .cold]"),
             (
                 "_Z1gIiENSt9enable_ifIXsr3std9is_signedIT_EE5valueEiE4typeES1_",
                 "std::enable_if<std::is_signed<int>::value, int>::type g<int>(int)",
             ),
+        ] {
+            assert_eq!(demangle(name), plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn expressions_of_templates() {
+        for (name, plain) in [
+            // After the type, gcc repeats it by a substitution.
+            (
+                "_ZNSt6chrono4castIlEENSt9enable_ifIXsrNS_5is_itIT_EE5valueES4_E4typeEi",
+                "std::enable_if<std::chrono::is_it<long>::value, std::chrono::is_it<long> >::type \
+                 std::chrono::cast<long>(int)",
+            ),
+            (
+                "_Z1fIiEDTsrNT_1aE1xES0_",
+                "decltype (int::a::x) f<int>(int)",
+            ),
+            (
+                "_Z1fIiEDTnwcvPvLi0E_T_pifp_EES1_",
+                "decltype (new ((void*)(0)) int({parm#1})) f<int>(int)",
+            ),
+            ("_Z1fIiEDTgsnw_T_EES0_", "decltype (::new int) f<int>(int)"),
+            ("_Z1fIiEDTna_T_EES0_", "decltype (new int) f<int>(int)"),
+            ("_Z1fIiEDTnw_T_piEES0_", "decltype (new int()) f<int>(int)"),
+            (
+                "_Z1fIXtl1Udi1fLf3fc00000EEEEvv",
+                "void f<U{.f=((float)[3fc00000])}>()",
+            ),
+            ("_Z1fIXtl1Pdi1xdi1yLi1EEEEvv", "void f<P{.x.y=(1)}>()"),
+            ("_Z1fIXtl1PdxLi1ELi2EEEEvv", "void f<P{[1]=(2)}>()"),
+            (
+                "_Z1fIXtl1PdXLi0ELi1ELi2EEEEvv",
+                "void f<P{[0 ... 1]=(2)}>()",
+            ),
+            (
+                "_Z1fIiEDTu5abcdeT_EES0_",
+                "decltype (abcde(int)) f<int>(int)",
+            ),
+        ] {
+            assert_eq!(demangle(name), plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_in_modules() {
+        for (name, plain) in [
+            ("_ZW3fooW3bar4worki", "work@foo.bar(int)"),
+            ("_ZW3fooWP3bar1fv", "f@foo:bar()"),
+            ("_ZGIW3fooW3bar", "initializer for module foo.bar"),
+            ("_ZNW3foo1AC1Ev", "A@foo::A()"),
+            // The module is the first substitution.
+            ("_ZW3foo1fS_1A", "f@foo(A@foo)"),
+            (
+                "_ZW3foo1fNS_1AIiE1BES1_S2_",
+                "f@foo(A@foo<int>::B, A@foo<int>, A@foo<int>::B)",
+            ),
+            ("_ZNW3foo1Q1RC1ERKNS_1S1TE", "Q@foo::R::R(S@foo::T const&)"),
         ] {
             assert_eq!(demangle(name), plain, "{name}");
         }

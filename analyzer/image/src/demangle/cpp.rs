@@ -72,6 +72,14 @@ enum Node<'a> {
     Unnamed(usize),
     DefaultArgument(usize, Id),
     Binding(Vec<Id>),
+    /// `outer.name`, or `outer:name` for a partition.
+    Module {
+        outer: Option<Id>,
+        is_partition: bool,
+        name: &'a str,
+    },
+    /// `name@module`
+    InModule(Id, Id),
     /// `name[abi:tag]`
     Tagged(Id, &'a str),
 
@@ -110,6 +118,12 @@ enum Node<'a> {
     Cast(Id, Vec<Id>),
     Call(Id, Vec<Id>),
     Braced(Option<Id>, Vec<Id>),
+    /// `.field=value` in braces.
+    Field(&'a str, Id),
+    /// `[first ... last]=value` in braces.
+    Elements(Id, Option<Id>, Id),
+    /// `new (placement) type`
+    New(Vec<Id>, Id),
     FunctionParameter(usize),
     PackLength(Id),
     /// Operator, left and right operand of a fold expression; the missing one is `...`.

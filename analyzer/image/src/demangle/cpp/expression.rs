@@ -98,6 +98,13 @@ fn any_expression(parser: &mut Parser<'_>) -> Option<Id> {
             let name = parser.unqualified(None)?;
             return with_arguments(parser, name);
         }
+        b'u' => {
+            parser.advance(1);
+            let name = parser.source_name()?;
+            let name = parser.add(Node::Text(name));
+            let arguments = parser.list(Parser::template_argument)?;
+            return Some(parser.add(Node::Call(name, arguments)));
+        }
         b'f' if matches!(parser.peek_at(1), b'p' | b'L')
             && (parser.peek_at(1) == b'p' || parser.peek_at(2).is_ascii_digit()) =>
         {
@@ -169,6 +176,21 @@ fn any_expression(parser: &mut Parser<'_>) -> Option<Id> {
             let values = parser.list(expression)?;
             Some(parser.add(Node::Braced(None, values)))
         }
+        "di" => {
+            let field = parser.source_name()?;
+            let value = expression(parser)?;
+            Some(parser.add(Node::Field(field, value)))
+        }
+        "dx" | "dX" => {
+            let first = expression(parser)?;
+            let last = match code {
+                "dX" => Some(expression(parser)?),
+                _ => None,
+            };
+            let value = expression(parser)?;
+            Some(parser.add(Node::Elements(first, last, value)))
+        }
+        "nw" | "na" => new(parser),
         "dc" | "sc" | "cc" | "rc" => {
             let to = parser.type_()?;
             let value = expression(parser)?;
@@ -227,31 +249,52 @@ fn with_arguments(parser: &mut Parser<'_>, name: Id) -> Option<Id> {
     Some(parser.add(Node::Template(name, arguments)))
 }
 
-/// `<unresolved-name>` after `sr`: a member of a type that depends on template parameters. After
-/// scopes that are plain names, clang writes an `E`.
+/// `<unresolved-name>` after `sr`: a member of a type that depends on template parameters. gcc
+/// writes the type, and clang the same for scopes in a template parameter. After scopes that are
+/// plain names, clang writes an `E`.
 fn unresolved(parser: &mut Parser<'_>) -> Option<Id> {
-    let is_long = parser.eat("N");
-    let is_plain = parser.peek().is_ascii_digit();
-    let mut scope = if is_plain {
-        let name = parser.unqualified(None)?;
-        with_arguments(parser, name)?
-    } else {
-        parser.type_()?
-    };
+    if !parser.peek().is_ascii_digit() {
+        let scope = parser.type_()?;
+        return member(parser, scope);
+    }
     let starts_member = |rest: &str| {
         rest.starts_with(|first: char| first.is_ascii_digit())
             || rest.starts_with("on")
             || rest.starts_with("dn")
     };
-    while (is_long || is_plain) && !parser.eat_before("E", starts_member) {
+    let name = parser.unqualified(None)?;
+    let mut scope = with_arguments(parser, name)?;
+    while !parser.eat_before("E", starts_member) {
         let name = parser.unqualified(None)?;
         let name = parser.add(Node::Nested(scope, name));
         scope = with_arguments(parser, name)?;
-        if is_plain && parser.peek() == b'E' && !starts_member(parser.rest().get(1..)?) {
+        if parser.peek() == b'E' && !starts_member(parser.rest().get(1..)?) {
             return Some(scope);
         }
     }
     member(parser, scope)
+}
+
+/// What follows `nw` or `na`: `[placement] _ <type> [initializer] E`.
+fn new(parser: &mut Parser<'_>) -> Option<Id> {
+    let mut placement = Vec::new();
+    while !parser.eat("_") {
+        placement.push(expression(parser)?);
+    }
+    let of = parser.type_()?;
+    let new = parser.add(Node::New(placement, of));
+    if parser.eat("pi") {
+        let values = parser.list(expression)?;
+        return Some(parser.add(Node::Call(new, values)));
+    }
+    let node = if parser.eat("il") {
+        let values = parser.list(expression)?;
+        parser.add(Node::Braced(Some(new), values))
+    } else {
+        new
+    };
+    parser.expect("E")?;
+    Some(node)
 }
 
 fn member(parser: &mut Parser<'_>, scope: Id) -> Option<Id> {

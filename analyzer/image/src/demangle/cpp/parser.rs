@@ -43,6 +43,10 @@ impl<'a> Parser<'a> {
         self.nodes.len() - 1
     }
 
+    pub(super) fn node(&self, id: Id) -> &Node<'a> {
+        &self.nodes[id]
+    }
+
     /// Runs `read` one level deeper.
     pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         if self.depth == MAX_DEPTH {
@@ -211,9 +215,12 @@ impl<'a> Parser<'a> {
                 b'N' => return parser.nested_name(qualifiers),
                 b'Z' => return parser.local_name(qualifiers),
                 b'S' if parser.peek_at(1) != b't' => {
-                    let name = parser.substitution(false)?;
+                    let (name, is_new) = parser.substituted(false, None)?;
                     if parser.peek() != b'I' {
                         return Some(name);
+                    }
+                    if is_new {
+                        parser.substitutable(name);
                     }
                     name
                 }
@@ -263,8 +270,12 @@ impl<'a> Parser<'a> {
                     self.add(Node::Text("std"))
                 }
                 (b'S', _) => {
-                    is_added = false;
-                    self.substitution(true)?
+                    let (found, is_new) = self.substituted(true, name)?;
+                    is_added = is_new;
+                    match name {
+                        Some(prefix) if is_new => self.add(Node::Nested(prefix, found)),
+                        _ => found,
+                    }
                 }
                 (b'T', _) => self.template_parameter()?,
                 (b'I', _) => {
@@ -326,6 +337,15 @@ impl<'a> Parser<'a> {
 
     /// `<unqualified-name>`. Constructors take their name from `class`.
     pub(super) fn unqualified(&mut self, class: Option<Id>) -> Option<Id> {
+        let module = match self.peek() {
+            b'W' => Some(self.module(None)?),
+            _ => None,
+        };
+        self.unqualified_in(module, class)
+    }
+
+    /// `<unqualified-name>` after its module.
+    pub(super) fn unqualified_in(&mut self, module: Option<Id>, class: Option<Id>) -> Option<Id> {
         // Marks internal linkage.
         self.eat("L");
         let mut name = match (self.peek(), self.peek_at(1)) {
@@ -372,6 +392,9 @@ impl<'a> Parser<'a> {
         while self.eat("B") {
             let tag = self.source_name()?;
             name = self.add(Node::Tagged(name, tag));
+        }
+        if let Some(module) = module {
+            name = self.add(Node::InModule(name, module));
         }
         Some(name)
     }

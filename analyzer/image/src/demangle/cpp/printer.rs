@@ -395,7 +395,9 @@ impl<'t> Printer<'t> {
                     printer.base_name(prefix);
                 }
                 Node::Nested(_, last) | Node::Local(_, last) => printer.base_name(last),
-                Node::Template(of, _) | Node::Tagged(of, _) => printer.base_name(of),
+                Node::Template(of, _) | Node::Tagged(of, _) | Node::InModule(of, _) => {
+                    printer.base_name(of);
+                }
                 Node::Standard { base, .. } => printer.push(base),
                 _ => printer.print(class),
             }
@@ -473,6 +475,26 @@ impl<'t> Printer<'t> {
                 self.push("[");
                 self.list(names);
                 self.push("]");
+            }
+            Node::Module {
+                outer,
+                is_partition,
+                name,
+            } => {
+                if let Some(outer) = outer {
+                    self.print(*outer);
+                }
+                self.push(match (outer, is_partition) {
+                    (_, true) => ":",
+                    (Some(_), false) => ".",
+                    (None, false) => "",
+                });
+                self.push(name);
+            }
+            Node::InModule(of, module) => {
+                self.print(*of);
+                self.push("@");
+                self.print(*module);
             }
             Node::Tagged(of, tag) => {
                 self.print(*of);

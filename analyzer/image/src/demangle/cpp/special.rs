@@ -6,11 +6,13 @@ use super::{Id, Node};
 impl Parser<'_> {
     /// `<special-name>`
     pub(super) fn special(&mut self) -> Option<Id> {
-        const OF_TYPES: [(&str, &str); 4] = [
+        const OF_TYPES: [(&str, &str); 6] = [
             ("TV", "vtable for "),
             ("TT", "VTT for "),
             ("TI", "typeinfo for "),
             ("TS", "typeinfo name for "),
+            ("TF", "typeinfo fn for "),
+            ("TJ", "java Class for "),
         ];
         const OF_NAMES: [(&str, &str); 3] = [
             ("GV", "guard variable for "),
@@ -54,6 +56,11 @@ impl Parser<'_> {
             "transaction clone for "
         } else if self.eat("GTn") {
             "non-transaction clone for "
+        } else if self.eat("GA") {
+            "hidden alias for "
+        } else if self.eat("GI") {
+            let of = self.module(None)?;
+            return Some(self.add(Node::Special("initializer for module ", of)));
         } else if self.eat("GR") {
             let of = self.name(None)?;
             self.index_of_substitution()?;
@@ -63,6 +70,32 @@ impl Parser<'_> {
         };
         let of = self.encoding()?;
         Some(self.add(Node::Special(text, of)))
+    }
+
+    /// A substitution and, if it is a module, the name in the module. Such a name is new.
+    pub(super) fn substituted(&mut self, is_prefix: bool, class: Option<Id>) -> Option<(Id, bool)> {
+        let of = self.substitution(is_prefix)?;
+        if !matches!(self.node(of), Node::Module { .. }) {
+            return Some((of, false));
+        }
+        let module = self.module(Some(of));
+        Some((self.unqualified_in(module, class)?, true))
+    }
+
+    /// `<module-name>`: `W3fooW3barWP4part` is `foo.bar:part`.
+    pub(super) fn module(&mut self, mut outer: Option<Id>) -> Option<Id> {
+        while self.eat("W") {
+            let is_partition = self.eat("P");
+            let name = self.source_name()?;
+            let module = self.add(Node::Module {
+                outer,
+                is_partition,
+                name,
+            });
+            self.substitutable(module);
+            outer = Some(module);
+        }
+        outer
     }
 
     /// `<call-offset>`; returns its kind, `h` or `v`.

@@ -122,11 +122,11 @@ impl<'a> Parser<'a> {
                 return Some(self.add(Node::Builtin(name)));
             }
             b'S' if next != b't' => {
-                let name = self.substitution(false)?;
-                if self.peek() != b'I' {
+                let (name, is_new) = self.substituted(false, None)?;
+                if !is_new && self.peek() != b'I' {
                     return Some(name);
                 }
-                self.with_arguments(name, false)?
+                self.with_arguments(name, is_new)?
             }
             b'u' => {
                 self.advance(1);

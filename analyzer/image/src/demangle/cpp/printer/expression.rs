@@ -20,9 +20,10 @@ impl<'t> Printer<'t> {
                 None => None,
             },
             Node::Nested(a, b) | Node::Local(a, b) | Node::MemberPointer(a, b) => first(&[*a, *b]),
-            Node::Template(of, list) | Node::Cast(of, list) | Node::Call(of, list) => {
-                first(&[*of]).or_else(|| first(list))
-            }
+            Node::Template(of, list)
+            | Node::Cast(of, list)
+            | Node::Call(of, list)
+            | Node::New(list, of) => first(&[*of]).or_else(|| first(list)),
             Node::Braced(of, list) => of.and_then(|of| first(&[of])).or_else(|| first(list)),
             Node::Function {
                 result, parameters, ..
@@ -42,6 +43,9 @@ impl<'t> Printer<'t> {
             | Node::Unary(_, of)
             | Node::Postfix(_, of)
             | Node::Tagged(of, _)
+            | Node::InModule(of, _)
+            | Node::Field(_, of)
+            | Node::Elements(_, _, of)
             | Node::Constructor(of)
             | Node::Destructor(of)
             | Node::Conversion(of) => first(&[*of]),
@@ -78,6 +82,7 @@ impl<'t> Printer<'t> {
                 | Node::Nested(..)
                 | Node::Braced(..)
                 | Node::FunctionParameter(_)
+                | Node::New(..)
                 | Node::Standard { .. }
         );
         if !is_simple {
@@ -160,6 +165,30 @@ impl<'t> Printer<'t> {
                 self.list(values);
                 self.push("}");
             }
+            Node::Field(field, value) => {
+                self.push(".");
+                self.push(field);
+                self.designated(*value);
+            }
+            Node::Elements(first, last, value) => {
+                self.push("[");
+                self.print(*first);
+                if let Some(last) = last {
+                    self.push(" ... ");
+                    self.print(*last);
+                }
+                self.push("]");
+                self.designated(*value);
+            }
+            Node::New(placement, of) => {
+                self.push("new ");
+                if !placement.is_empty() {
+                    self.push("(");
+                    self.list(placement);
+                    self.push(") ");
+                }
+                self.print(*of);
+            }
             Node::FunctionParameter(index) => self.numbered("{parm#", *index, "}"),
             Node::PackLength(of) => {
                 let len = match &self.nodes[*of] {
@@ -186,6 +215,16 @@ impl<'t> Printer<'t> {
                 self.push(")");
             }
             _ => self.failed = true,
+        }
+    }
+
+    /// The value after a designator, which may be a further designator.
+    fn designated(&mut self, value: Id) {
+        if matches!(self.nodes[value], Node::Field(..) | Node::Elements(..)) {
+            self.print(value);
+        } else {
+            self.push("=");
+            self.operand(value);
         }
     }
 
