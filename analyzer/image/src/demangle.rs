@@ -180,6 +180,53 @@ mod tests {
     }
 
     #[test]
+    fn lambdas_show_their_template_parameters() {
+        for (name, plain) in [
+            (
+                "_ZZ4mainENKUlDpT_E_clIJidEEEDaS0_",
+                "auto main::{lambda((auto:1)...)#1}::operator()<int, double>(int, double) const",
+            ),
+            (
+                "_ZZ4mainENKUlTyT_T0_E_clIidEEDaS_S0_",
+                "auto main::{lambda<typename $T0>($T0, auto:2)#1}::operator()<int, double>\
+                 (int, double) const",
+            ),
+            (
+                "_ZZ4mainENKUlTniTpTnjvE0_clEv",
+                "main::{lambda<int $N0, unsigned int... $N1>()#2}::operator()() const",
+            ),
+            (
+                "_ZZ1fvENKUlTtTyETpTyT0_E_clEv",
+                "f()::{lambda<template<typename> class $TT0, typename... $T1>($T1)#1}::\
+                 operator()() const",
+            ),
+        ] {
+            assert_eq!(demangle(name), plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn functions_show_their_specifications() {
+        for (name, plain) in [
+            (
+                "_Z3nxbILb0EEiPDOT_EFvvE",
+                "int nxb<false>(void (*)() noexcept(false))",
+            ),
+            ("_Z1fPDxFvvE", "f(void (*)() transaction_safe)"),
+            (
+                "_Z1fPDOLb1EEDwidEFvvE",
+                "f(void (*)() throw(int, double) noexcept(true))",
+            ),
+            ("_Z1fM1AKDoFvvRE", "f(void (A::*)() noexcept const &)"),
+            ("_Z1fIXadL_ZN1A1gEiEEEvv", "void f<&A::g>()"),
+            ("_Z1fIXadL_ZNK1A1gEiEEEvv", "void f<&(A::g(int) const)>()"),
+            ("_Z1fIXadL_ZNR1A1gEiEEEvv", "void f<&(A::g(int) &)>()"),
+        ] {
+            assert_eq!(demangle(name), plain, "{name}");
+        }
+    }
+
+    #[test]
     fn names_in_modules() {
         for (name, plain) in [
             ("_ZW3fooW3bar4worki", "work@foo.bar(int)"),

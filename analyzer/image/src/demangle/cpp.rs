@@ -5,6 +5,7 @@
 //! parameter of constructor templates and move `const` and `&` between expanded parameters.
 
 mod expression;
+mod lambda;
 mod parser;
 mod printer;
 mod special;
@@ -29,18 +30,16 @@ enum Reference {
 }
 
 /// Qualifiers of a function type or a member function.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Qualifiers {
     cv: u8,
     reference: Reference,
-    noexcept: bool,
 }
 
 impl Qualifiers {
     const NONE: Self = Self {
         cv: 0,
         reference: Reference::None,
-        noexcept: false,
     };
 }
 
@@ -68,7 +67,15 @@ enum Node<'a> {
     Operator(&'static str),
     Conversion(Id),
     LiteralOperator(&'a str),
-    Lambda(Vec<Id>, usize),
+    /// Template parameters of its own, parameters and number.
+    Lambda(Id, Vec<Id>, usize),
+    /// Parameters of a template or a lambda: `<typename $T0>`.
+    Head(Vec<Id>),
+    TypeParameter,
+    ValueParameter(Id),
+    /// A parameter that is a template, and its head.
+    TemplateParameter(Id),
+    PackParameter(Id),
     Unnamed(usize),
     DefaultArgument(usize, Id),
     Binding(Vec<Id>),
@@ -93,6 +100,8 @@ enum Node<'a> {
     Function {
         result: Option<Id>,
         parameters: Vec<Id>,
+        /// `noexcept(false)`, `throw(int)`: the last one is printed first.
+        specifications: Vec<Id>,
         qualifiers: Qualifiers,
     },
     Array(Option<Id>, Id),

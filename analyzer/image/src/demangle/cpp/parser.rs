@@ -166,6 +166,7 @@ impl<'a> Parser<'a> {
         let function = self.add(Node::Function {
             result,
             parameters,
+            specifications: Vec::new(),
             qualifiers,
         });
         Some(self.add(Node::Encoding(name, function)))
@@ -399,34 +400,6 @@ impl<'a> Parser<'a> {
         Some(name)
     }
 
-    fn lambda(&mut self) -> Option<Id> {
-        while self.peek() == b'T' && matches!(self.peek_at(1), b'y' | b'n' | b't' | b'p') {
-            self.template_declaration()?;
-        }
-        let parameters = self.parameters()?;
-        self.expect("E")?;
-        let index = self.index()?;
-        Some(self.add(Node::Lambda(parameters, index + 1)))
-    }
-
-    /// `<template-param-decl>`, which only tells apart what is printed alike.
-    fn template_declaration(&mut self) -> Option<()> {
-        self.nested(|parser| {
-            if parser.eat("Ty") {
-            } else if parser.eat("Tn") {
-                parser.type_()?;
-            } else if parser.eat("Tp") {
-                parser.template_declaration()?;
-            } else {
-                parser.expect("Tt")?;
-                while !parser.eat("E") {
-                    parser.template_declaration()?;
-                }
-            }
-            Some(())
-        })
-    }
-
     pub(super) fn source_name(&mut self) -> Option<&'a str> {
         let len = self.number()?;
         let name = self.take(len).filter(|name| !name.is_empty())?;
@@ -461,9 +434,7 @@ impl<'a> Parser<'a> {
         self.expect("I")?;
         let in_conversion = std::mem::replace(&mut self.in_conversion, false);
         let arguments = self.list(|parser| {
-            while parser.peek() == b'T' && matches!(parser.peek_at(1), b'y' | b'n' | b't' | b'p') {
-                parser.template_declaration()?;
-            }
+            parser.template_head()?;
             let argument = parser.template_argument()?;
             if parser.eat("Q") {
                 expression::expression(parser)?;

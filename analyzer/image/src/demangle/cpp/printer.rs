@@ -2,6 +2,7 @@
 //! `void (*` and `)(int)`.
 
 mod expression;
+mod lambda;
 
 use super::types::words;
 use super::{Id, MAX_DEPTH, Node, Qualifiers, Reference, Tree};
@@ -42,8 +43,9 @@ struct Context {
     scope: Option<usize>,
     /// Index of the element that packs print in an expansion.
     element: Option<usize>,
-    /// Parameters of a generic lambda print as `auto:1`.
-    in_lambda: bool,
+    /// The head of the lambda whose parameters are printed, in which template parameters are its
+    /// own: `$T0` or `auto:1`.
+    lambda: Option<Id>,
 }
 
 /// A node in the context in which it is printed.
@@ -122,7 +124,7 @@ impl<'t> Printer<'t> {
     /// Follows template parameters to the argument, and in an expansion to its element.
     fn resolve(&self, mut place: Placed) -> Placed {
         while let Node::Parameter(index) = self.nodes[place.id]
-            && !place.context.in_lambda
+            && place.context.lambda.is_none()
             && let Some(mut argument) = self.argument(index, place.context)
         {
             if let Node::Pack(items) = &self.nodes[argument.id]
@@ -328,6 +330,7 @@ impl<'t> Printer<'t> {
         let nodes = self.nodes;
         if let Node::Function {
             parameters,
+            specifications,
             qualifiers,
             ..
         } = &nodes[function]
@@ -335,6 +338,10 @@ impl<'t> Printer<'t> {
             self.push("(");
             self.list(parameters);
             self.push(")");
+            for &specification in specifications.iter().rev() {
+                self.push(" ");
+                self.print(specification);
+            }
             self.qualifiers(*qualifiers);
         }
     }
@@ -346,9 +353,6 @@ impl<'t> Printer<'t> {
             Reference::Left => " &",
             Reference::Right => " &&",
         });
-        if qualifiers.noexcept {
-            self.push(" noexcept");
-        }
     }
 
     /// Prints with the template arguments in `name`.
@@ -435,9 +439,10 @@ impl<'t> Printer<'t> {
                 self.push(">");
             }
             Node::Pack(items) => self.list(items),
-            Node::Parameter(index) if self.context.in_lambda => {
-                self.numbered("auto:", index + 1, "");
-            }
+            Node::Parameter(index) => match self.context.lambda {
+                Some(head) => self.lambda_parameter(head, *index),
+                None => self.failed = true,
+            },
             Node::Expansion(of) => self.expansion(*of),
             Node::Constructor(class) => self.base_name(*class),
             Node::Destructor(class) => {
@@ -459,13 +464,7 @@ impl<'t> Printer<'t> {
                 self.push("operator\"\" ");
                 self.push(name);
             }
-            Node::Lambda(parameters, index) => {
-                self.push("{lambda(");
-                let outer = std::mem::replace(&mut self.context.in_lambda, true);
-                self.list(parameters);
-                self.context.in_lambda = outer;
-                self.numbered(")#", *index, "}");
-            }
+            Node::Lambda(head, parameters, index) => self.lambda(*head, parameters, *index),
             Node::Unnamed(index) => self.numbered("{unnamed type#", *index, "}"),
             Node::DefaultArgument(argument, entity) => {
                 self.numbered("{default arg#", *argument, "}::");

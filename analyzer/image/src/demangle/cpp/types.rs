@@ -167,19 +167,22 @@ impl<'a> Parser<'a> {
     }
 
     fn function_type(&mut self, cv: u8) -> Option<Id> {
-        let mut noexcept = false;
+        let mut specifications = Vec::new();
         while !self.eat("F") {
-            if self.eat("Do") {
-                noexcept = true;
+            let specification = if self.eat("Do") {
+                Node::Text("noexcept")
             } else if self.eat("DO") {
-                noexcept = true;
-                expression::expression(self)?;
+                let condition = expression::expression(self)?;
                 self.expect("E")?;
+                Node::Call(self.add(Node::Text("noexcept")), vec![condition])
             } else if self.eat("Dw") {
-                self.list(Self::type_)?;
+                let thrown = self.list(Self::type_)?;
+                Node::Call(self.add(Node::Text("throw")), thrown)
             } else {
                 self.expect("Dx")?;
-            }
+                Node::Text("transaction_safe")
+            };
+            specifications.push(self.add(specification));
         }
         // C linkage.
         self.eat("Y");
@@ -196,11 +199,8 @@ impl<'a> Parser<'a> {
         Some(self.add(Node::Function {
             result: Some(result),
             parameters,
-            qualifiers: Qualifiers {
-                cv,
-                reference,
-                noexcept,
-            },
+            specifications,
+            qualifiers: Qualifiers { cv, reference },
         }))
     }
 

@@ -1,6 +1,6 @@
 //! Prints packs and expressions.
 
-use super::{Id, Node, Printer};
+use super::{Id, Node, Printer, Qualifiers};
 
 impl<'t> Printer<'t> {
     /// The items of the first pack in a pattern.
@@ -10,8 +10,11 @@ impl<'t> Printer<'t> {
             return None;
         }
         self.depth += 1;
+        let in_lambda = self.context.lambda.is_some();
         let mut first = |ids: &[Id]| ids.iter().find_map(|&id| self.pack_in(id));
         let found = match &nodes[id] {
+            // The packs of a generic lambda stand for any number.
+            Node::Parameter(_) if in_lambda => None,
             Node::Parameter(index) => match self.argument(*index, self.context) {
                 Some(argument) => match &nodes[argument.id] {
                     Node::Pack(items) => Some(items.len()),
@@ -231,13 +234,23 @@ impl<'t> Printer<'t> {
     fn unary(&mut self, text: &str, of: Id) {
         self.push(text);
         match (text, &self.nodes[of]) {
-            // The address of a function goes without parameters.
-            ("&", Node::Encoding(name, _)) if matches!(self.nodes[*name], Node::Nested(..)) => {
+            // The address of a function goes without parameters, unless it has qualifiers.
+            ("&", Node::Encoding(name, function))
+                if matches!(self.nodes[*name], Node::Nested(..))
+                    && self.is_unqualified(*function) =>
+            {
                 self.print(*name);
             }
             ("::", _) | (_, Node::Cast(..)) if text != "&" => self.print(of),
             _ => self.operand(of),
         }
+    }
+
+    fn is_unqualified(&self, function: Id) -> bool {
+        matches!(
+            self.nodes[function],
+            Node::Function { qualifiers, .. } if qualifiers == Qualifiers::NONE
+        )
     }
 
     fn literal(&mut self, type_: Id, value: &str) {
