@@ -28,6 +28,9 @@ use super::remote_syscall::Room;
 const CAPABILITIES: [u64; 2] = [16, 26];
 /// Distance around an address that is searched for exclusive sequences and IT blocks, in bytes.
 const NEAR: u64 = 256;
+/// Usual cost of a hit, in nanoseconds, and a size of the pool that suits any budget, in bytes.
+const USUAL_COST: u64 = 3000;
+const SMALL_POOL: u64 = 16 << 20;
 /// Maximum number of stack bytes to search, for all threads together.
 const MAX_STACK: u64 = 64 << 20;
 
@@ -136,7 +139,13 @@ impl Tracee {
         let Ok(memory) = Memory::open(self.process.any_task()) else {
             return;
         };
-        let buffer = self.subscriptions.buffer_size() as u64;
+        let mut buffer = self.subscriptions.buffer_size() as u64;
+        if let Some(share) = self.tracepoints.budget.share {
+            // The budget is applied to a hit when the stub drains it. With room for more hits than
+            // the budget allows at once, the stub would be too late.
+            let hits = share.capacity().cast_unsigned() / USUAL_COST;
+            buffer = buffer.min(SMALL_POOL.max(2 * hits * slot_size));
+        }
         let mut room = Room::of(self);
         if !jumps.has_room(slot_size) {
             let former = jumps.pool_mapping();

@@ -41,7 +41,7 @@ pub(super) fn shorten(name: &str, room: usize) -> String {
 
 /// True if [`shorten`] made `short` from `name`, for whatever width.
 pub(super) fn is_shortened(short: &str, name: &str) -> bool {
-    short.contains('…') && shorten(name, width(short)) == short
+    short != name && shorten(name, width(short)) == short
 }
 
 /// `std::…::Builder::spawn`: keeps the first segment and as many of the last segments as fit. Keeps

@@ -62,7 +62,7 @@ impl Share {
         i64::from(self.0) * 1000
     }
 
-    pub(super) fn capacity(self) -> i64 {
+    pub(crate) fn capacity(self) -> i64 {
         self.per_second() / 5
     }
 
