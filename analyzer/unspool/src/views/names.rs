@@ -1,8 +1,8 @@
 //! Shortens function names to a given width.
 //!
 //! Names of C++ and Rust functions can be longer than a page. The parts that all instances share
-//! (parameters, then template arguments from the innermost) are left out first, then middle segments, then the middle. JSON
-//! has everything.
+//! (parameters, then template arguments from the innermost) are left out first, then middle
+//! segments, then the middle. JSON has everything.
 
 use super::text::line::{head, tail, width};
 

@@ -1,5 +1,5 @@
-//! Prints lambdas and their template parameters, which have no names: `$T0` stands for a type, `$N0`
-//! for a value and `$TT0` for a template.
+//! Prints lambdas and their template parameters, which have no names: `$T0` stands for a type,
+//! `$N0` for a value and `$TT0` for a template.
 
 use super::{Id, Node, Printer};
 
