@@ -1,5 +1,5 @@
-//! Whole numbers on the command line. Apart from clap's own parser, whose message shows a range in
-//! Rust's syntax.
+//! Whole numbers on the command line. The message of clap's own parser shows a range in Rust's
+//! syntax.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
