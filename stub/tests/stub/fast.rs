@@ -1,6 +1,7 @@
 //! Fast tracepoints: they collect the same frames as traps, lose no hit, and leave nothing behind.
 
 mod ends;
+mod parts;
 
 use std::path::Path;
 use std::process::Command;
@@ -44,7 +45,7 @@ fn text(pid: u32, at: u64) -> [u8; 8] {
     bytes
 }
 
-pub fn run_to(client: &mut Client, end: u64) -> (u32, u32) {
+fn run_to(client: &mut Client, end: u64) -> (u32, u32) {
     assert_eq!(client.ask(&format!("Z0,{end:x},1")), "OK");
     let stop = client.go();
     assert!(stop.contains("swbreak:;"), "{stop}");
