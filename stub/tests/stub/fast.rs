@@ -297,21 +297,7 @@ fn forks_vforks_and_spawns() {
 
 /// Number of frames that a client has received.
 fn told(client: &Client) -> usize {
-    let bodies = client.notified.iter();
-    let frames = bodies.filter(|body| body.starts_with(b"UnspoolTrace:"));
-    frames.map(|body| frames_in(body)).sum()
-}
-
-fn frames_in(body: &[u8]) -> usize {
-    let semicolon = body.iter().position(|byte| *byte == b';').unwrap();
-    let bytes = super::client::unescape(&body[semicolon + 1..]);
-    let (mut rest, mut count) = (&bytes[..], 0);
-    while !rest.is_empty() {
-        let length = u32::from_le_bytes(*rest[2..].first_chunk().unwrap()) as usize;
-        rest = &rest[6 + length..];
-        count += 1;
-    }
-    count
+    parts::blocks_of_frames(client).len()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::super::server::{Server, eventually};
 use super::{define, movable, run_to};
 
 /// The frames that a client got, as their blocks.
-fn blocks_of_frames(client: &Client) -> Vec<Vec<u8>> {
+pub fn blocks_of_frames(client: &Client) -> Vec<Vec<u8>> {
     let bodies = client.notified.iter();
     let bodies = bodies.filter_map(|body| body.strip_prefix(b"UnspoolTrace:"));
     let mut frames = Vec::new();
