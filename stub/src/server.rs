@@ -21,7 +21,7 @@ use crate::session::{Outcome, Session};
 use crate::subscription::role::Role;
 use crate::sys::scheduling::Turn;
 use crate::sys::signals::{Signals, Told};
-use crate::sys::{monotonic_ns, processor_ns, ptrace, wait};
+use crate::sys::{processor_ns, ptrace, wait};
 use crate::tracee::Tracee;
 use crate::tracepoint::experiment::Ended;
 
@@ -103,7 +103,6 @@ pub(crate) fn serve(options: Options) -> Result<(), ServeError> {
         next_greeting: Vec::new(),
         buffer: vec![0; 64 * 1024],
         polled: Instant::now(),
-        held_up_since: None,
         turn: Turn::new(),
         multi,
         started_program,
@@ -128,8 +127,6 @@ struct Server {
     buffer: Vec<u8>,
     /// The time at which the stub last polled the program.
     polled: Instant,
-    /// The time since which the program waits for a client to read, by the monotonic clock.
-    held_up_since: Option<u64>,
     turn: Turn,
     /// The server outlives its programs.
     multi: bool,
@@ -263,14 +260,10 @@ impl Server {
 
     /// Polls the program, and sends notifications and answers to all clients.
     fn serve_all(&mut self) {
-        if self.is_held_up() {
-            self.held_up_since.get_or_insert_with(monotonic_ns);
-        } else {
+        if !self.is_held_up() {
             self.polled = Instant::now();
+            self.turn.look();
             self.poll_program();
-            if let Some(since) = self.held_up_since.take() {
-                self.debuggee.family.were_held_up(since, monotonic_ns());
-            }
         }
         for client in &mut self.clients {
             client.notify(&mut self.debuggee);

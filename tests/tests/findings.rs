@@ -298,7 +298,7 @@ fn too_little_seen() -> Result<()> {
     let run = |command: &mut Command| process::run(command, Duration::from_secs(120));
     for (budget, file, argument, little) in [
         ("0.1%", &busy, "2000", true),
-        ("0.1%", &busy, "50", true),
+        ("0.1%", &busy, "200", true),
         ("none", &traffic, "part", false),
     ] {
         let mut record = report::unspool()?;

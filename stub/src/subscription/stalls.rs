@@ -107,13 +107,6 @@ impl Subscriptions {
         }
     }
 
-    /// Records that stopped threads waited from `from` to `to` for a client to read.
-    pub(crate) fn were_held_up(&mut self, from: u64, to: u64) {
-        if self.stall_clock.stopped {
-            self.add_stall(from, to, Cause::Late);
-        }
-    }
-
     /// Records that threads which were halted for a client are about to continue.
     pub(crate) fn halt_ends(&mut self, now: u64) {
         if let Some(since) = self.stall_clock.halted_since.take() {

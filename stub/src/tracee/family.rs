@@ -59,14 +59,6 @@ impl Family {
         }
     }
 
-    /// Records that threads with something to report waited for a client from one moment to the
-    /// other.
-    pub(crate) fn were_held_up(&mut self, from: u64, to: u64) {
-        for tracee in self.members() {
-            tracee.subscriptions.were_held_up(from, to);
-        }
-    }
-
     /// Makes this process the current one. False if there is no such process.
     pub(crate) fn select(&mut self, pid: Tid) -> bool {
         if self
