@@ -1,8 +1,9 @@
 //! Finds the holders of a contended lock over time, where only waits and wakes are recorded.
 //!
-//! While threads wait for a lock, each unlock makes a system call that wakes one of them. So the
-//! time from one wake to the next belongs to the thread that made the later wake. The first such
-//! time begins with the first wait.
+//! While threads wait for a lock, each unlock makes a system call that wakes one of them. So a lock
+//! that a thread begins to wait for is held by the thread that makes the next wake. Between a wake
+//! and the next wait, the lock may be free, or others may take and release it without a system
+//! call.
 
 use std::collections::VecDeque;
 
@@ -37,9 +38,8 @@ pub(super) struct Tenures {
 #[derive(Debug, Default)]
 struct Lock {
     waiting: usize,
-    /// Start of the current tenure, as first seen. `None` after a gap, until a wake or the first
-    /// wait.
-    since_ns: Option<u64>,
+    /// Start of the first wait since the last wake or gap: the lock was held then.
+    held_ns: Option<u64>,
     /// The owner by the lock's own memory.
     owner: Option<ThreadIndex>,
     /// End times of the waits of threads that may hold the lock since.
@@ -60,11 +60,12 @@ impl Tenures {
         self.words.insert(word, lock);
         let lock = self.locks.entry(lock).or_default();
         if lock.waiting == 0 {
-            lock.since_ns = Some(now);
+            lock.held_ns = None;
             lock.owner = None;
             lock.returned.clear();
             lock.past.clear();
         }
+        lock.held_ns.get_or_insert(now);
         lock.waiting += 1;
         lock.owner = lock.owner.or(owner);
     }
@@ -83,7 +84,7 @@ impl Tenures {
         if lock.waiting == 0 {
             return None;
         }
-        let since_ns = lock.since_ns.replace(now);
+        let held_ns = lock.held_ns.take();
         let owner = lock.owner.take();
         if owner.is_some_and(|owner| owner != thread) {
             // The lock changed hands unseen.
@@ -94,7 +95,7 @@ impl Tenures {
         let returned_ns = lock.returned.remove(&thread);
         let tenure = Tenure {
             thread,
-            from_ns: since_ns.max(returned_ns)?,
+            from_ns: held_ns.max(returned_ns)?,
             to_ns: now,
             given_up,
         };
@@ -103,6 +104,14 @@ impl Tenures {
         }
         lock.past.push_back(tenure);
         Some((index, tenure))
+    }
+
+    /// Notes that a wait did not sleep, because the lock was released as it began.
+    pub(super) fn did_not_sleep(&mut self, word: u64, from_ns: u64) {
+        let lock = self.words.get(&word).and_then(|i| self.locks.get_mut(i));
+        if let Some(lock) = lock.filter(|lock| lock.held_ns == Some(from_ns)) {
+            lock.held_ns = None;
+        }
     }
 
     /// A thread's wait is over: returns the tenure that took most of its time.
@@ -146,7 +155,7 @@ impl Tenures {
             lock.past.clear();
             lock.returned.clear();
             lock.owner = None;
-            lock.since_ns = None;
+            lock.held_ns = None;
         }
     }
 }
@@ -177,6 +186,26 @@ mod tests {
         // It had the lock from its return on.
         assert_eq!((short.from_ns, short.to_ns), (1001, 1010));
         assert_eq!(tenures.leave(LOCK, SECOND, (200, 1011)), Some(long));
+    }
+
+    #[test]
+    fn a_free_lock_is_held_by_nobody() {
+        let mut tenures = Tenures::default();
+        tenures.wait(LOCK, WORD, 100, None);
+        tenures.wait(LOCK, WORD, 200, None);
+        tenures.wake(WORD, READER, PATH, 300).unwrap();
+        // The woken thread gets a processor late. Others take and release the lock meanwhile,
+        // without a system call. It finds the lock held, and sleeps again.
+        tenures.leave(LOCK, FIRST, (100, 900));
+        tenures.wait(LOCK, WORD, 910, None);
+        let (_, short) = tenures.wake(WORD, READER, PATH, 920).unwrap();
+        assert_eq!((short.from_ns, short.to_ns), (910, 920));
+        // Nothing says since when the next one has held it.
+        assert_eq!(tenures.wake(WORD, READER, PATH, 990), None);
+        // A wait that began when the lock was free does not either.
+        tenures.wait(LOCK, WORD, 1000, None);
+        tenures.did_not_sleep(WORD, 1000);
+        assert_eq!(tenures.wake(WORD, READER, PATH, 1100), None);
     }
 
     #[test]

@@ -104,6 +104,9 @@ impl Replay<'_> {
             Some(EAGAIN) => Ended::Changed,
             _ => Ended::Itself,
         };
+        if how == Ended::Changed {
+            self.tenures.did_not_sleep(word, call.entered_ns);
+        }
         let answer = self.wakes.answer(word, call.entered_ns, how);
         let by = match answer {
             Answer::By(by) => Some(by),
