@@ -197,6 +197,7 @@ pub(crate) struct Sets(Vec<(usize, Vec<u8>)>);
 
 impl Sets {
     /// The set with this index, to be filled. Its size is always the same.
+    #[inline]
     pub(super) fn get_mut(&mut self, index: usize, size: usize) -> &mut [u8] {
         let known = self.0.iter().position(|(known, _)| *known == index);
         let known = known.unwrap_or_else(|| {
@@ -207,12 +208,14 @@ impl Sets {
     }
 
     /// The set with this index.
+    #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
         let set = self.0.iter().find(|(known, _)| *known == index);
         set.map(|(_, bytes)| &bytes[..])
     }
 
     /// The sets there are, one bit each.
+    #[inline]
     pub(crate) fn known(&self) -> u8 {
         self.0
             .iter()
@@ -224,12 +227,14 @@ impl Sets {
 pub(crate) struct Noted<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Noted<'a> {
+    #[inline]
     pub(super) fn at(&self, offset: u8) -> u64 {
         let bytes = self.0.get(usize::from(offset)..);
         let bytes = bytes.and_then(<[u8]>::first_chunk);
         bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
+    #[inline]
     pub(super) fn half(&self, offset: u8) -> u32 {
         let bytes = self.0.get(usize::from(offset)..);
         let bytes = bytes.and_then(<[u8]>::first_chunk);
@@ -237,28 +242,34 @@ impl<'a> Noted<'a> {
     }
 
     /// The collector's number.
+    #[inline]
     pub(crate) fn id(&self) -> u32 {
         self.half(ID)
     }
 
+    #[inline]
     pub(crate) fn thread(&self) -> i32 {
         self.half(THREAD).cast_signed()
     }
 
+    #[inline]
     pub(crate) fn stack_pointer(&self) -> u64 {
         self.at(STACK_POINTER)
     }
 
+    #[inline]
     pub(crate) fn stack_left(&self) -> u64 {
         self.at(STACK_END).wrapping_sub(self.stack_pointer())
     }
 
     /// The processor; -1 if it is unknown.
+    #[inline]
     pub(crate) fn processor(&self) -> i32 {
         self.half(PROCESSOR).cast_signed()
     }
 
     /// The processor's clock at the beginning and at the end of the recording.
+    #[inline]
     pub(crate) fn ticks(&self) -> (u64, u64) {
         (self.at(BEGIN), self.at(END))
     }
@@ -269,17 +280,20 @@ impl<'a> Noted<'a> {
     }
 
     /// The bytes recorded of each of these blocks.
+    #[inline]
     pub(crate) fn blocks(&self, blocks: &[Block]) -> impl Iterator<Item = &'a [u8]> {
         let places = self.places(blocks);
         places.map(|place| self.0.get(place).unwrap_or_default())
     }
 
     /// Number of bytes of the slot that are used if these blocks were recorded.
+    #[inline]
     pub(crate) fn used(&self, blocks: &[Block]) -> u64 {
         let end = self.places(blocks).last().map(|last| last.end);
         end.unwrap_or(collector::BLOCKS) as u64
     }
 
+    #[inline]
     fn places(&self, blocks: &[Block]) -> impl Iterator<Item = Range<usize>> {
         let mut offset = collector::BLOCKS as u64;
         blocks.iter().enumerate().map(move |(index, block)| {

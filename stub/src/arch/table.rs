@@ -172,6 +172,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The register with this number.
+    #[inline]
     pub(crate) fn register(&self, number: usize) -> Option<&Register> {
         // The numbers of the first registers are their indexes.
         let same = self.registers.get(number);
@@ -192,6 +193,7 @@ impl Layout {
 }
 
 /// The layout of this machine, computed once.
+#[inline]
 pub(crate) fn layout() -> &'static Layout {
     static LAYOUT: OnceLock<Layout> = OnceLock::new();
     LAYOUT.get_or_init(|| {

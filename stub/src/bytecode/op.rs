@@ -84,6 +84,7 @@ impl<'a> Op<'a> {
     /// # Errors
     /// [`Fault::OutOfCode`] if the code ends too early, [`Fault::Unsupported`] for floating point
     /// and unknown codes.
+    #[inline]
     pub(crate) fn decode(code: &'a [u8], at: usize) -> Result<(Op<'a>, usize), Fault> {
         let mut operands = Operands { code, at };
         let op = match operands.number(1)? as u8 {
@@ -143,6 +144,7 @@ struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
+    #[inline]
     fn bytes(&mut self, size: usize) -> Result<&'a [u8], Fault> {
         let end = self.at.checked_add(size).ok_or(Fault::OutOfCode)?;
         let bytes = self.code.get(self.at..end).ok_or(Fault::OutOfCode)?;
@@ -151,6 +153,7 @@ impl<'a> Operands<'a> {
     }
 
     /// A big-endian number with this number of bytes.
+    #[inline]
     fn number(&mut self, size: usize) -> Result<u64, Fault> {
         let bytes = self.bytes(size)?;
         Ok(bytes

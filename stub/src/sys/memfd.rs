@@ -52,18 +52,21 @@ impl SharedMemory {
     }
 
     /// Reads the word at an aligned offset, with acquire ordering. Returns 0 behind the end.
+    #[inline]
     pub(crate) fn load(&self, offset: u64) -> u64 {
         let word = self.word(offset);
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Writes that word. Who sees it sees all that was written before.
+    #[inline]
     pub(crate) fn store(&self, offset: u64, value: u64) {
         if let Some(word) = self.word(offset) {
             word.store(value, Ordering::SeqCst);
         }
     }
 
+    #[inline]
     fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let offset = usize::try_from(offset).ok()?;
         let fits = offset.is_multiple_of(8) && offset.checked_add(8)? <= self.size;
@@ -73,6 +76,7 @@ impl SharedMemory {
     }
 
     /// Copies bytes out. Bytes that the program writes meanwhile have any value.
+    #[inline]
     pub(crate) fn copy(&self, offset: u64, into: &mut [u8]) -> bool {
         let start = usize::try_from(offset).ok();
         let fits = |start: usize| {

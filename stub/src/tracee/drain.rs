@@ -54,14 +54,15 @@ impl Tracee {
                 self.tracepoints.budget.end_batch();
                 return over;
             }
+            let now = monotonic_ns();
             for (hit, noted) in batch.hits() {
-                over |= self.recall(hit, &noted, &mut scratch);
+                over |= self.recall(hit, &noted, &mut scratch, now);
             }
         }
     }
 
-    /// Passes one hit to the traces. True if it exceeds the budget.
-    fn recall(&mut self, hit: &Hit, noted: &Noted, scratch: &mut Scratch) -> bool {
+    /// Passes one hit to the traces, `now` by the monotonic clock. True if it exceeds the budget.
+    fn recall(&mut self, hit: &Hit, noted: &Noted, scratch: &mut Scratch, now: u64) -> bool {
         let Some((at, blocks)) = self.tracepoints.fast.jump_pads.of(noted) else {
             return false;
         };
@@ -86,7 +87,7 @@ impl Tracee {
             }
         }
         let cost = hit.cost_ns.min(MAX_COST) + UNTIMED_COST;
-        self.subscriptions.is_tracing() && self.tracepoints.budget.hit(monotonic_ns(), at, cost)
+        self.subscriptions.is_tracing() && self.tracepoints.budget.hit(now, at, cost)
     }
 
     /// Time of the next drain for a client that waits for hits.

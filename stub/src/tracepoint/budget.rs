@@ -111,6 +111,7 @@ impl Budget {
 
     /// Counts a hit at `at` that stopped its thread for `held` nanoseconds. True if a probe must be
     /// paused.
+    #[inline]
     pub(crate) fn hit(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
         if now.saturating_sub(account.since.0) > SECOND {
@@ -195,6 +196,7 @@ impl Budget {
         self.cpu += used;
     }
 
+    #[inline]
     fn spend(&mut self, now: u64, cost: u64) {
         let tick = now / TICK;
         for passed in (self.tick + 1..=tick).rev().take(self.ticks.len()) {

@@ -174,6 +174,7 @@ impl Frame {
     }
 
     /// Adds the value of a variable.
+    #[inline]
     pub(crate) fn add_variable(&mut self, number: u32, value: i64) {
         self.blocks.push(b'V');
         self.blocks.extend_from_slice(&number.to_le_bytes());

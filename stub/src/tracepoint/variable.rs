@@ -101,11 +101,12 @@ impl Variables {
 
     /// Sets a stored value. Defines the variable if it is not defined.
     pub(crate) fn set(&mut self, number: u32, value: i64) {
-        if !self.0.contains_key(&number) {
-            self.define(number, b"", 0);
-        }
-        if let Some(variable) = self.0.get_mut(&number) {
-            variable.value = value;
+        match self.0.get_mut(&number) {
+            Some(variable) => variable.value = value,
+            None => {
+                self.define(number, b"", 0);
+                self.set(number, value);
+            }
         }
     }
 }

@@ -418,6 +418,7 @@ impl JumpPads {
     }
 
     /// The address at which a hit was recorded, and the blocks recorded there.
+    #[inline]
     pub(crate) fn of(&self, noted: &Noted) -> Option<(u64, Rc<[Block]>)> {
         let made = self.made.get(noted.id() as usize)?;
         Some((made.at, made.blocks.clone()))

@@ -79,6 +79,7 @@ impl HitContext for RecordedHit<'_> {
         (known, registers)
     }
 
+    #[inline]
     fn register(&mut self, number: usize) -> Option<u64> {
         register(&self.scratch.sets, number)
     }
@@ -141,6 +142,7 @@ fn register(sets: &Sets, number: usize) -> Option<u64> {
     Some(u64::from_le_bytes(value))
 }
 
+#[inline]
 fn part(sets: &Sets, place: arch::Place) -> Option<&[u8]> {
     let set = sets.get(place.set)?;
     set.get(place.offset..place.offset + place.size)

@@ -67,6 +67,7 @@ impl TickConverter {
     }
 
     /// Nanoseconds of the monotonic clock at this time of the processor's clock.
+    #[inline]
     pub(super) fn ns(&self, tick: u64) -> u64 {
         let Some(last) = self.later.len().checked_sub(1) else {
             return self.first.ns;
@@ -86,6 +87,7 @@ impl TickConverter {
     }
 
     /// The same moment on the standard library's clock.
+    #[inline]
     pub(super) fn instant(&self, ns: u64) -> Instant {
         self.first.instant + Duration::from_nanos(ns.saturating_sub(self.first.ns))
     }
