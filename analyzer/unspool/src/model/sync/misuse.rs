@@ -20,6 +20,8 @@ pub(super) struct Misuse {
     pub(super) still: Vec<StillWaiting>,
     pub(super) mistakes: Vec<Mistake>,
     pub(super) signals: HashMap<ObjectIndex, Vec<Signalled>>,
+    /// The mutexes that waits at each condition release, the latest one last.
+    mutexes: HashMap<ObjectIndex, Vec<ObjectIndex>>,
     /// The locks that each thread released last.
     given_up: HashMap<ThreadIndex, GivenUp>,
     /// The locks that each thread has released at least once.
@@ -68,15 +70,27 @@ impl Misuse {
         locks.push((lock, self.now));
     }
 
-    /// Notes that a thread signals a condition while it holds `held`. `mutex` is the mutex that
-    /// waits at the condition use, if already known.
+    /// Notes that a wait at a condition releases a mutex.
+    pub(super) fn waits(&mut self, condition: ObjectIndex, mutex: ObjectIndex) {
+        let mutexes = self.mutexes.entry(condition).or_default();
+        if mutexes.last() != Some(&mutex) {
+            mutexes.retain(|other| *other != mutex);
+            mutexes.push(mutex);
+        }
+    }
+
+    /// The mutexes that waits at a condition have released, the latest one last.
+    pub(super) fn mutexes(&self, condition: ObjectIndex) -> &[ObjectIndex] {
+        self.mutexes.get(&condition).map_or(&[], Vec::as_slice)
+    }
+
+    /// Notes that a thread signals a condition while it holds `held`.
     pub(super) fn signal(
         &mut self,
         condition: ObjectIndex,
         thread: ThreadIndex,
         used: UseIndex,
         held: impl Iterator<Item = ObjectIndex>,
-        mutex: Option<ObjectIndex>,
     ) {
         self.now += 1;
         let last = self.last_signal.insert((thread, condition), self.now);
@@ -88,8 +102,9 @@ impl Misuse {
             had.extend(since.map(|(lock, _)| *lock));
             complete = given_up.forgotten <= last;
         }
-        if let Some(mutex) = mutex {
-            had.retain(|lock| *lock == mutex);
+        let mutexes = self.mutexes(condition);
+        if !mutexes.is_empty() {
+            had.retain(|lock| mutexes.contains(lock));
         }
         had.sort_unstable();
         had.dedup();
@@ -159,9 +174,9 @@ pub(super) struct Signalled {
 }
 
 impl Signalled {
-    /// True if the thread did not hold this lock between its previous signal and this one. Then it
-    /// cannot have changed the condition's data under the lock.
-    pub(super) fn is_without(&self, mutex: ObjectIndex) -> bool {
-        self.complete && !self.had.contains(&mutex)
+    /// True if the thread held none of these locks between its previous signal and this one. Then it
+    /// cannot have changed the condition's data under one of them.
+    pub(super) fn is_without(&self, mutexes: &[ObjectIndex]) -> bool {
+        self.complete && !self.had.iter().any(|lock| mutexes.contains(lock))
     }
 }

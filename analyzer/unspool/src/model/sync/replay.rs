@@ -96,7 +96,7 @@ pub(super) struct Replay<'a> {
     /// The threads that each thread joined, in order of the join calls' times.
     joins: HashMap<ThreadIndex, Vec<(u64, ThreadIndex)>>,
     /// The mutex that waits at each condition release.
-    pub(super) mutex_of: HashMap<ObjectIndex, ObjectIndex>,
+    mutex_of: HashMap<ObjectIndex, ObjectIndex>,
     /// The changes of the mapped memory that are not applied yet, in order of time.
     pub(super) remappings: VecDeque<Remapping>,
     /// Number of calls whose end is missing although it is watched.
@@ -427,6 +427,7 @@ impl<'a> Replay<'a> {
                 if let Some(&mutex) = mutex.filter(|_| !futex) {
                     let mutex = self.objects.at(Kind::Mutex, mutex, call.path, now);
                     self.mutex_of.insert(object, mutex);
+                    self.misuse.waits(object, mutex);
                     pending.given_up = self.release(thread, mutex, now);
                     // At its end, the wait takes the mutex again.
                     self.takes(&pending, mutex, false);
@@ -450,8 +451,7 @@ impl<'a> Replay<'a> {
             _ if futex => pending.queued = true,
             Operation::Signal | Operation::Broadcast => {
                 let held = self.holds.of(thread).iter().map(|held| held.object);
-                let mutex = self.mutex_of.get(&object).copied();
-                self.misuse.signal(object, thread, used, held, mutex);
+                self.misuse.signal(object, thread, used, held);
             }
             Operation::Destroy => {
                 if let Some(holder) = self.holds.holder(object) {

@@ -53,10 +53,12 @@ fn unlocked_signals(basis: &Basis<'_>, replay: &Replay<'_>, findings: &mut Vec<F
     let mut conditions: Vec<_> = replay.misuse.signals.iter().collect();
     conditions.sort_by_key(|(object, _)| **object);
     for (condition, signals) in conditions {
-        let Some(mutex) = replay.mutex_of.get(condition) else {
+        // Waits may use another mutex while no other thread waits.
+        let mutexes = replay.misuse.mutexes(*condition);
+        let Some(mutex) = mutexes.last() else {
             continue;
         };
-        let without: Vec<_> = signals.iter().filter(|s| s.is_without(*mutex)).collect();
+        let without: Vec<_> = signals.iter().filter(|s| s.is_without(mutexes)).collect();
         let Some(first) = without.first() else {
             continue;
         };

@@ -466,6 +466,23 @@ fn signals_after_an_unlock_are_correct() {
 }
 
 #[test]
+fn a_condition_may_be_used_with_one_mutex_after_the_other() {
+    let mut acting = two_threads();
+    for (from, mutex) in [(1000, A), (2000, B)] {
+        acting
+            .lock(ONE, from, mutex)
+            .enter(ONE, from + 10, "pthread_cond_wait", &[COND, mutex])
+            .lock(TWO, from + 100, mutex)
+            .call(TWO, from + 110, "pthread_cond_signal", &[COND])
+            .unlock(TWO, from + 120, mutex)
+            .leave(ONE, from + 130, "pthread_cond_wait", 0)
+            .unlock(ONE, from + 140, mutex);
+    }
+    acting.stage.end(10);
+    assert_eq!(kinds(&acting.stage.model()), []);
+}
+
+#[test]
 fn everybody_waits() {
     let mut acting = two_threads();
     for (tid, us) in [(ONE, 2000), (TWO, 2100)] {
