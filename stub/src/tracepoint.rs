@@ -36,8 +36,8 @@ pub(crate) struct Tracepoints {
     pub(crate) code_map: CodeMap,
     /// A handled hit whose cost is not counted yet.
     pub(crate) hit_cost: Option<HitCost>,
-    /// True if the last report's thread was only stopped because the pool had to be drained.
-    pub(crate) drained_for_alarm: bool,
+    /// A collector has asked the stub to drain.
+    pub(crate) has_alarm: bool,
 }
 
 /// The lowest stack pointer seen, and the end of the stack, by thread.

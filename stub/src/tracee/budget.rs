@@ -13,10 +13,6 @@ use crate::tracepoint::frame_buffer::Mark;
 use super::Tracee;
 use crate::subscription::role::Role;
 
-/// Longest time counted for a drain, in nanoseconds. If it seems longer, the stub had to wait for a
-/// processor.
-const MAX_DRAIN_TIME: u64 = 1_000_000;
-
 impl Tracee {
     /// Adopts the strictest limit that clients have set.
     pub(crate) fn agree_on_budget(&mut self) {
@@ -62,8 +58,6 @@ impl Tracee {
                 true => self.cost_of_step(now, at, held),
                 false => self.cost(now, at, held - draining),
             }
-        } else if std::mem::take(&mut self.tracepoints.drained_for_alarm) {
-            self.tracepoints.budget.held(now, held.min(MAX_DRAIN_TIME));
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::arch;
 use crate::arch::fast::Standing;
 use crate::ptrace::action::Action;
-use crate::ptrace::thread::{At, Pending, Thread};
+use crate::ptrace::thread::{At, Motion, Pending, Thread};
 use crate::sys::{Tid, maps, ptrace};
 use crate::tracepoint::fast::Registration;
 
@@ -63,6 +63,40 @@ impl Tracee {
         Some((at, standing))
     }
 
+    /// Resumes a thread that a collector has stopped to wake the stub. The thread need not wait
+    /// until the stub has drained. False if it must leave its collector first.
+    pub(super) fn pass_alarm(&mut self, tid: Tid) -> bool {
+        let jump_pads = &self.tracepoints.fast.jump_pads;
+        let Some(thread) = self.process.threads.get_mut(&tid) else {
+            return false;
+        };
+        let goes = self.process.run.may_start()
+            && thread.action != Action::Hold
+            && !thread.steps()
+            && thread.pending.is_empty()
+            && thread.deliver.is_empty()
+            && !self.subscriptions.is_held(tid);
+        let Some(stopped) = thread.stopped().filter(|_| goes) else {
+            return false;
+        };
+        let Some((pc, next)) = stopped
+            .pc()
+            .ok()
+            .and_then(|pc| Some((pc, jump_pads.after_alarm(pc)?)))
+        else {
+            return false;
+        };
+        if !ptrace::signal_info(tid).is_ok_and(|info| info.is_fault())
+            || next != pc && stopped.set_pc(next).is_err()
+        {
+            return false;
+        }
+        self.tracepoints.has_alarm = true;
+        self.keep_trap_handler(tid);
+        self.go(tid, Motion::Continue, 0);
+        true
+    }
+
     /// Handles the signal of a thread that has stopped in a collector and been moved out of it.
     /// True if the collector caused the signal.
     pub(super) fn collector_stop(
@@ -81,8 +115,7 @@ impl Tracee {
         }
         match (signal, standing) {
             (libc::SIGTRAP, Standing::Alarmed) if by_itself => {
-                self.tracepoints.drained_for_alarm = true;
-                self.drain_jump_pads();
+                self.tracepoints.has_alarm = true;
                 self.continue_unreported(tid);
                 true
             }

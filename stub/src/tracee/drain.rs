@@ -104,8 +104,16 @@ impl Tracee {
     }
 
     pub(super) fn drain_if_due(&mut self) {
-        if self.drain_due().is_some_and(|due| due <= Instant::now()) {
-            self.drain_jump_pads();
+        let alarm = std::mem::take(&mut self.tracepoints.has_alarm);
+        if !alarm && self.drain_due().is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        let from = monotonic_ns();
+        self.drain_jump_pads();
+        if self.tracepoints.fast.jump_pads.was_full() {
+            // Threads with further hits waited for this.
+            let now = monotonic_ns();
+            self.tracepoints.budget.held(now, now - from);
         }
     }
 }

@@ -111,6 +111,9 @@ impl Tracee {
 
     fn signal_stop(&mut self, tid: Tid, signal: i32) {
         self.leave_slot(tid);
+        if signal == libc::SIGTRAP && self.pass_alarm(tid) {
+            return;
+        }
         if let Some((at, standing)) = self.leave_collector(tid, false)
             && self.collector_stop(tid, signal, at, standing)
         {

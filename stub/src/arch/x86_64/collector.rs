@@ -434,6 +434,12 @@ impl Collector {
         }
     }
 
+    /// Offset at which a thread goes on that has trapped at `offset` to wake the stub. `None` if it
+    /// has not.
+    pub(crate) fn after_alarm(&self, offset: u64) -> Option<u64> {
+        (offset == self.alarm as u64).then_some(offset)
+    }
+
     /// Offset of the copy of the displaced instructions.
     pub(crate) fn copy(&self) -> u64 {
         self.copy as u64

@@ -393,6 +393,14 @@ impl JumpPads {
         Some(made.start + made.collector.copy())
     }
 
+    /// The address at which a thread goes on that has trapped at `pc` in a collector to wake the
+    /// stub. `None` if it has not.
+    pub(crate) fn after_alarm(&self, pc: u64) -> Option<u64> {
+        let (start, id) = self.starts.range(..=pc).next_back()?;
+        let next = self.made[*id].collector.after_alarm(pc - start)?;
+        Some(start + next)
+    }
+
     /// Like [`copy`](Self::copy), for the collector that contains this program counter.
     pub(crate) fn copy_around(&self, pc: u64) -> Option<u64> {
         let (start, id) = self.starts.range(..=pc).next_back()?;
@@ -422,6 +430,11 @@ impl JumpPads {
     pub(crate) fn of(&self, noted: &Noted) -> Option<(u64, Rc<[Block]>)> {
         let made = self.made.get(noted.id() as usize)?;
         Some((made.at, made.blocks.clone()))
+    }
+
+    /// True if the latest drain found hardly any free slot.
+    pub(crate) fn was_full(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.was_full)
     }
 
     pub(crate) fn pool(&self) -> Option<&Pool> {

@@ -53,6 +53,8 @@ pub(crate) struct Pool {
     interval: Duration,
     /// True if the next hit wakes the stub.
     armed: bool,
+    /// The latest drain found hardly any free slot.
+    pub(super) was_full: bool,
 }
 
 /// The words in front of the slots.
@@ -140,6 +142,7 @@ impl Pool {
             last_hit: now,
             interval: MAX_DRAIN_INTERVAL,
             armed: false,
+            was_full: false,
         }
     }
 
@@ -175,6 +178,7 @@ impl Pool {
         // The last is taken first.
         filled.slots.reverse();
         self.interval = interval(self.slots, filled.slots.len(), since);
+        self.was_full = filled.slots.len() as u64 > self.slots / 8 * 7;
         if !filled.slots.is_empty() {
             self.last_hit = now;
             self.armed = false;
