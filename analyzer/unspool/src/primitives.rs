@@ -173,6 +173,14 @@ impl Operation {
         )
     }
 
+    /// True if the function lets other threads go on, without having held anything.
+    pub fn wakes(self) -> bool {
+        matches!(
+            self,
+            Operation::Post | Operation::Signal | Operation::Broadcast
+        )
+    }
+
     /// True if a successful call makes the thread a holder.
     pub fn acquires(self) -> bool {
         matches!(

@@ -470,7 +470,9 @@ fn of_traced(capture: &Capture, model: &Model, frames: &mut dyn Frames) -> CallG
         let (call, ended_ns) = match moment {
             Moment::Entered(call) => (call, None),
             Moment::Left(call) => (call, call.left_ns),
-            Moment::Lost(call) | Moment::CutShort { call, .. } => (call, Some(call.entered_ns)),
+            Moment::Lost { call, .. } | Moment::CutShort { call, .. } => {
+                (call, Some(call.entered_ns))
+            }
             Moment::Unfinished { call, .. } => (call, Some(model.recording.duration_ns)),
             Moment::Missing { .. } => return,
         };

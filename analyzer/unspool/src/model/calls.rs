@@ -81,9 +81,14 @@ pub enum Moment<'a> {
     Entered(&'a Call),
     /// It ends. `left_ns` is set, and so is `result` if it was recorded.
     Left(&'a Call),
-    /// The call ended at an unknown time. It was left by an exception or a `longjmp`, or its end
-    /// was not recorded. The time of this event means nothing.
-    Lost(&'a Call),
+    /// The call ended at an unknown time. It was left by an exception, a `longjmp` or a
+    /// cancellation, or its end was not recorded. The time of this event means nothing.
+    Lost {
+        /// The call.
+        call: &'a Call,
+        /// The next event of its thread, if no event is missing in between.
+        before_ns: Option<u64>,
+    },
     /// The thread ended first, with the program or within the call. Unless `sure`, ends of the
     /// function were lost, perhaps this one's too.
     CutShort {
@@ -362,10 +367,11 @@ impl<'a> Reading<'a> {
         if self.calls.functions[function.0].futex && here.goes_on(frame, function, &event.args) {
             return;
         }
-        let over = here.make_room(frame, &mut jumped);
+        let over = here.make_room((frame, event.time_ns), &mut jumped);
         call.within = here.innermost();
-        for lost in over {
-            self.lost(&lost);
+        for (lost, missed) in over {
+            let before_ns = (missed == Missed::default()).then_some(event.time_ns);
+            self.lost(&lost, before_ns);
         }
         (self.visit)(&self.calls, Moment::Entered(&call));
         // A call that wakes others ends at once, also where another call may wait.
@@ -380,7 +386,7 @@ impl<'a> Reading<'a> {
         if let Some(here) = self.under_way.get_mut(&event.tid)
             && let Some(lost) = here.enter(frame, call, missed)
         {
-            self.lost(&lost);
+            self.lost(&lost, None);
         }
     }
 
@@ -391,10 +397,9 @@ impl<'a> Reading<'a> {
         let Some(here) = self.under_way.get_mut(&event.tid) else {
             return;
         };
-        for (mut call, sure) in here.leave(event.frame.unwrap_or(0), of) {
+        for (mut call, sure) in here.leave((event.frame.unwrap_or(0), event.time_ns), of) {
             if !sure {
-                self.calls.lost += 1;
-                (self.visit)(&self.calls, Moment::Lost(&call));
+                self.lost(&call, None);
                 continue;
             }
             call.left_ns = Some(event.time_ns.max(call.entered_ns));
@@ -462,8 +467,10 @@ impl<'a> Reading<'a> {
     fn exited(&mut self, tid: u64) {
         let here = self.under_way.remove(&tid).into_iter();
         for (call, left) in here.flat_map(UnderWay::into_calls) {
-            if left == Left::Likely {
-                self.lost(&call);
+            if let Left::Likely(passed_ns) = left {
+                // Since then, the thread has not used what a system call waits for.
+                let is_system_call = self.calls.functions[call.function.0].futex;
+                self.lost(&call, passed_ns.filter(|_| is_system_call));
                 continue;
             }
             self.calls.lost += 1;
@@ -561,9 +568,9 @@ impl<'a> Reading<'a> {
         functions.iter().copied().chain(others).collect()
     }
 
-    fn lost(&mut self, call: &Call) {
+    fn lost(&mut self, call: &Call, before_ns: Option<u64>) {
         self.calls.lost += 1;
-        (self.visit)(&self.calls, Moment::Lost(call));
+        (self.visit)(&self.calls, Moment::Lost { call, before_ns });
     }
 
     fn finish(mut self) -> Calls {
@@ -573,8 +580,8 @@ impl<'a> Reading<'a> {
             .collect();
         open.sort_by_key(|(call, _)| call.number);
         for (call, left) in open {
-            if left == Left::Likely {
-                self.lost(&call);
+            if let Left::Likely(_) = left {
+                self.lost(&call, None);
                 continue;
             }
             let (call, sure) = (&call, left == Left::No);

@@ -90,7 +90,7 @@ impl Recorded {
                 Moment::Missing { .. } => return,
                 Moment::Entered(call) => (call, None),
                 Moment::Left(call) => (call, Some("left")),
-                Moment::Lost(call) | Moment::CutShort { call, .. } => (call, Some("lost")),
+                Moment::Lost { call, .. } | Moment::CutShort { call, .. } => (call, Some("lost")),
                 Moment::Unfinished { call, .. } => (call, Some("unfinished")),
             };
             let function = all.function(call.function);

@@ -39,7 +39,7 @@ fn events_as_text(stage: &mut Stage) -> (Vec<String>, Calls, Vec<Call>) {
             Moment::Missing { .. } => return,
             Moment::Entered(call) => ("+", call),
             Moment::Left(call) => ("-", call),
-            Moment::Lost(call) => ("?", call),
+            Moment::Lost { call, .. } => ("?", call),
             Moment::CutShort { call, sure: true } => ("!", call),
             Moment::CutShort { call, sure: false } => ("|", call),
             Moment::Unfinished { call, sure: true } => (".", call),

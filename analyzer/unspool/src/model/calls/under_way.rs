@@ -43,8 +43,8 @@ struct Open {
     frame: u64,
     call: Call,
     missed: Missed,
-    /// The thread was seen above the call's frame, perhaps on another stack.
-    passed: bool,
+    /// When the thread was first seen above the call's frame, perhaps on another stack.
+    passed: Option<u64>,
 }
 
 /// The state of a call at the end of the recording.
@@ -54,8 +54,9 @@ pub(super) enum Left {
     No,
     /// Its end may be missing.
     Perhaps,
-    /// Its place on the stack is no longer the thread's.
-    Likely,
+    /// Its place on the stack is no longer the thread's. The time is that of the event which shows
+    /// it, if no event of the call is missing.
+    Likely(Option<u64>),
 }
 
 /// The calls one thread is in, outermost first.
@@ -66,22 +67,23 @@ pub(super) struct UnderWay {
 
 impl UnderWay {
     /// Removes the calls that must have ended before a function is entered with this stack pointer,
-    /// because their place is reused. `jumped` says whether a function may have jumped to this one
-    /// instead of returning.
+    /// because their place is reused, and returns each with its gaps. `jumped` says whether a
+    /// function may have jumped to this one instead of returning.
     pub(super) fn make_room(
         &mut self,
-        frame: u64,
+        (frame, now): (u64, u64),
         jumped: &mut dyn FnMut(FunctionId) -> bool,
-    ) -> Vec<Call> {
-        self.passed(frame);
+    ) -> Vec<(Call, Missed)> {
+        self.passed(frame, now);
         let mut over = Vec::new();
         let mut at = 0;
         while at < self.open.len() {
             let open = &self.open[at];
-            let goes_on = !open.passed && !open.missed.is_both();
+            let goes_on = open.passed.is_none() && !open.missed.is_both();
             let jumped = goes_on && jumped(open.call.function);
             if open.frame == frame && !jumped {
-                over.push(self.open.remove(at).call);
+                let open = self.open.remove(at);
+                over.push((open.call, open.missed));
             } else {
                 at += 1;
             }
@@ -104,7 +106,8 @@ impl UnderWay {
     /// The innermost pending call. A call that begins now is inside it.
     pub(super) fn innermost(&self) -> Option<u64> {
         let mut sure = self.open.iter().rev();
-        sure.find(|open| !open.passed).map(|open| open.call.number)
+        sure.find(|open| open.passed.is_none())
+            .map(|open| open.call.number)
     }
 
     /// Adds a call with the gaps at its beginning. Returns the call that it displaces.
@@ -115,15 +118,19 @@ impl UnderWay {
             frame,
             call,
             missed,
-            passed: false,
+            passed: None,
         });
         lost
     }
 
     /// A function among `of` returns at this stack pointer: removes the calls that end there,
     /// innermost first. The flag is false if the call may have ended before and another one begun.
-    pub(super) fn leave(&mut self, frame: u64, of: &[FunctionId]) -> Vec<(Call, bool)> {
-        self.passed(frame);
+    pub(super) fn leave(
+        &mut self,
+        (frame, now): (u64, u64),
+        of: &[FunctionId],
+    ) -> Vec<(Call, bool)> {
+        self.passed(frame, now);
         let mut ended = Vec::new();
         let mut at = self.open.len();
         while at > 0 {
@@ -141,29 +148,31 @@ impl UnderWay {
     pub(super) fn miss(&mut self, of: &dyn Fn(FunctionId) -> Missed) {
         for open in &mut self.open {
             open.missed = open.missed.and(of(open.call.function));
-            open.passed &= !open.missed.is_both();
+            open.passed.take_if(|_| open.missed.is_both());
         }
     }
 
     pub(super) fn into_calls(self) -> impl Iterator<Item = (Call, Left)> {
         self.open.into_iter().map(|open| {
             let left = match (open.passed, open.missed.ends) {
-                (true, _) => Left::Likely,
-                (false, true) => Left::Perhaps,
-                (false, false) => Left::No,
+                (Some(at), _) => Left::Likely((open.missed == Missed::default()).then_some(at)),
+                (None, true) => Left::Perhaps,
+                (None, false) => Left::No,
             };
             (open.call, left)
         })
     }
 
     /// The thread is at `frame`: marks the calls a little below it on the stack as passed.
-    fn passed(&mut self, frame: u64) {
+    fn passed(&mut self, frame: u64, now: u64) {
         for open in self.open.iter_mut().rev() {
             let above = frame.wrapping_sub(open.frame);
             if above == 0 || above > SAME_STACK {
                 break;
             }
-            open.passed |= !open.missed.is_both();
+            if !open.missed.is_both() {
+                open.passed.get_or_insert(now);
+            }
         }
     }
 }

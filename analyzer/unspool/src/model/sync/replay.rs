@@ -35,6 +35,7 @@ use crate::primitives::{self, Kind, Operation, Primitive};
 use refusals::Refused;
 use words::{ByCaller, WaitedAt};
 
+mod cancelling;
 mod ending;
 mod holding;
 mod joining;
@@ -159,10 +160,13 @@ impl<'a> Replay<'a> {
         match moment {
             Moment::Entered(call) => self.entered(calls, call),
             Moment::Left(call) => self.left(calls, call),
-            Moment::Lost(call) => {
+            Moment::Lost { call, before_ns } => {
                 self.unseen_ends += u64::from(calls.function(call.function).has_end);
                 if let Some(pending) = self.ended_unseen(calls, call) {
-                    self.doubt(&pending);
+                    match before_ns.filter(|_| pending.primitive.mutex.is_some()) {
+                        Some(before_ns) => self.was_cancelled(pending, before_ns),
+                        None => self.doubt(&pending),
+                    }
                 }
             }
             Moment::CutShort { call, sure } => {
@@ -170,7 +174,7 @@ impl<'a> Replay<'a> {
                 if let Some(pending) = self.ended_unseen(calls, call)
                     && let Some(cut_short) = self.cut_short.get_mut(pending.thread.0)
                 {
-                    cut_short.push((pending, sure));
+                    cut_short.push((*pending, sure));
                 }
             }
             Moment::Unfinished { call, sure } => self.unfinished(call, sure),
@@ -265,9 +269,12 @@ impl<'a> Replay<'a> {
             self.under_way.insert(call.number, Under::Plain);
             return;
         };
+        if !futex && primitive.operation == Operation::Unlock && !primitive.internal {
+            self.ends_cancelled_wait(call, outer, address);
+        }
         // Libraries call their own primitives; one wait must not count twice.
         if let Some(outer) = outer
-            && (primitive.internal || self.is_about(outer, primitive.kind, address))
+            && (primitive.internal || self.is_about(outer, primitive, address))
         {
             self.under_way.insert(call.number, Under::Part(outer));
             return;
@@ -315,17 +322,21 @@ impl<'a> Replay<'a> {
     }
 
     /// True if a call within another works on the same object, or on the mutex of a wait at a
-    /// condition. musl releases and takes that mutex again by its public functions.
-    fn is_about(&self, outer: u64, kind: Kind, address: u64) -> bool {
+    /// condition. musl releases and takes that mutex again by its public functions. Signal handlers
+    /// and cleanup handlers, which run within a wait, may wake others.
+    fn is_about(&self, outer: u64, primitive: &Primitive, address: u64) -> bool {
         let Some(pending) = self.under_way.own(outer) else {
             return false;
         };
+        if primitive.operation.wakes() && pending.primitive.operation.may_wait() {
+            return false;
+        }
         let mutex = self.mutex_of.get(&pending.object);
         let mutex = mutex.filter(|_| pending.primitive.mutex.is_some());
         let mut objects = mutex.into_iter().chain([&pending.object]);
         objects.any(|object| {
             let object = &self.objects.objects[object.0];
-            (object.kind, object.address) == (kind, address)
+            (object.kind, object.address) == (primitive.kind, address)
         })
     }
 
@@ -395,6 +406,7 @@ impl<'a> Replay<'a> {
             ended: None,
             stale: None,
             given_up: None,
+            released: false,
         };
         match operation {
             Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
@@ -536,7 +548,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn ended_unseen(&mut self, calls: &Calls, call: &Call) -> Option<Pending> {
+    fn ended_unseen(&mut self, calls: &Calls, call: &Call) -> Option<Box<Pending>> {
         self.usage.lost(call);
         if let Some(word) = call
             .args
@@ -552,7 +564,7 @@ impl<'a> Replay<'a> {
         if pending.alone && matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem) {
             self.tenures.lose(pending.object);
         }
-        Some(*pending)
+        Some(pending)
     }
 
     fn identity(&self, thread: ThreadIndex) -> usize {

@@ -7,7 +7,7 @@ use super::objects::{ObjectIndex, UseIndex};
 use super::queues::Place;
 use super::wakes::Ender;
 use crate::model::ThreadIndex;
-use crate::primitives::Primitive;
+use crate::primitives::{Operation, Primitive};
 
 /// A call that has not ended.
 #[derive(Debug)]
@@ -41,6 +41,16 @@ pub(super) struct Pending {
     pub(super) stale: Option<(u64, u64)>,
     /// The mutex that a wait released, or the lock that an unlock released.
     pub(super) given_up: Option<Held>,
+    /// musl's wait at a condition has called the function that releases the mutex.
+    pub(super) released: bool,
+}
+
+impl Pending {
+    /// True if a thread can be cancelled in this call (POSIX, "Cancellation Points").
+    pub(super) fn can_be_cancelled(&self) -> bool {
+        let operation = self.primitive.operation;
+        matches!(operation, Operation::Wait | Operation::Join)
+    }
 }
 
 /// The role of a call in the analysis.
@@ -84,6 +94,20 @@ impl UnderWay {
             Under::Own(pending) => Some(pending),
             _ => None,
         }
+    }
+
+    /// The wait of a thread that has given up this mutex.
+    pub(super) fn gave_up(&self, thread: ThreadIndex, mutex: ObjectIndex) -> Option<u64> {
+        let mut calls = self.calls.iter();
+        let found = calls.find(|(_, under)| {
+            let Under::Own(pending) = under else {
+                return false;
+            };
+            let given_up = pending.given_up.map(|held| held.object);
+            let waits = pending.primitive.operation.may_wait();
+            pending.thread == thread && waits && given_up == Some(mutex)
+        });
+        found.map(|(number, _)| *number)
     }
 
     /// The calls that wait for an object which a thread holds.

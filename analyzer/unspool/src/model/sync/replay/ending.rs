@@ -37,7 +37,15 @@ impl Replay<'_> {
                 if with_program && (sure || killed) {
                     self.unseen_ends = self.unseen_ends.saturating_sub(u64::from(sure));
                     self.waits_still(&pending, sure);
-                } else {
+                    continue;
+                }
+                let ended_ns = self.model.threads[thread].ended_ns;
+                let cancelled_ns = ended_ns.filter(|_| sure && pending.can_be_cancelled());
+                if let Some(ended_ns) = cancelled_ns {
+                    self.counts_cancelled(&pending, ended_ns);
+                }
+                // Whether the thread still had the mutex is unknown.
+                if cancelled_ns.is_none() || pending.primitive.mutex.is_some() && !pending.alone {
                     self.doubt(&pending);
                 }
             }
