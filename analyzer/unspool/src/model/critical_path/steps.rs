@@ -53,6 +53,8 @@ pub(super) struct Step {
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
     pub(super) doing: Doing,
+    /// The processor that it ran on or waited for, if that is known.
+    pub(super) cpu: Option<u32>,
 }
 
 /// What a thread did in a step.
@@ -80,8 +82,8 @@ impl ThreadSteps<'_> {
     /// All steps in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Step> + '_ {
         let mut blocks = self.blocks.iter().peekable();
-        let intervals = self.intervals.iter().enumerate();
-        intervals.map(move |(at, it)| Step::of(it, blocks.next_if(|block| block.at == at)))
+        let steps = 0..self.intervals.len();
+        steps.map(move |at| Step::of(&self.intervals, at, blocks.next_if(|block| block.at == at)))
     }
 
     /// The step that ends at a moment or contains it.
@@ -90,7 +92,7 @@ impl ThreadSteps<'_> {
         let at = after.checked_sub(1)?;
         let block = self.blocks.binary_search_by_key(&at, |block| block.at);
         let block = block.ok().map(|found| &self.blocks[found]);
-        Some(Step::of(&self.intervals[at], block))
+        Some(Step::of(&self.intervals, at, block))
     }
 
     /// When it began and when it ended.
@@ -134,8 +136,20 @@ pub(in crate::model) enum End {
 }
 
 impl Step {
-    /// `block`: what is known of the interval, if it is a blocked one.
-    fn of(interval: &Interval, block: Option<&Block>) -> Step {
+    /// The step at a position. `block`: what is known of the interval, if it is a blocked one.
+    fn of(intervals: &[Interval], at: usize, block: Option<&Block>) -> Step {
+        let interval = &intervals[at];
+        let cpu_at = |at: usize| match intervals.get(at)?.state {
+            RunState::Running { cpu } => Some(cpu),
+            _ => None,
+        };
+        let cpu = match interval.state {
+            RunState::Running { cpu } => Some(cpu),
+            // If it goes on elsewhere, it moved at the end of the wait.
+            RunState::Preempted => at.checked_sub(1).and_then(cpu_at),
+            RunState::Woken { .. } => cpu_at(at + 1),
+            RunState::Blocked | RunState::Stopped | RunState::Unknown => None,
+        };
         let doing = match interval.state {
             RunState::Running { .. } => Doing::Running,
             RunState::Preempted => Doing::Runnable { preempted: true },
@@ -152,6 +166,7 @@ impl Step {
             from_ns: interval.from_ns,
             to_ns: interval.to_ns,
             doing,
+            cpu,
         }
     }
 }
@@ -484,7 +499,7 @@ fn from_waits(facts: &Facts<'_>, thread: &Thread, waits: &[&WaitSpan]) -> Thread
             });
             now = to_ns;
         }
-        is_later.then_some(intervals.len() - 1)
+        is_later.then(|| intervals.len() - 1)
     };
     let running = RunState::Running { cpu: 0 };
     for wait in waits {

@@ -8,9 +8,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::steps::{Doing, End, Steps};
 use super::{CriticalPath, Facts, FunctionIndex, PathState};
 
-/// A time, an identity of which a thread begins or ends a step, whether it runs in that step rather
-/// than waits for a processor, and whether the step begins.
-type Switch = (u64, usize, bool, bool);
+/// Time after which the kernel moves a thread that waits behind another one to an idle processor,
+/// nanoseconds: a tick of kernels with 250 ticks a second.
+const BALANCE_NS: u64 = 4_000_000;
+
+/// A thread begins or ends a step. In order of time; what begins comes first, so that a thread that
+/// gets its processor does not seem to leave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Switch {
+    ns: u64,
+    ends: bool,
+    identity: usize,
+    /// It runs in that step, and does not wait for a processor.
+    runs: bool,
+    cpu: Option<u32>,
+}
+
+/// The program's threads at a processor.
+#[derive(Debug, Default)]
+struct Queue {
+    runs: i64,
+    waits: i64,
+    /// Since when a thread has waited although another one of the program had the processor, or
+    /// waited as well.
+    shared_since_ns: Option<u64>,
+}
 
 /// The work of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,8 +72,15 @@ impl Work {
                     }
                 );
                 if runs || matches!(step.doing, Doing::Runnable { .. }) {
-                    changes.push((step.from_ns, identity, runs, true));
-                    changes.push((step.to_ns, identity, runs, false));
+                    for (ns, ends) in [(step.from_ns, false), (step.to_ns, true)] {
+                        changes.push(Switch {
+                            ns,
+                            ends,
+                            identity,
+                            runs,
+                            cpu: step.cpu,
+                        });
+                    }
                 }
                 if runs || is_outside {
                     let parts = path.functions.parts(thread, step.from_ns, step.to_ns);
@@ -83,9 +112,14 @@ impl Runnable {
     /// with `R` of `R + S` processors, it needs `S / (R + S)` of the time for what it would have
     /// done otherwise. The path cannot lose more than it waited. It does not become shorter than
     /// the time that its busiest thread ran.
+    ///
+    /// The program could use a processor that its threads wait for, and that none of them has. A
+    /// thread behind another one of the program needs a second processor. The kernel gives it one
+    /// only if it waits for longer than [`BALANCE_NS`]: threads that wake each other share one.
     fn of(path: &CriticalPath, changes: &[Switch], processors: usize, busiest_ns: u64) -> Runnable {
         let mut running: BTreeMap<usize, i64> = BTreeMap::new();
-        let (mut runs, mut waits) = (0_i64, 0_i64);
+        let mut queues: BTreeMap<Option<u32>, Queue> = BTreeMap::new();
+        let mut runs = 0_i64;
         let mut had: BTreeMap<usize, f64> = BTreeMap::new();
         let (mut waited, mut lost, mut most_lost) = (0.0, 0.0, 0.0);
         let mut next = 0;
@@ -97,26 +131,32 @@ impl Runnable {
             };
             let mut now = segment.from_ns;
             while now < segment.to_ns {
-                while let Some((_, identity, is_running, begins)) =
-                    changes.get(next).filter(|change| change.0 <= now)
-                {
-                    let step = if *begins { 1 } else { -1 };
-                    match is_running {
+                while let Some(change) = changes.get(next).filter(|change| change.ns <= now) {
+                    let step = if change.ends { -1 } else { 1 };
+                    let queue = queues.entry(change.cpu).or_default();
+                    match change.runs {
                         true => {
-                            *running.entry(*identity).or_default() += step;
+                            *running.entry(change.identity).or_default() += step;
+                            queue.runs += step;
                             runs += step;
                         }
-                        false => waits += step,
+                        false => queue.waits += step,
                     }
+                    queue.settle(change.ns);
                     next += 1;
                 }
                 running.retain(|_, count| *count > 0);
-                let end_ns = changes.get(next).map_or(u64::MAX, |change| change.0);
-                let end_ns = end_ns.min(segment.to_ns);
+                let end_ns = changes.get(next).map_or(u64::MAX, |change| change.ns);
+                let balances = queues.values().filter_map(Queue::balance_ns);
+                let balance_ns = balances.filter(|ns| *ns > now).min();
+                let end_ns = end_ns
+                    .min(balance_ns.unwrap_or(u64::MAX))
+                    .min(segment.to_ns);
                 let length = end_ns.saturating_sub(now) as f64;
-                now = end_ns.max(now + 1);
                 let free = i64::try_from(processors).unwrap_or(i64::MAX) - runs;
-                let missed = free.min(waits).max(0) as f64;
+                let usable: i64 = queues.values().map(|queue| queue.usable(now)).sum();
+                let missed = free.min(usable).max(0) as f64;
+                now = end_ns.max(now + 1);
                 if missed > 0.0 {
                     lost += length * missed / (runs as f64 + missed);
                 }
@@ -142,6 +182,29 @@ impl Runnable {
         Runnable {
             taken_ns: taken.collect(),
             others_ns: lost.round() as u64,
+        }
+    }
+}
+
+impl Queue {
+    /// Takes note of the state since a moment.
+    fn settle(&mut self, ns: u64) {
+        match self.waits > 0 && self.runs + self.waits > 1 {
+            true => _ = self.shared_since_ns.get_or_insert(ns),
+            false => self.shared_since_ns = None,
+        }
+    }
+
+    /// When the kernel would give the threads that wait here other processors.
+    fn balance_ns(&self) -> Option<u64> {
+        self.shared_since_ns.map(|ns| ns.saturating_add(BALANCE_NS))
+    }
+
+    /// Number of processors that the threads which wait here could use.
+    fn usable(&self, ns: u64) -> i64 {
+        match self.balance_ns().is_some_and(|at| at <= ns) {
+            true => self.waits,
+            false => self.waits.min(1 - self.runs).max(0),
         }
     }
 }

@@ -54,3 +54,43 @@ fn a_run_is_not_shorter_than_its_busiest_thread() {
     // The path waits for 300 us, half of it for other processes. But the main thread ran for 349.
     assert_eq!(work.runnable.others_ns, 51 * US);
 }
+
+/// The part of the path's waits for a processor that other programs are to blame for.
+fn others_us(built: &Built) -> u64 {
+    let identities: Vec<usize> = (0..built.threads.len()).collect();
+    let mut facts = built.facts(&identities);
+    facts.processors = Some(2);
+    let work = Work::of(&facts, &built.path()).expect("work");
+    work.runnable.others_ns / US
+}
+
+/// Two threads on processor 0. Each runs for 400 us after it has woken the other one, which waits
+/// for that, and for another 100 us.
+fn handed_over() -> Built {
+    let mut built = Built::new();
+    let mut intervals = [vec![(1200, RunState::Blocked)], Vec::new()];
+    for turn in 1..=10_u64 {
+        let (waker, woken_one) = ((turn % 2) as usize, (turn.is_multiple_of(2)) as usize);
+        let now = turn * 1200;
+        intervals[waker].push((now + 400, ran(0)));
+        intervals[waker].push((now + 1200, RunState::Blocked));
+        intervals[woken_one].push((now + 500, woken(100 + waker as u64)));
+        intervals[woken_one].push((now + 1200, ran(0)));
+    }
+    let [first, second] = intervals;
+    built.thread(None, 0, &first);
+    built.thread(Some(0), 0, &second);
+    built
+}
+
+#[test]
+fn a_wait_behind_a_waker_is_not_due_to_others() {
+    assert_eq!(others_us(&handed_over()), 1000);
+}
+
+#[test]
+fn others_have_the_second_processor_if_the_first_stays_crowded() {
+    assert_eq!(others_us(&shared(None)), 0);
+    // Half of the times from 4 ms to 9.9 ms and from 14 ms to 20 ms.
+    assert_eq!(others_us(&shared(Some(10))), 5950);
+}

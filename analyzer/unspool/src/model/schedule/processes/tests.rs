@@ -206,8 +206,8 @@ fn a_comparison_has_processes_by_their_program() {
     assert_eq!(
         rows,
         [
-            (None, 1, 1_900_000, 1_650_000),
-            (Some("sh"), 2, 5_900_000, 5_600_000)
+            (None, 1, 1_900_000, 1_900_000),
+            (Some("sh"), 2, 5_900_000, 5_900_000)
         ]
     );
 }
