@@ -6,13 +6,15 @@
 use foldhash::HashMap;
 use unspool_capture::GapKind;
 
-use super::objects::{ObjectIndex, Objects};
+use super::objects::ObjectIndex;
 
 /// A thread's place in the queue for an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// True if other threads waited already.
     pub(super) behind: bool,
+    /// Number of threads in the queue, with this one.
+    pub(super) length: usize,
     gaps: u64,
 }
 
@@ -39,17 +41,18 @@ impl Queues {
     }
 
     /// A thread begins to wait. Returns `None` if the end of the wait may not be recorded.
-    pub(super) fn join(&mut self, objects: &mut Objects, object: ObjectIndex) -> Option<Place> {
+    pub(super) fn join(&mut self, object: ObjectIndex) -> Option<Place> {
         if self.paused > 0 {
             return None;
         }
         let length = self.lengths.entry(object).or_default();
         let behind = *length > 0;
         *length += 1;
-        let known = &mut objects.objects[object.0];
-        known.longest_queue = known.longest_queue.max(*length);
-        let gaps = self.gaps;
-        Some(Place { behind, gaps })
+        Some(Place {
+            behind,
+            length: *length,
+            gaps: self.gaps,
+        })
     }
 
     /// Removes a thread from the queue.

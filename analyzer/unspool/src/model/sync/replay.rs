@@ -477,7 +477,7 @@ impl<'a> Replay<'a> {
             _ => {}
         }
         if pending.queued {
-            pending.place = self.queues.join(&mut self.objects, object);
+            pending.place = self.queues.join(object);
         }
         if pending.queued && operation.may_wait() {
             let others = self.holds.of(thread).iter().any(|h| h.object != object);

@@ -71,7 +71,8 @@ fn object(
     }
     page.line(&line)?;
     let lead = Line::new().with(Ink::Plain, "  ");
-    let unseen = group.waits.count == 0 && model.recording.misses_calls();
+    let misses_events = group.doubtful || model.recording.misses_calls();
+    let unseen = group.waits.count == 0 && misses_events;
     let mut facts = Vec::new();
     if group.taken > 0 {
         facts.push(format!("taken {}", wording::times(group.taken)));
@@ -84,7 +85,7 @@ fn object(
             wording::duration(group.waits.max_ns)
         ));
     } else if unseen {
-        facts.push("no wait was recorded".to_owned());
+        facts.push("no complete wait was recorded".to_owned());
     } else {
         facts.push("never waited for".to_owned());
     }
@@ -218,9 +219,13 @@ mod tests {
             acting.stage.end(10);
             let mut out = Vec::new();
             super::write(&acting.stage.model(), &mut out, &Style::default()).unwrap();
-            let text = String::from_utf8(out).unwrap();
+            let text = String::from_utf8(out).unwrap().replace("\n  ", " ");
             assert_eq!(text.contains("never waited for"), !missed, "{text}");
-            assert_eq!(text.contains("no wait was recorded"), missed, "{text}");
+            assert_eq!(
+                text.contains("no complete wait was recorded"),
+                missed,
+                "{text}"
+            );
             assert_eq!(text.contains("events are"), missed, "{text}");
         }
     }

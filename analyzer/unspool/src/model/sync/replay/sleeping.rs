@@ -23,7 +23,7 @@ impl Replay<'_> {
         if !pending.queued {
             pending.queued = true;
             let object = pending.object;
-            pending.place = self.queues.join(&mut self.objects, object);
+            pending.place = self.queues.join(object);
         }
     }
 
@@ -43,7 +43,7 @@ impl Replay<'_> {
             return;
         };
         let thread = pending.thread;
-        if let Some(place) = pending.place.take() {
+        if let Some(place) = pending.place {
             self.queues.leave(pending.object, place);
         }
         if pending.slept {
@@ -63,7 +63,7 @@ impl Replay<'_> {
         pending.timed_out = false;
         pending.holder = holder.map(|(holder, taken)| (holder, Some(taken)));
         pending.queued = true;
-        pending.place = self.queues.join(&mut self.objects, mutex);
+        pending.place = self.queues.join(mutex);
         pending.slept = true;
         pending.ended = None;
         pending.stale = None;

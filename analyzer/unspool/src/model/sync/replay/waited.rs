@@ -36,7 +36,11 @@ impl Replay<'_> {
         let object = &mut self.objects.objects[pending.object.0];
         object.waits.add(ns);
         object.stood_ns += self.stalls.within(pending.entered_ns, to_ns);
-        object.queued += u64::from(pending.place.is_some_and(|place| place.behind));
+        if let Some(place) = pending.place {
+            object.queued += u64::from(place.behind);
+            // Not when the call begins: it may find a semaphore free, and not wait.
+            object.longest_queue = object.longest_queue.max(place.length);
+        }
         self.usage.waited(pending.thread, pending.used, ns);
         self.slots
             .waited(pending.thread, pending.used, pending.entered_ns, to_ns);

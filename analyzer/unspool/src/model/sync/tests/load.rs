@@ -327,3 +327,20 @@ fn parked_helpers_give_one_finding() {
     assert!(found.contains(&("long-hold", true)), "{found:?}");
     assert!(found.contains(&("contention", true)), "{found:?}");
 }
+
+/// Two threads are in `sem_wait` at a time, and both find the semaphore free.
+#[test]
+fn calls_that_do_not_wait_are_no_queue() {
+    for (us, longest, waits) in [(10, 0, 0), (500, 2, 2)] {
+        let mut acting = two_threads();
+        acting.enter(ONE, 1000, "sem_wait", &[A]);
+        acting.enter(TWO, 1001, "sem_wait", &[A]);
+        acting.leave(ONE, 1000 + us, "sem_wait", 0);
+        acting.leave(TWO, 1001 + us, "sem_wait", 0);
+        acting.stage.end(10);
+        let model = acting.stage.model();
+        let semaphore = object(&model.sync, A);
+        let seen = (semaphore.longest_queue, semaphore.waits.count);
+        assert_eq!(seen, (longest, waits), "{us}");
+    }
+}
