@@ -32,7 +32,7 @@ const VIEWS: &[&str] = &[
 type Check = fn(&mut Browser) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 19] = [
+    let checks: [(&str, Check); 20] = [
         ("views", views),
         ("numbers", numbers),
         ("links", links),
@@ -40,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("labels", groups::labels),
         ("stripped", groups::stripped),
         ("lambdas", groups::lambdas),
+        ("templates", groups::templates),
         ("processes", processes::shown),
         ("processes_not_recorded", processes::not_recorded),
         ("processes_recorded_together", processes::recorded_together),

@@ -87,12 +87,29 @@ pub(super) fn lambdas(browser: &mut Browser) -> Result<()> {
     for wanted in [
         "plain",
         "Job",
-        "main::{lambda}",
+        "main::<lambda()>",
         "std::thread",
         "std::async",
     ] {
         let has = (titles.as_array().into_iter().flatten()).any(|title| title == wanted);
         ensure!(has, "no {wanted}: {titles}");
     }
+    no_errors(browser)
+}
+
+/// Instances of one template, which have one name without their arguments, are told apart.
+pub(super) fn templates(browser: &mut Browser) -> Result<()> {
+    let compiler = ["g++", "-std=c++20", "-g", "-O1", "-pthread"];
+    let (folder, program) = waiting::compile_in(".", "instances.cpp", &compiler)?;
+    let page = folder.path().join("instances.html");
+    let html = page.to_str().context("a path in UTF-8")?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let capture = folder.path().join("instances.unspool");
+    report::record(&capture, &["-q", "--html", html], &[program])?.success()?;
+    opened(browser, &page, "")?;
+    let titles = "return unspool.rec.groups.list.map((group) => group.title).sort()";
+    let titles = browser.run(titles, json!([]))?;
+    let wanted = json!(["main thread", "only", "work<Box<…> >", "work<int>"]);
+    ensure!(titles == wanted, "{titles}");
     no_errors(browser)
 }

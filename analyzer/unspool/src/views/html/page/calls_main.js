@@ -1,5 +1,5 @@
 // Opens the call graph: a table of functions, each with its callers and its callees.
-import {baseName, count, counted, duration, percent, shortFunction} from './format.js';
+import {baseName, count, counted, duration, percent, shortFunction, tellApart} from './format.js';
 import {h, shortList} from './dom.js';
 import {openPage, skipLink, themeButton} from './opening.js';
 import {linkTo, onSelection, select, selection} from './location.js';
@@ -212,6 +212,7 @@ class CallsPage {
 
 openPage((bytes) => {
   const data = JSON.parse(new TextDecoder().decode(bytes));
+  tellApart(data.functions.map((one) => one.name));
   const page = new CallsPage(data);
   document.getElementById('app').replaceChildren(...page.element);
   page.show(selection(), null);

@@ -1,4 +1,5 @@
 // Opens the comparison and shows all its sections, at the one that the link names.
+import {tellApart} from './format.js';
 import {h} from './dom.js';
 import {openPage, skipLink, themeButton} from './opening.js';
 import {linkTo, onSelection, select, selection} from './location.js';
@@ -146,6 +147,8 @@ class DiffPage {
 
 openPage((bytes) => {
   const data = JSON.parse(new TextDecoder().decode(bytes));
+  const {threads, functions} = data.diff;
+  tellApart([...threads.map((one) => one.function), ...functions.map((one) => one.name)]);
   const page = new DiffPage(data);
   document.getElementById('app').replaceChildren(...page.element);
   page.show(selection(), null);

@@ -44,20 +44,60 @@ export function counted(number, noun, nouns) {
   return `${count(number)} ${number === 1 ? noun : (nouns ?? noun + 's')}`;
 }
 
-/** A function without its template arguments and parameters. */
-export function shortFunction(name) {
-  if (!name) return name;
-  let short = '';
-  let depth = 0;
+/**
+ * A function without its parameters, and with `levels` levels of its template arguments. Those
+ * below become `…`.
+ */
+function withArguments(name, levels) {
   // GCC writes `main()::<lambda(int)>`, which are no template arguments.
-  const lambdas = name.replace(/<lambda\(/g, '{lambda}<(');
+  const lambdas = levels > 0 ? name : name.replace(/<lambda\(/g, '{lambda}<(');
+  let short = '';
+  // True for each open bracket that is shown.
+  const open = [];
   for (const character of lambdas.replace(/operator(<<|<=>|<=|<|>>|>=|>|->|\(\))/g, 'operator')) {
-    if (character === '<' || character === '(') depth += 1;
-    else if (character === '>' || character === ')') depth -= 1;
-    else if (depth === 0) short += character;
+    const shown = open.at(-1) ?? true;
+    if (character === '<' || character === '(') {
+      const isParameters = character === '(' && open.length === 0;
+      open.push(shown && !isParameters && open.length < levels);
+      if (open.at(-1)) short += character;
+      else if (shown && open.length > 1) short += `${character}…`;
+    } else if (character === '>' || character === ')') {
+      const wasShown = open.pop();
+      if (wasShown || (open.length > 0 && open.at(-1))) short += character;
+    } else if (shown) short += character;
   }
   short = short.replace(/ (const|volatile)$/, '').trim();
   return short.length > 1 ? short : name;
+}
+
+const MAX_LEVELS = 6;
+
+/** The names of functions that would be shown as another function is, and what to show instead. */
+const apart = new Map();
+
+/** Notes the functions of the page, so that those with one short name are told apart. */
+export function tellApart(names) {
+  const byShort = new Map();
+  for (const name of new Set(names)) {
+    if (!name) continue;
+    const short = withArguments(name, 0);
+    byShort.set(short, [...(byShort.get(short) ?? []), name]);
+  }
+  for (let same of byShort.values()) {
+    if (same.length < 2) continue;
+    for (const name of same) apart.set(name, name);
+    for (let levels = 1; levels <= MAX_LEVELS && same.length > 0; levels += 1) {
+      const longer = same.map((name) => withArguments(name, levels));
+      const isOwn = (words) => longer.indexOf(words) === longer.lastIndexOf(words);
+      longer.forEach((words, at) => isOwn(words) && apart.set(same[at], words));
+      same = same.filter((_, at) => !isOwn(longer[at]));
+    }
+  }
+}
+
+/** A function without parameters, and without template arguments unless these tell it apart. */
+export function shortFunction(name) {
+  return name && (apart.get(name) ?? withArguments(name, 0));
 }
 
 /** A place in a module, for a function without a name: `pigz+0x11250`. */

@@ -1,5 +1,5 @@
 // Opens the recording and shows the view that the link names.
-import {counted, duration, moment, shortFunction} from './format.js';
+import {counted, duration, moment, shortFunction, tellApart} from './format.js';
 import {h} from './dom.js';
 import {openPage, skipLink, themeButton} from './opening.js';
 import {readRecording} from './data.js';
@@ -296,6 +296,9 @@ class Page {
 
 openPage((bytes) => {
   const rec = readRecording(bytes);
+  const onPath = rec.critical_path?.functions ?? [];
+  const named = [...rec.all, ...rec.frames].map((one) => one.function);
+  tellApart([...named, ...onPath.map((one) => one.name)]);
   rec.groups = groupThreads(rec);
   const lives = rec.life.slice(0, rec.threads.length);
   rec.alive_ns = lives.reduce((sum, life) => sum + (life ? life[1] - life[0] : 0), 0);
