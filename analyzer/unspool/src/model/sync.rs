@@ -22,6 +22,7 @@ mod misuse;
 mod naming;
 mod objects;
 mod order;
+mod past_holds;
 mod paused_probes;
 mod processors;
 mod queues;

@@ -55,6 +55,11 @@ impl Queues {
         })
     }
 
+    /// True if a thread waits for an object.
+    pub(super) fn has_any(&self, object: ObjectIndex) -> bool {
+        self.lengths.get(&object).is_some_and(|length| *length > 0)
+    }
+
     /// Removes a thread from the queue.
     pub(super) fn leave(&mut self, object: ObjectIndex, place: Place) {
         if place.gaps == self.gaps

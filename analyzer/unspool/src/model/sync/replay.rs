@@ -17,6 +17,7 @@ use super::meaning::{EOWNERDEAD, has_timed_out, returns_errors};
 use super::misuse::{MistakeKind, Misuse};
 use super::objects::{ObjectIndex, Objects};
 use super::order::Order;
+use super::past_holds::PastHolds;
 use super::queues::Queues;
 use super::recorder_stalls::RecorderStalls;
 use super::remapping::Remapping;
@@ -80,6 +81,8 @@ pub(super) struct Replay<'a> {
     wakes: Wakes,
     stale_waits: StaleWaits,
     tenures: Tenures,
+    /// The holds that threads have waited for.
+    past_holds: PastHolds,
     stalls: RecorderStalls,
     contention: ContentionSums,
     pub(super) objects: Objects,
@@ -136,6 +139,7 @@ impl<'a> Replay<'a> {
             wakes: Wakes::default(),
             stale_waits: StaleWaits::default(),
             tenures: Tenures::default(),
+            past_holds: PastHolds::default(),
             stalls,
             contention: ContentionSums::default(),
             objects: Objects::default(),

@@ -1,11 +1,12 @@
 //! Finds objects that cost time: contention, convoys, long holds. Thresholds are relative to the
 //! recording's length.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::Basis;
 use super::parked::{self, Parked};
+use crate::model::ThreadIndex;
 use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait};
 use crate::model::schedule::{add_time, blocked_within};
 use crate::model::sync::objects::{LongHold, Object, ObjectIndex};
@@ -161,6 +162,17 @@ fn is_convoy(object: &Object) -> bool {
         && object.waits.max_ns.saturating_mul(queue) < object.waits.total_ns
         && object.queued * 2 >= object.taken.max(object.waits.count)
         && object.waits.mean_ns() > 2 * object.holds.mean_ns()
+        && !has_one_culprit(object)
+}
+
+/// True if threads waited for one and the same thread for most of the time.
+fn has_one_culprit(object: &Object) -> bool {
+    let mut by_holder: HashMap<ThreadIndex, u64> = HashMap::new();
+    for pair in object.contention.iter().filter(|pair| pair.for_one) {
+        *by_holder.entry(pair.longest.1).or_default() += pair.total_ns;
+    }
+    let most = by_holder.into_values().max().unwrap_or(0);
+    most > object.waits.total_ns / 3 * 2
 }
 
 /// One finding for all helpers that a thread parks. The intention of the program is inferred.

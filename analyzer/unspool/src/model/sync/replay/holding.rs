@@ -10,6 +10,7 @@ use crate::model::sync::journal::HoldSpan;
 use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::objects::{EndedHold, Lost, ObjectIndex, UseIndex};
 use crate::model::sync::order::Taking;
+use crate::model::sync::past_holds::PastHold;
 use crate::model::sync::recorder_stalls::RecorderStalls;
 use crate::model::sync::semaphores::Possession;
 use crate::model::sync::under_way::Pending;
@@ -261,6 +262,13 @@ impl Replay<'_> {
             .release(objects, thread, object, now, events, gaps, &lost)?;
         if held.shared {
             self.waits_behind_another(object, thread);
+        } else if self.queues.has_any(object) {
+            let hold = PastHold {
+                thread,
+                from_ns: held.since_ns,
+                to_ns: now,
+            };
+            self.past_holds.add(object, hold);
         }
         self.misuse.gave_up(thread, object);
         let kind = self.objects.objects[object.0].kind;

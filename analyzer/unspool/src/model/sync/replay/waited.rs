@@ -4,10 +4,11 @@
 use super::holding::lost;
 use super::{Replay, WAITED_NS};
 use crate::model::Creation;
-use crate::model::schedule::blocked_within;
+use crate::model::schedule::{CallIndex, blocked_within};
 use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::journal::WaitSpan;
 use crate::model::sync::objects::TimedOut;
+use crate::model::sync::past_holds::PastHold;
 use crate::model::sync::stale_wake::UnexplainedWait;
 use crate::model::sync::under_way::Pending;
 use crate::model::sync::wakes::Ender;
@@ -92,24 +93,47 @@ impl Replay<'_> {
         let schedule = &self.model.schedule;
         let woken = schedule.runnable_within(waiter, from_ns, to_ns).last();
         let woken_ns = woken.map_or(to_ns, |(from, _)| from);
-        let lost = [(waiter, to_ns), (holder, woken_ns)]
-            .map(|(thread, to)| lost(&self.stalls, schedule, thread, from_ns, to).runnable_ns);
-        let runnable_ns = lost.iter().sum::<u64>().min(ns);
-        self.objects.objects[pending.object.0].runnable_ns += runnable_ns;
+        let holds = self.past_holds.within(pending.object, from_ns, to_ns);
+        let mut holds: Vec<PastHold> = holds.filter(|hold| hold.thread != waiter).collect();
+        if holds.is_empty() {
+            holds.push(PastHold {
+                thread: holder,
+                from_ns,
+                to_ns: woken_ns,
+            });
+        }
+        let lost = |thread, from, to| lost(&self.stalls, schedule, thread, from, to).runnable_ns;
+        // Between two holds, the next holder may already wait for a processor.
+        let before = holds.iter().skip(1).map(|hold| Some(hold.to_ns));
+        let of_holders = holds
+            .iter()
+            .zip(before.chain([None]))
+            .map(|(hold, before)| {
+                let from_ns = before.map_or(hold.from_ns, |ns| ns.min(hold.from_ns));
+                lost(hold.thread, from_ns, hold.to_ns)
+            });
+        let runnable_ns = of_holders.sum::<u64>() + lost(waiter, from_ns, to_ns);
+        self.objects.objects[pending.object.0].runnable_ns += runnable_ns.min(ns);
         let ended = ender.filter(|_| taken.is_none());
+        let holding = self.identity(holder);
         let wait = ContendedWait {
             waiter: pending.used,
             holder: taken,
             ended: ended.and_then(|ended| ended.path),
-            identities: (identity, self.identity(holder)),
+            identities: (identity, holding),
             threads: (pending.thread, holder),
             ns,
         };
         // A futex call may be the wait for this same object.
-        let calls = blocked_within(schedule.of_thread(holder), from_ns, woken_ns);
+        let calls = holds
+            .iter()
+            .filter(|hold| self.identity(hold.thread) == holding)
+            .flat_map(|hold| {
+                blocked_within(schedule.of_thread(hold.thread), hold.from_ns, hold.to_ns)
+            });
         let calls = calls.filter_map(|(call, ns)| Some((call?, ns)));
         let is_futex = |call| schedule.call(call).is_some_and(|call| call.is_futex);
-        let calls = calls.filter(|(call, _)| !is_futex(*call));
+        let calls: Vec<(CallIndex, u64)> = calls.filter(|(call, _)| !is_futex(*call)).collect();
         self.contention.add(&wait, calls);
     }
 }

@@ -5,6 +5,7 @@ use super::holding::lost;
 use crate::model::calls::{Call, futex};
 use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::objects::LongHold;
+use crate::model::sync::past_holds::PastHold;
 use crate::model::sync::tenures::Tenure;
 use crate::model::sync::under_way::Pending;
 use crate::model::sync::wakes::{Answer, Ended, Ender};
@@ -64,6 +65,12 @@ impl Replay<'_> {
             return;
         };
         let (from_ns, to_ns) = (tenure.from_ns, tenure.to_ns);
+        let hold = PastHold {
+            thread,
+            from_ns,
+            to_ns,
+        };
+        self.past_holds.add(object, hold);
         let lost = lost(&self.stalls, &self.model.schedule, thread, from_ns, to_ns);
         self.objects.objects[object.0].held_long(LongHold {
             thread,

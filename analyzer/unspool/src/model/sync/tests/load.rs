@@ -92,6 +92,38 @@ fn contention_long_holds_and_convoys() {
     );
 }
 
+/// Three threads wait for a fourth again and again, and hold the lock only briefly themselves.
+#[test]
+fn waits_for_one_thread_are_no_convoy() {
+    let mut acting = Acting::new();
+    let main = ["orders!main@orders.c:9"];
+    for tid in 11..15 {
+        acting
+            .stage
+            .spawn(PID, tid, 0, "orders!one@orders.c:20", &main);
+        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
+    }
+    let mut us = 1000;
+    for _ in 0..40 {
+        acting.lock(11, us, A);
+        for tid in 12..15 {
+            acting.enter(tid, us + tid, "pthread_mutex_lock", &[A]);
+        }
+        us += 10_000;
+        acting.unlock(11, us, A);
+        for tid in 12..15 {
+            acting.leave(tid, us + 2, "pthread_mutex_lock", 0);
+            us += 4;
+            acting.unlock(tid, us, A);
+        }
+    }
+    acting.stage.end(500);
+    let model = acting.stage.model();
+    assert_eq!(kinds(&model), [("contention", true)]);
+    let text = text(&model, &model.findings[0]);
+    assert!(text.contains("for one (TID 11)"), "{text}");
+}
+
 /// Many threads wait for one hold, and each waits once.
 #[test]
 fn waits_for_one_hold_are_no_convoy() {
@@ -218,12 +250,6 @@ fn a_semaphore_that_others_post_is_no_lock() {
 /// The same, and the holder is preempted for a part of the hold, in milliseconds.
 fn preempted_for(ms: u64) -> Model {
     let mut acting = held_long();
-    let begins = schedule_begins();
-    let mut part = Schedule {
-        time_ns: 1_000_000,
-        ..Schedule::default()
-    };
-    let mut last_ns = 1_000_000;
     let entries = [
         (1_500, ScheduleKind::Runs, ONE),
         (1_600, ScheduleKind::Runs, TWO),
@@ -232,20 +258,63 @@ fn preempted_for(ms: u64) -> Model {
         (3_000 + ms * 1000, ScheduleKind::Runs, ONE),
         (90_000, ScheduleKind::Blocks, ONE),
     ];
+    schedule(&mut acting, &entries);
+    acting.stage.end(100);
+    acting.stage.model()
+}
+
+/// Adds the kernel's schedule: times in microseconds.
+fn schedule(acting: &mut Acting, entries: &[(u64, ScheduleKind, u64)]) {
+    let mut part = Schedule {
+        time_ns: 1_000_000,
+        ..Schedule::default()
+    };
+    let mut last_ns = 1_000_000;
     for (us, kind, tid) in entries {
         let entry = ScheduleEntry {
             time_ns: us * 1000,
-            kind,
-            tid,
+            kind: *kind,
+            tid: *tid,
             cpu: 0,
             detail: 0,
         };
         last_ns = part.push(last_ns, entry);
     }
-    acting.stage.add(begins);
+    acting.stage.add(schedule_begins());
     acting.stage.add(part);
+}
+
+/// The main thread waits for two holds, one after the other. Both holders are preempted for 10 ms.
+#[test]
+fn a_wait_is_explained_by_all_holds_in_it() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .enter(PID, 2100, "pthread_mutex_lock", &[A])
+        .enter(TWO, 2200, "pthread_mutex_lock", &[A])
+        .unlock(ONE, 32_000, A)
+        .leave(TWO, 32_010, "pthread_mutex_lock", 0)
+        .unlock(TWO, 62_000, A)
+        .leave(PID, 62_010, "pthread_mutex_lock", 0)
+        .unlock(PID, 62_020, A);
+    let entries = [
+        (1_500, ScheduleKind::Runs, ONE),
+        (1_600, ScheduleKind::Runs, TWO),
+        (2_300, ScheduleKind::Blocks, TWO),
+        (5_000, ScheduleKind::Preempted, ONE),
+        (15_000, ScheduleKind::Runs, ONE),
+        (32_005, ScheduleKind::Runs, TWO),
+        (40_000, ScheduleKind::Preempted, TWO),
+        (50_000, ScheduleKind::Runs, TWO),
+        (90_000, ScheduleKind::Blocks, ONE),
+    ];
+    schedule(&mut acting, &entries);
     acting.stage.end(100);
-    acting.stage.model()
+    let model = acting.stage.model();
+    let found = model.findings.iter().map(|finding| text(&model, finding));
+    let found: Vec<String> = found.collect();
+    let part = "In 30.0 ms of all these waits, the holder";
+    assert!(found.iter().any(|text| text.contains(part)), "{found:#?}");
 }
 
 #[test]
