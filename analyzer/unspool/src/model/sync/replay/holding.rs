@@ -107,6 +107,7 @@ impl Replay<'_> {
             self.holds.drop_unseen(pending.thread, object);
         }
         self.order.discard(pending.thread, object);
+        self.release_of_ended(object, now);
         let events = self.events_of(pending.thread);
         self.holds
             .push_out(&mut self.objects, pending.thread, object, shared);
@@ -125,6 +126,18 @@ impl Replay<'_> {
                 stamp: self.gaps.stamp(pending.primitive.kind),
             },
         );
+    }
+
+    /// Ends the hold of a thread that has ended. Another thread then takes its robust mutex.
+    fn release_of_ended(&mut self, object: ObjectIndex, now: u64) {
+        let threads = &self.model.threads;
+        let ended = self.holds.holders(object).iter().find_map(|holder| {
+            let ended_ns = threads[holder.0].ended_ns.filter(|ns| *ns <= now)?;
+            Some((*holder, ended_ns))
+        });
+        if let Some((holder, ended_ns)) = ended {
+            self.release(holder, object, ended_ns);
+        }
     }
 
     /// The thread that keeps another from taking a lock, and where it took it. Notes the waiter.

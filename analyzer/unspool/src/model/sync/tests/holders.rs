@@ -4,6 +4,29 @@ use unspool_capture::{Blocked, BlockingCall, ProcessEnded, ScheduleKind};
 
 use super::findings::of_kind;
 use super::*;
+
+#[test]
+fn a_hold_ends_with_its_thread() {
+    let mut acting = two_threads();
+    acting
+        .lock(ONE, 2000, A)
+        .enter(TWO, 2100, "pthread_mutex_lock", &[A]);
+    acting.stage.exit(ONE, 80);
+    // EOWNERDEAD
+    acting
+        .leave(TWO, 80_100, "pthread_mutex_lock", 130)
+        .unlock(TWO, 80_200, A);
+    acting.stage.end(100);
+    let model = acting.stage.model();
+    let mutex = object(&model.sync, A);
+    assert!(!mutex.doubtful);
+    assert_eq!((mutex.taken, mutex.holds.max_ns), (2, 77_999_000));
+    assert!(
+        kinds(&model).contains(&("long-hold", true)),
+        "{:?}",
+        kinds(&model)
+    );
+}
 use crate::model::fixture::{schedule_begins, scheduled};
 use crate::model::{FindingKind, HangReason};
 
