@@ -2,7 +2,7 @@
 
 use super::{at, at_path, object, thread, times};
 use crate::model::schedule::{CallIndex, add_time};
-use crate::model::sync::{Object, ObjectIndex, length, place};
+use crate::model::sync::{Contention, Object, ObjectIndex, length, place};
 use crate::model::{KernelWait, Model, ThreadIndex};
 use crate::views::blocking_call;
 
@@ -123,44 +123,26 @@ pub(super) fn parking(
 pub(super) fn contention(model: &Model, index: ObjectIndex, overloaded: bool) -> String {
     let name = object(model, index);
     let object = model.sync.object(index);
-    let mut text = format!(
-        "Threads waited {} for {name}, at most {} at a time; all waits of all threads add up to {}.",
-        times(object.waits.count),
-        length(object.waits.max_ns),
-        length(object.waits.total_ns),
-    );
-    if let Some(pair) = object.contention.first() {
-        let (waiting, holding) = pair.longest;
-        let seen = match (pair.holder, pair.ended) {
-            (Some(holder), _) => format!(", which had taken it{}", at(model, holder)),
-            (None, Some(ended)) => format!(", which released it{}", at_path(model, ended)),
-            (None, None) => String::new(),
-        };
-        let who = thread(model, waiting);
-        let place = at(model, pair.waiter);
-        let for_whom = match pair.for_one {
-            true => thread(model, holding),
-            false => format!("threads such as {}", thread(model, holding)),
-        };
-        let whose = match (pair.by_one, pair.count) {
-            (true, 1) => format!("The largest part is one wait of {who}{place}"),
-            (true, count) => format!("The largest part is {count} waits of {who}{place}"),
-            (false, count) => format!(
-                "The largest part is {count} waits of several threads, {who} among them,{place}"
-            ),
-        };
-        let sum = match pair.count {
-            1 => length(pair.total_ns),
-            _ => format!(
-                "{} in total, at most {} at a time",
-                length(pair.total_ns),
-                length(pair.max_ns)
-            ),
-        };
-        text.push_str(&format!(" {whose} for {for_whom}{seen}: {sum}."));
+    let mut text = String::new();
+    let pair = object.contention.first();
+    if let Some(pair) = pair.filter(|_| object.waits.count == 1) {
+        text.push_str(&one_wait(model, &name, pair));
+    } else {
+        text.push_str(&format!(
+            "Threads waited {} for {name}, at most {} at a time; all waits of all threads add up to \
+             {}.",
+            times(object.waits.count),
+            length(object.waits.max_ns),
+            length(object.waits.total_ns),
+        ));
+    }
+    if let Some(pair) = pair {
+        if object.waits.count > 1 {
+            text.push_str(&largest_part(model, pair));
+        }
         if let Some((call, ns)) = holder_call(model, &pair.holder_calls, pair.total_ns) {
             let who = match pair.for_one {
-                true => format!("{} was", thread(model, holding)),
+                true => format!("{} was", thread(model, pair.longest.1)),
                 false => "the other threads were".to_owned(),
             };
             text.push_str(&format!(" For {} of that, {who} in {call}.", length(ns)));
@@ -171,6 +153,50 @@ pub(super) fn contention(model: &Model, index: ObjectIndex, overloaded: bool) ->
     text.push_str(&of_which(object.waits.total_ns, object.stood_ns));
     text.push_str(doubted(overloaded));
     text
+}
+
+fn one_wait(model: &Model, name: &str, pair: &Contention) -> String {
+    let (waiting, holding) = pair.longest;
+    let (who, holder) = (thread(model, waiting), thread(model, holding));
+    let held = match (pair.holder, pair.ended) {
+        (Some(taken), _) => format!(", taken{}", at(model, taken)),
+        (None, Some(ended)) => format!(", released{}", at_path(model, ended)),
+        (None, None) => String::new(),
+    };
+    let place = at(model, pair.waiter);
+    let long = length(pair.total_ns);
+    format!("{who} waited {long} for {name}{place}: {holder} held it{held}.")
+}
+
+fn largest_part(model: &Model, pair: &Contention) -> String {
+    let (waiting, holding) = pair.longest;
+    let seen = match (pair.holder, pair.ended) {
+        (Some(holder), _) => format!(", which had taken it{}", at(model, holder)),
+        (None, Some(ended)) => format!(", which released it{}", at_path(model, ended)),
+        (None, None) => String::new(),
+    };
+    let who = thread(model, waiting);
+    let place = at(model, pair.waiter);
+    let for_whom = match pair.for_one {
+        true => thread(model, holding),
+        false => format!("threads such as {}", thread(model, holding)),
+    };
+    let whose = match (pair.by_one, pair.count) {
+        (true, 1) => format!("The largest part is one wait of {who}{place}"),
+        (true, count) => format!("The largest part is {count} waits of {who}{place}"),
+        (false, count) => format!(
+            "The largest part is {count} waits of several threads, {who} among them,{place}"
+        ),
+    };
+    let sum = match pair.count {
+        1 => length(pair.total_ns),
+        _ => format!(
+            "{} in total, at most {} at a time",
+            length(pair.total_ns),
+            length(pair.max_ns)
+        ),
+    };
+    format!(" {whose} for {for_whom}{seen}: {sum}.")
 }
 
 /// The system call in which the holders were longest during waits, and how long, if it is a large

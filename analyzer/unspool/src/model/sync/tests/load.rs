@@ -43,7 +43,7 @@ fn a_writer_waits_for_the_last_reader() {
         text(&model, found.next().unwrap())
     });
     assert!(hold.starts_with("two (TID 12) held"), "{hold}");
-    let part = "one wait of main in main (orders.c:9) for two (TID 12)";
+    let part = "lock_a in main (orders.c:9): two (TID 12) held it, taken in two (orders.c:";
     assert!(contention.contains(part), "{contention}");
 }
 
