@@ -1,10 +1,10 @@
 //! One turn of the event loop, and the time since when an event may have waited for it.
 //!
 //! A thread that traps is stopped until this process looks for stopped threads. A turn may be long,
-//! so a stop that this turn sees may have waited since the last turn looked. If the process slept in
-//! between, no stop waited when it fell asleep. But it may wake up late on a busy machine. The
-//! kernel does not report when this process became runnable. It counts the total time that a thread
-//! has waited for a processor.
+//! so a stop that this turn sees may have waited since the last turn looked. If the process slept
+//! in between, no stop waited when it fell asleep. But it may wake up late on a busy machine. The
+//! kernel does not report when this process became runnable. It counts the total time that a
+//! thread has waited for a processor.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -174,8 +174,8 @@ pub(super) struct Signalled {
 }
 
 impl Signalled {
-    /// True if the thread held none of these locks between its previous signal and this one. Then it
-    /// cannot have changed the condition's data under one of them.
+    /// True if the thread held none of these locks between its previous signal and this one. Then
+    /// it cannot have changed the condition's data under one of them.
     pub(super) fn is_without(&self, mutexes: &[ObjectIndex]) -> bool {
         self.complete && !self.had.iter().any(|lock| mutexes.contains(lock))
     }

@@ -86,7 +86,7 @@ fn a_wait_ends_with_its_thread() {
     let changed = object(&model.sync, COND);
     let waits = (changed.waits.count, changed.waits.total_ns);
     assert_eq!(waits, (1, 900_000));
-    // Nobody has seen whether the thread unlocked the mutex.
+    // It is not known whether the thread unlocked the mutex.
     assert!(object(&model.sync, A).doubtful);
 }
 
