@@ -111,8 +111,8 @@ fn begin(client: &mut Client, modes: &str) {
     assert!((1..=32 << 20).contains(&size), "{size}");
 }
 
-/// Samples a program whose second thread runs for 200 ms or more, and checks times and addresses. The
-/// samples must have at least this part of the thread's processor time, in percent.
+/// Samples a program whose second thread runs for 200 ms or more, and checks times and addresses.
+/// The samples must have at least this part of the thread's processor time, in percent.
 fn follow(
     mut server: Server,
     mut client: Client,
