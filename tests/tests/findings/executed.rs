@@ -26,11 +26,10 @@ fn apart(command: &[&str]) -> Result<()> {
     record.arg(&capture).arg("--").arg(file);
     process::run(&mut record, Duration::from_secs(120))?.success()?;
     let json = report::json(&capture, &[])?;
-    ensure!(
-        json["findings"].as_array().context("findings")?.is_empty(),
-        "{:#}",
-        json["findings"]
-    );
+    // Beside other tests, the start of the second program may take much processor time.
+    let findings = json["findings"].as_array().context("findings")?.iter();
+    let findings: Vec<_> = findings.filter(|it| it["kind"] != "bottleneck").collect();
+    ensure!(findings.is_empty(), "{findings:#?}");
     let objects = json["objects"].as_array().context("objects")?.iter();
     let mut locks: Vec<(&str, u64)> = objects
         .filter(|object| object["kind"] == "mutex")
