@@ -249,6 +249,8 @@ fn builds(program: &Program) -> Vec<Build> {
                 Language::C | Language::Cxx => link != Link::Static || program.libraries.is_empty(),
                 Language::Rust => link != Link::Fixed,
             };
+            // How a program is linked does not depend on its optimization.
+            let possible = possible && (level != 3 || link == Link::Pie);
             if possible {
                 builds.push(Build {
                     level,
@@ -282,10 +284,12 @@ fn builds(program: &Program) -> Vec<Build> {
             };
             match program.language {
                 Language::C => {
-                    builds.push(Build {
-                        tables: Tables::Unwind,
-                        ..arm
-                    });
+                    if level != 3 {
+                        builds.push(Build {
+                            tables: Tables::Unwind,
+                            ..arm
+                        });
+                    }
                     builds.push(Build {
                         tables: Tables::None,
                         ..arm
