@@ -97,7 +97,7 @@ pub(super) fn lambdas(browser: &mut Browser) -> Result<()> {
     no_errors(browser)
 }
 
-/// Instances of one template, which have one name without their arguments, are told apart.
+/// Two instances of one template have two names.
 pub(super) fn templates(browser: &mut Browser) -> Result<()> {
     let compiler = ["g++", "-std=c++20", "-g", "-O1", "-pthread"];
     let (folder, program) = waiting::compile_in(".", "instances.cpp", &compiler)?;

@@ -99,8 +99,6 @@ pub(super) struct Replay<'a> {
     cut_short: Vec<Vec<(Pending, bool)>>,
     /// The threads that each thread joined, in order of the join calls' times.
     joins: HashMap<ThreadIndex, Vec<(u64, ThreadIndex)>>,
-    /// The mutex that waits at each condition release.
-    mutex_of: HashMap<ObjectIndex, ObjectIndex>,
     /// The changes of the mapped memory that are not applied yet, in order of time.
     pub(super) remappings: VecDeque<Remapping>,
     /// Number of calls whose end is missing although it is watched.
@@ -152,7 +150,6 @@ impl<'a> Replay<'a> {
             misuse: Misuse::default(),
             cut_short: model.threads.iter().map(|_| Vec::new()).collect(),
             joins: joining::joins(&model.threads),
-            mutex_of: HashMap::new(),
             remappings: VecDeque::new(),
             unseen_ends: 0,
             latest_ns: 0,
@@ -335,7 +332,7 @@ impl<'a> Replay<'a> {
         if primitive.operation.wakes() && pending.primitive.operation.may_wait() {
             return false;
         }
-        let mutex = self.mutex_of.get(&pending.object);
+        let mutex = self.misuse.mutexes(pending.object).last();
         let mutex = mutex.filter(|_| pending.primitive.mutex.is_some());
         let mut objects = mutex.into_iter().chain([&pending.object]);
         objects.any(|object| {
@@ -442,7 +439,6 @@ impl<'a> Replay<'a> {
                     .and_then(|at| call.args.get(usize::from(at)));
                 if let Some(&mutex) = mutex.filter(|_| !futex) {
                     let mutex = self.objects.at(Kind::Mutex, mutex, call.path, now);
-                    self.mutex_of.insert(object, mutex);
                     self.misuse.waits(object, mutex);
                     pending.given_up = self.release(thread, mutex, now);
                     // At its end, the wait takes the mutex again.

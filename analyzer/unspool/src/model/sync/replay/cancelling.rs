@@ -22,7 +22,7 @@ impl Replay<'_> {
             let pending = self.under_way.own(*outer);
             pending.is_some_and(|pending| {
                 pending.primitive.mutex.is_some()
-                    && self.mutex_of.get(&pending.object) == Some(&mutex)
+                    && self.misuse.mutexes(pending.object).last() == Some(&mutex)
             })
         });
         if let Some(within) = within

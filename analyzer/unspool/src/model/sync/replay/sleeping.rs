@@ -30,7 +30,7 @@ impl Replay<'_> {
     /// The mutex at which a wait at a condition sleeps, because another thread holds it.
     fn mutex_taken_again(&self, number: u64, call: &Call) -> Option<ObjectIndex> {
         let pending = self.under_way.own(number)?;
-        let mutex = *self.mutex_of.get(&pending.object)?;
+        let mutex = *self.misuse.mutexes(pending.object).last()?;
         let offset = (call.args.first()?).wrapping_sub(self.objects.objects[mutex.0].address);
         (pending.primitive.kind == Kind::Cond && offset < MUTEX_WORDS).then_some(mutex)
     }

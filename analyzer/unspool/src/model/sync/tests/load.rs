@@ -17,6 +17,19 @@ fn held_long() -> Acting {
     acting
 }
 
+/// Four threads with the ids 11 to 14, of one function.
+fn four_threads() -> Acting {
+    let mut acting = Acting::new();
+    let main = ["orders!main@orders.c:9"];
+    for tid in 11..15 {
+        acting
+            .stage
+            .spawn(PID, tid, 0, "orders!one@orders.c:20", &main);
+        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
+    }
+    acting
+}
+
 fn long_hold() -> Model {
     let mut acting = held_long();
     acting.stage.end(100);
@@ -61,14 +74,7 @@ fn contention_long_holds_and_convoys() {
         text(&model, &model.findings[1])
     );
 
-    let mut acting = Acting::new();
-    let main = ["orders!main@orders.c:9"];
-    for tid in 11..15 {
-        acting
-            .stage
-            .spawn(PID, tid, 0, "orders!one@orders.c:20", &main);
-        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
-    }
+    let mut acting = four_threads();
     acting.lock(11, 1000, A);
     // Each waits for the three others.
     let mut us = 1000;
@@ -95,14 +101,7 @@ fn contention_long_holds_and_convoys() {
 /// Three threads wait for a fourth again and again, and hold the lock only briefly themselves.
 #[test]
 fn waits_for_one_thread_are_no_convoy() {
-    let mut acting = Acting::new();
-    let main = ["orders!main@orders.c:9"];
-    for tid in 11..15 {
-        acting
-            .stage
-            .spawn(PID, tid, 0, "orders!one@orders.c:20", &main);
-        acting.on(tid, &["orders!one@orders.c:21", END[0], END[1]]);
-    }
+    let mut acting = four_threads();
     let mut us = 1000;
     for _ in 0..40 {
         acting.lock(11, us, A);
