@@ -14,6 +14,10 @@ use super::collector;
 pub(crate) const TICKET: u64 = 0;
 pub(crate) const DRAINED: u64 = 64;
 pub(crate) const ALARM: u64 = 96;
+/// Number of slots that collectors use, less one, and the number of hits since the last drain at
+/// which a collector asks the stub to drain.
+pub(crate) const MASK: u64 = 104;
+pub(crate) const HALF: u64 = 112;
 /// Not 0 once the stub has died: collectors then record nothing.
 pub(crate) const GONE: u64 = 128;
 /// One word for each slot: 0 if it is free, `2 * ticket` while a collector fills it,
@@ -107,7 +111,7 @@ pub(crate) struct Order<'a> {
     /// Address of its code, and of the pool.
     pub(crate) start: u64,
     pub(crate) pool: u64,
-    /// Number of slots, a power of two, and the size of each.
+    /// Maximum number of slots, and the size of each.
     pub(crate) slots: u64,
     pub(crate) slot_size: u64,
     /// Address of the jump, the breakpoint kind there, and the instructions that it displaces.

@@ -37,21 +37,24 @@ impl Tracee {
         let Some(mut filled) = jump_pads.filled(&self.process.memory, told) else {
             return false;
         };
-        if !filled.is_empty() && self.tracepoints.code_map.refresh(self.process.any_task()) {
+        if filled.is_empty() {
+            return false;
+        }
+        if self.tracepoints.code_map.refresh(self.process.any_task()) {
             // Other code may now be at addresses in known stacks.
             for trace in self.subscriptions.traces() {
                 trace.known_stacks.clear();
             }
         }
-        if !filled.is_empty() {
-            self.tracepoints.budget.begin_batch();
-        }
+        self.tracepoints.budget.begin_batch();
         let mut batch = Batch::default();
         let mut scratch = Scratch::default();
         loop {
             let jump_pads = &self.tracepoints.fast.jump_pads;
             if !jump_pads.take(&self.process.memory, &mut filled, &mut batch) {
                 self.tracepoints.budget.end_batch();
+                let jump_pads = &mut self.tracepoints.fast.jump_pads;
+                jump_pads.rest(&self.process.memory);
                 return over;
             }
             let now = monotonic_ns();
@@ -87,7 +90,11 @@ impl Tracee {
             }
         }
         let cost = hit.cost_ns.min(MAX_COST) + UNTIMED_COST;
-        self.subscriptions.is_tracing() && self.tracepoints.budget.hit(now, at, cost)
+        if !self.subscriptions.is_tracing() {
+            return false;
+        }
+        self.tracepoints.budget.program.exclude(cost);
+        self.tracepoints.budget.hit(now, at, cost)
     }
 
     /// Time of the next drain for a client that waits for hits.

@@ -6,7 +6,7 @@
 //! than the budget. When the bucket is empty, the probe with the highest recent cost is *paused*:
 //! its trap is removed. When the bucket is half full again, the paused probes resume. Hits during a
 //! pause are not seen. Their number is estimated from the processor time that the program used
-//! during the pause, and from the time that it used per hit before.
+//! during the pause, and from the time that it used per hit before, without the time in collectors.
 //!
 //! A client may *need* probes, for example those of thread creation, because nothing that comes
 //! later replaces their hits. The budget never pauses them. Their cost is counted separately and

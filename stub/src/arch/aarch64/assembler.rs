@@ -266,9 +266,8 @@ impl Assembler {
         self.put_3(0x9340_fc00, d, n, shift);
     }
 
-    /// The lowest bits of `n`.
-    pub(super) fn ubfx(&mut self, d: R, n: R, bits: u32) {
-        self.put_3(0xd340_0000 | (bits - 1) << 10, d, n, 0);
+    pub(super) fn and_r(&mut self, d: R, n: R, m: R) {
+        self.put_3(0x8a00_0000, d, n, m);
     }
 
     /// `d = when ? n : m`
@@ -420,10 +419,7 @@ mod tests {
         (|a| a.madd(16, 0, 1, 2), &["madd x16, x0, x1, x2"]),
         (|a| a.lsr(0, 1, 54), &["lsr x0, x1, #54"]),
         (|a| a.asr(0, 11, 32), &["asr x0, x11, #32"]),
-        (
-            |a| a.ubfx(0, 14, 9),
-            &["and x0, x14, #0x1ff", "ubfx x0, x14, #0, #9"],
-        ),
+        (|a| a.and_r(0, 0, 14), &["and x0, x0, x14"]),
         (
             |a| a.csel(2, 2, ZR, If::HigherOrSame),
             &["csel x2, x2, xzr, cs"],

@@ -22,9 +22,9 @@
 //! that no thread can be in the middle of the replaced bytes.
 
 use super::super::fast::{
-    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
-    Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets, Site,
-    Standing, Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
+    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HALF, HASH_SHIFT, ID, LENGTHS, MASK,
+    Noted, OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets,
+    Site, Standing, Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
 };
 use super::assembler::{self, Assembler, If, Label, NOP, R, SP, System, ZR};
 use super::instruction::{Place, When, address, decode};
@@ -205,7 +205,8 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     let done = a.at();
     a.ldr(0, POOL, DRAINED as u32);
     a.sub_r(0, TICKET_IN, 0);
-    a.cmp(0, (order.slots / 2) as u32);
+    a.ldr(1, POOL, HALF as u32);
+    a.cmp_r(0, 1);
     a.b_if(If::Less, labels.leave);
     a.add(1, POOL, ALARM as u32);
     a.ldr_w(2, 1, 0);
@@ -305,7 +306,8 @@ fn take_slot(a: &mut Assembler, order: &Order, labels: &Labels) {
     a.add(0, TICKET_IN, 1);
     a.stlxr(1, 0, POOL);
     a.cbnz_w(1, again);
-    a.ubfx(0, TICKET_IN, order.slots.trailing_zeros());
+    a.ldr(0, POOL, MASK as u32);
+    a.and_r(0, 0, TICKET_IN);
     a.add_r(STATE_IN, POOL, 0, 3);
     a.add(STATE_IN, STATE_IN, STATES as u32);
     a.add_r(2, TICKET_IN, TICKET_IN, 0);

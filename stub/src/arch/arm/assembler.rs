@@ -299,6 +299,10 @@ impl Assembler {
         self.put_3(0xe050_0000, d, n, m);
     }
 
+    pub(super) fn and_r(&mut self, d: R, n: R, m: R) {
+        self.put_3(0xe000_0000, d, n, m);
+    }
+
     pub(super) fn orrs_r(&mut self, d: R, n: R, m: R) {
         self.put_3(0xe190_0000, d, n, m);
     }
@@ -319,11 +323,6 @@ impl Assembler {
 
     pub(super) fn lsr(&mut self, d: R, m: R, shift: u32) {
         self.put(0xe1a0_0020 | shift << 7 | d << 12 | m);
-    }
-
-    /// The lowest bits of `n`.
-    pub(super) fn ubfx(&mut self, d: R, n: R, bits: u32) {
-        self.put(0xe7e0_0050 | (bits - 1) << 16 | d << 12 | n);
     }
 
     pub(super) fn ldr(&mut self, t: R, n: R, offset: u32) {

@@ -21,9 +21,9 @@
 //! the architecture allows that (DDI 0406C, A3.5.4).
 
 use super::super::fast::{
-    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HASH_SHIFT, ID, LENGTHS, Noted, OWN,
-    Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets, Site,
-    Standing, Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
+    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, HALF, HASH_SHIFT, ID, LENGTHS, MASK,
+    Noted, OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets,
+    Site, Standing, Switch, TABLE, THREAD, THREAD_SIZE, TRIES,
 };
 use super::assembler::{self, Assembler, If, LR, Label, NOP, R, SP, TO_NEXT_WORD};
 use super::flow::Flow;
@@ -231,7 +231,8 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     let done = a.at();
     a.ldr(0, POOL, DRAINED as u32);
     a.sub_r(0, TICKET_IN, 0);
-    a.cmp(0, (order.slots / 2) as u32);
+    a.ldr(1, POOL, HALF as u32);
+    a.cmp_r(0, 1);
     a.b_if(If::Less, labels.leave);
     a.add(1, POOL, ALARM as u32);
     a.ldr(2, 1, 0);
@@ -349,7 +350,8 @@ fn take_slot(a: &mut Assembler, order: &Order, labels: &Labels) {
     a.cmp(TICKET_IN, 0);
     a.b_if(If::NotEqual, again);
     a.mov_r(TICKET_IN, 0);
-    a.ubfx(SLOT, 0, order.slots.trailing_zeros());
+    a.ldr(SLOT, POOL, MASK as u32);
+    a.and_r(SLOT, SLOT, 0);
     a.add(STATE_IN, POOL, STATES as u32);
     a.add_r(STATE_IN, STATE_IN, SLOT, 3);
     a.adds_r(2, 0, 0);

@@ -18,9 +18,9 @@
 //! prologue and the epilogue the number of pushed registers, and between them only the frame.
 
 use super::super::fast::{
-    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, GONE, HASH_SHIFT, ID, LENGTHS, Noted,
-    OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES, Sets, Site,
-    Standing, Switch, TABLE, THREAD, TRIES,
+    ALARM, BEGIN, Base, DRAINED, END, FIRST_PAGE, GOLDEN, GONE, HALF, HASH_SHIFT, ID, LENGTHS,
+    MASK, Noted, OWN, Order, POINTER, PROCESSOR, Position, SLOTS, STACK_END, STACK_POINTER, STATES,
+    Sets, Site, Standing, Switch, TABLE, THREAD, TRIES,
 };
 use super::assembler::{Assembler, JA, JAE, JB, JE, JL, JMP, JNE, Label};
 use super::condition;
@@ -187,7 +187,7 @@ pub(crate) fn generate(order: &Order) -> Option<Collector> {
     a.put(&[0x49, 0x89, 0x06]); // mov [r14], rax
     let done = a.code.len();
     a.put(&[0x49, 0x2b, 0x5c, 0x24, DRAINED as u8]); // sub rbx, [r12 + DRAINED]
-    a.put_32(&[0x48, 0x81, 0xfb], (order.slots / 2) as u32); // cmp rbx, half
+    a.put(&[0x49, 0x3b, 0x5c, 0x24, HALF as u8]); // cmp rbx, [r12 + HALF]
     a.jump(JL, Label::Leave);
     a.put(&[0x41, 0x83, 0x7c, 0x24, ALARM as u8, 0]); // cmp dword [r12 + ALARM], 0
     a.jump(JNE, Label::Leave);
@@ -295,7 +295,7 @@ fn take_slot(a: &mut Assembler, order: &Order) {
     a.put_32(&[0xbb], 1); // mov ebx, 1
     a.put(&[0xf0, 0x49, 0x0f, 0xc1, 0x1c, 0x24]); // lock xadd [r12], rbx
     a.put(&[0x89, 0xd8]); // mov eax, ebx
-    a.put_32(&[0x25], (order.slots - 1) as u32); // and eax, slots - 1
+    a.put(&[0x41, 0x23, 0x44, 0x24, MASK as u8]); // and eax, [r12 + MASK]
     a.put_32(&[0x4d, 0x8d, 0xb4, 0xc4], STATES as u32); // lea r14, [r12 + rax * 8 + STATES]
     a.put(&[0x41, 0x89, 0xc7]); // mov r15d, eax
     a.put(&[0x48, 0x8d, 0x0c, 0x1b]); // lea rcx, [rbx + rbx]

@@ -91,19 +91,25 @@ impl Account {
     }
 }
 
-/// The processor time that the program has used.
+/// The processor time that the program has used, without the time in collectors.
 #[derive(Default)]
 pub(crate) struct ProgramTime {
     /// The process; `None` if its processor time cannot be read.
     pub(crate) of: Option<Tid>,
     /// The latest value, because a process that has ended has no value any more.
     pub(super) last: u64,
+    pub(super) collecting: u64,
 }
 
 impl ProgramTime {
     pub(super) fn now(&mut self) -> u64 {
         let now = self.of.and_then(processor_ns_of);
         self.last = self.last.max(now.unwrap_or(0));
-        self.last
+        self.last.saturating_sub(self.collecting)
+    }
+
+    /// Excludes time that a collector took.
+    pub(crate) fn exclude(&mut self, used: u64) {
+        self.collecting += used;
     }
 }

@@ -154,6 +154,21 @@ fn the_rate_of_a_burst_is_that_of_a_millisecond() {
     assert_eq!((missed.pauses, missed.hits), (1, 1000));
 }
 
+/// A program of which collectors take most of the time passes more places in a pause.
+#[test]
+fn the_rate_leaves_out_the_time_in_collectors() {
+    let mut budget = budget(Some(Share::USUAL));
+    for _ in 0..100_000 {
+        budget.program.last += US;
+        budget.program.exclude(900);
+        budget.hit(SECOND, HOT, 900);
+    }
+    budget.settle(SECOND, 0);
+    assert_eq!(budget.pause(SECOND), Some(HOT));
+    budget.program.last += SECOND / 100;
+    assert_eq!(budget.missed(61 * SECOND, HOT).hits, 100_000);
+}
+
 /// A small budget allows one hit between two pauses. Each count is too short for a rate, but all
 /// counts together are not.
 #[test]
@@ -257,7 +272,7 @@ fn the_rate_of_a_drained_batch_is_not_overestimated() {
     work(&mut Budget {
         program: ProgramTime {
             of: budget.program.of,
-            last: 0,
+            ..ProgramTime::default()
         },
         ..Budget::default()
     });

@@ -183,7 +183,7 @@ impl JumpPads {
                 Pool::new(start, slots, slot_size, None)
             }
         };
-        pool.arm(memory);
+        pool.prepare(memory);
         self.pool = Some(pool);
         self.remove_veneers(memory);
         self.made.clear();
@@ -413,6 +413,13 @@ impl JumpPads {
     pub(crate) fn filled(&mut self, memory: &Memory, told: bool) -> Option<Filled> {
         let pool = self.pool.as_mut();
         pool.map(|pool| pool.filled(memory, told))
+    }
+
+    /// Ends a drain that found hits.
+    pub(crate) fn rest(&mut self, memory: &Memory) {
+        if let Some(pool) = &mut self.pool {
+            pool.rest(memory);
+        }
     }
 
     /// Takes the next hits of `filled`. False if there are no more.

@@ -10,8 +10,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::arch::fast::{
-    ALARM, BEGIN, DRAINED, MAX_SLOTS, Noted, SLOT_HEAD, SLOTS, STATES, TABLE, THREAD_SIZE, THREADS,
-    TICKET, entries,
+    ALARM, BEGIN, DRAINED, HALF, MASK, MAX_SLOTS, Noted, SLOT_HEAD, SLOTS, STATES, TABLE,
+    THREAD_SIZE, THREADS, TICKET, entries,
 };
 use crate::sys::memfd::SharedMemory;
 use crate::sys::memory::Memory;
@@ -22,6 +22,11 @@ use super::tick_converter::TickConverter;
 
 /// Smallest useful number of slots.
 const MIN_SLOTS: u64 = 16;
+/// Number of slots that collectors use at first. The first hit in a slot takes several times as
+/// long as later ones, because the kernel then provides the slot's memory. Most programs need few.
+const FIRST_SLOTS: u64 = 256;
+/// Factor by which that number grows when hits come faster.
+const GROWTH: u64 = 4;
 /// Maximum size of all slots together, in bytes: in memory of the program alone, and in memory that
 /// the stub maps too. All slots are as large as the largest hit may be, and most hits use only a
 /// page of theirs. So a shared pool uses much less physical memory.
@@ -44,6 +49,8 @@ pub(crate) struct Pool {
     pub(crate) start: u64,
     pub(crate) slots: u64,
     pub(crate) slot_size: u64,
+    /// Number of slots that collectors use, a power of two.
+    used: u64,
     /// The stub's mapping of the pool, without the table of threads.
     shared: Option<SharedMemory>,
     clock: TickConverter,
@@ -136,6 +143,7 @@ impl Pool {
             start,
             slots,
             slot_size,
+            used: slots.min(FIRST_SLOTS),
             shared,
             clock: TickConverter::new(),
             looked: now,
@@ -177,8 +185,13 @@ impl Pool {
         filled.slots.sort_by_key(|(_, begin)| *begin);
         // The last is taken first.
         filled.slots.reverse();
-        self.interval = interval(self.slots, filled.slots.len(), since);
-        self.was_full = filled.slots.len() as u64 > self.slots / 8 * 7;
+        let found = filled.slots.len() as u64;
+        self.was_full = found > self.used / 8 * 7;
+        if found > self.used / 4 && self.used < self.slots {
+            self.used = (self.used * GROWTH).min(self.slots);
+            self.write_shape(memory);
+        }
+        self.interval = interval(self.used, found, since);
         if !filled.slots.is_empty() {
             self.last_hit = now;
             self.armed = false;
@@ -193,8 +206,10 @@ impl Pool {
             self.write(memory, &[DRAINED], drained);
         }
         // An alarm raised from now on stops its thread, and the stub drains again for that stop.
-        if alarm != 0 {
-            self.write(memory, &[ALARM], 0);
+        // While it drains, it needs no alarm.
+        let busy = u64::from(!filled.slots.is_empty());
+        if alarm != busy {
+            self.write(memory, &[ALARM], busy);
         }
         if arm && !self.armed {
             // A hit since the first read has not woken the stub.
@@ -254,6 +269,18 @@ impl Pool {
         !batch.hits.is_empty()
     }
 
+    /// Ends a drain that found hits: from now on a hit wakes the stub if half of the slots are
+    /// filled.
+    pub(crate) fn rest(&mut self, memory: &Memory) {
+        self.write(memory, &[ALARM], 0);
+        fence(Ordering::SeqCst);
+        // Hits during the drain raised no alarm.
+        let words = self.words(memory);
+        if words.is_some_and(|words| words.ticket.wrapping_sub(words.drained) >= self.used / 2) {
+            self.interval = Duration::ZERO;
+        }
+    }
+
     /// Start times of the hits in these filled slots, by the processor's clock.
     fn begins(&self, memory: &Memory, states: &[u64]) -> Vec<u64> {
         let filled = (0..).zip(states).filter(|(_, state)| *state % 2 == 1);
@@ -285,8 +312,15 @@ impl Pool {
         }
     }
 
-    /// Lets the first hit wake the stub.
-    pub(crate) fn arm(&mut self, memory: &Memory) {
+    /// Writes the words that tell collectors how many slots they use.
+    fn write_shape(&self, memory: &Memory) {
+        self.write(memory, &[MASK], self.used - 1);
+        self.write(memory, &[HALF], self.used / 2);
+    }
+
+    /// Prepares the memory for collectors, and lets the first hit wake the stub.
+    pub(crate) fn prepare(&mut self, memory: &Memory) {
+        self.write_shape(memory);
         let drained = 0_u64.wrapping_sub(self.slots);
         self.write(memory, &[DRAINED], drained);
         // Ticket 0 is left out: its slot would look free while it is being filled.
@@ -301,7 +335,7 @@ impl Pool {
 
     fn words(&self, memory: &Memory) -> Option<Words> {
         if let Some(shared) = &self.shared {
-            let states = (0..self.slots).map(|index| shared.load(STATES + 8 * index));
+            let states = (0..self.used).map(|index| shared.load(STATES + 8 * index));
             return Some(Words {
                 ticket: shared.load(TICKET),
                 drained: shared.load(DRAINED),
@@ -309,7 +343,7 @@ impl Pool {
                 states: states.collect(),
             });
         }
-        let mut bytes = vec![0; (STATES + 8 * self.slots) as usize];
+        let mut bytes = vec![0; (STATES + 8 * self.used) as usize];
         if memory.read(self.start, &mut bytes) != Ok(bytes.len()) {
             return None;
         }
@@ -396,7 +430,7 @@ impl Pool {
 
 /// Time until hits as frequent as the `found` ones of the time `since` the last drain fill an
 /// eighth of the pool. At half of the pool, a hit would stop its thread to wake the stub.
-fn interval(slots: u64, found: usize, since: Duration) -> Duration {
+fn interval(slots: u64, found: u64, since: Duration) -> Duration {
     let room = u32::try_from(slots / 8).unwrap_or(u32::MAX);
     let found = u32::try_from(found).unwrap_or(u32::MAX).max(1);
     (since.saturating_mul(room) / found).clamp(MIN_DRAIN_INTERVAL, MAX_DRAIN_INTERVAL)
@@ -460,6 +494,42 @@ mod tests {
         assert!(!pool.take(&memory, &mut filled, |_| SLOT, &mut batch));
         assert_eq!(batch.hits().count(), 0);
         assert!(pool.filled(&memory, false).is_empty());
+    }
+
+    #[test]
+    fn collectors_get_more_slots_when_hits_come_faster() {
+        const SLOT: u64 = 128;
+        let mut bytes = vec![0_u8; Pool::size(1024, SLOT) as usize];
+        let start = bytes.as_mut_ptr();
+        let mut pool = Pool::new(start as u64, 1024, SLOT, None);
+        let process = Tid(std::process::id().cast_signed());
+        let memory = Memory::open(process).expect("own memory");
+        pool.prepare(&memory);
+        let word = |at: u64| {
+            let mut bytes = [0; 8];
+            assert_eq!(memory.read(start as u64 + at, &mut bytes), Ok(8));
+            u64::from_le_bytes(bytes)
+        };
+        let put = |at: u64, word: u64| memory.write_words(&[start as u64 + at], word);
+        let mut drain = |hits: u64| {
+            put(TICKET, word(DRAINED).wrapping_add(hits));
+            for slot in 0..hits {
+                put(STATES + 8 * slot, 2 * slot + 1);
+            }
+            let mut filled = pool.filled(&memory, false);
+            let during = word(ALARM);
+            let mut batch = Batch::default();
+            while pool.take(&memory, &mut filled, |_| SLOT, &mut batch) {}
+            // Hits that come while the stub drains.
+            put(TICKET, word(TICKET).wrapping_add(word(HALF) - hits % 2));
+            pool.rest(&memory);
+            let drains_again = pool.interval.is_zero();
+            let alarms = (during, word(ALARM));
+            (word(MASK) + 1, word(HALF), alarms, drains_again)
+        };
+        assert_eq!(drain(64), (256, 128, (1, 0), true));
+        assert_eq!(drain(65), (1024, 512, (1, 0), false));
+        assert_eq!(drain(1000), (1024, 512, (1, 0), true));
     }
 
     #[test]

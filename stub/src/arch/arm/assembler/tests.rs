@@ -61,7 +61,7 @@ const STRAIGHT: &[Row] = &[
     (|a| a.umull(0, 1, 5, 2), &["umull r0, r1, r5, r2"]),
     (|a| a.mla(1, 5, 2, 3), &["mla r1, r5, r2, r3"]),
     (|a| a.lsr(1, 2, 22), &["lsr r1, r2, #22"]),
-    (|a| a.ubfx(2, 0, 9), &["ubfx r2, r0, #0, #9"]),
+    (|a| a.and_r(2, 2, 0), &["and r2, r2, r0"]),
     (|a| a.ldr(0, SP, 56), &["ldr r0, [sp, #56]"]),
     (
         |a| a.ldr_if(If::NotEqual, 12, 3, 0),
