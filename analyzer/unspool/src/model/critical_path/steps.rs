@@ -203,7 +203,7 @@ impl<'a> Steps<'a> {
                     *cpus.entry(cpu).or_default() += interval.length_ns();
                 }
             }
-            let mut blocks = blocks(&wakers, intervals, &waits[index]);
+            let mut blocks = blocks(facts, &wakers, ThreadIndex(index), &waits[index]);
             join_repeated(facts, intervals, &mut blocks);
             steps.threads.push(ThreadSteps {
                 intervals: Cow::Borrowed(intervals),
@@ -339,9 +339,9 @@ pub(in crate::model) struct Blocking {
 /// Per thread, its blocked intervals.
 pub(in crate::model) fn blocking(facts: &Facts<'_>, wakers: &Wakers<'_>) -> Vec<Vec<Blocking>> {
     let waits = waits_by_thread(facts);
-    let threads = facts.schedule.threads.iter().zip(&waits);
-    let blocking = threads.map(|(intervals, waits)| {
-        let blocks = blocks(wakers, intervals, waits).into_iter();
+    let threads = (0..facts.schedule.threads.len()).zip(&waits);
+    let blocking = threads.map(|(thread, waits)| {
+        let blocks = blocks(facts, wakers, ThreadIndex(thread), waits).into_iter();
         let blocking = blocks.map(|Block { at, end, used, .. }| Blocking { at, end, used });
         blocking.collect()
     });
@@ -363,7 +363,13 @@ fn waits_by_thread<'w>(facts: &Facts<'w>) -> Vec<Vec<&'w WaitSpan>> {
 }
 
 /// The blocked ones of a thread's intervals.
-fn blocks(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> Vec<Block> {
+fn blocks(
+    facts: &Facts<'_>,
+    wakers: &Wakers<'_>,
+    thread: ThreadIndex,
+    waits: &[&WaitSpan],
+) -> Vec<Block> {
+    let intervals = &facts.schedule.threads[thread.0];
     let mut blocks = Vec::new();
     let mut next_wait = 0;
     for (at, interval) in intervals.iter().enumerate() {
@@ -385,11 +391,20 @@ fn blocks(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> V
         });
         let ended = match interval.state {
             RunState::Stopped => End::Recorder,
-            _ => match end(wakers, intervals.get(at + 1), wait.copied()) {
-                // The thread did not wait for the recorder, which interrupted its call.
-                End::Recorder if interval.call.is_some() => End::Outside,
-                end => end,
-            },
+            _ => {
+                let next = intervals.get(at + 1);
+                let call = interval.call.and_then(|call| facts.schedule.call(call));
+                let is_sync = wait.is_some() || call.is_some_and(|call| call.is_futex);
+                match end(wakers, next, wait.copied()) {
+                    // Another process ended the program, and not what the thread waited for.
+                    End::Outside
+                        if is_sync && wakers.is_killed(thread, Waker::Outside, interval.to_ns) =>
+                    {
+                        End::NotKnown
+                    }
+                    end => end,
+                }
+            }
         };
         let end = match (ended, wait.and_then(|wait| wait.waker)) {
             // A signal or the recorder interrupted the wait, and a thread ended it before this one
@@ -404,7 +419,29 @@ fn blocks(wakers: &Wakers<'_>, intervals: &[Interval], waits: &[&WaitSpan]) -> V
             goes_on,
         });
     }
+    pass_interruptions(intervals, &mut blocks);
     blocks
+}
+
+/// The recorder interrupts calls. A thread in a call did not wait for the recorder, but for the end
+/// of the call, if that was recorded.
+fn pass_interruptions(intervals: &[Interval], blocks: &mut [Block]) {
+    // The next call that a thread was blocked in, and what ended it.
+    let mut next: Option<(&Interval, End)> = None;
+    for block in blocks.iter_mut().rev() {
+        let interval = &intervals[block.at];
+        if interval.call.is_none() {
+            continue;
+        }
+        if block.end == End::Recorder {
+            block.end = match next.filter(|(next, _)| next.continues) {
+                Some((_, End::By(_) | End::Recorder)) => End::Outside,
+                Some((_, end)) => end,
+                None => End::NotKnown,
+            };
+        }
+        next = Some((interval, block.end));
+    }
 }
 
 /// Marks waits with a time limit that a thread repeated until another one ended them. Such a thread

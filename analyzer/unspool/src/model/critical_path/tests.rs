@@ -222,20 +222,28 @@ fn a_timer_is_on_the_path_and_a_wait_for_a_thread_is_not() {
 #[test]
 fn the_recorder_interrupts_a_call() {
     let recorder = 9;
-    for (call, expected) in [
-        (None, PathState::Recorder),
-        (Some(CallIndex(0)), PathState::Outside),
+    // The call goes on afterwards, until another process ends it; or the recording ends first.
+    let call = Some(CallIndex(0));
+    for (call, continues, expected) in [
+        (None, false, PathState::Recorder),
+        (call, true, PathState::Outside),
+        (call, false, Unknown),
     ] {
         let mut built = Built::new();
         let states = [
             (100, ran(0)),
             (500, RunState::Blocked),
             (510, woken(recorder)),
+            (520, ran(0)),
+            (550, RunState::Blocked),
+            (560, woken(recorder + 1)),
             (600, ran(0)),
         ];
         built.thread(None, 0, &states);
         built.schedule.recorder_tid = Some(recorder);
-        built.schedule.threads[0][1].call = call;
+        let intervals = &mut built.schedule.threads[0];
+        (intervals[1].call, intervals[4].call) = (call, call);
+        intervals[4].continues = continues;
         let state_at_100 = built.walked()[1].2;
         assert_eq!(state_at_100, expected);
     }

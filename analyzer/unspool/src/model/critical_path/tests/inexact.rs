@@ -48,3 +48,30 @@ fn wake_ups_in_a_circle() {
     let all = built.replayed(2, 0, Change::Nothing);
     assert!((490..=900).contains(&all), "{all}");
 }
+
+/// Another process ends the program, whose first thread waits at a futex or for a pipe. It may have
+/// written to the pipe, and so ended the wait.
+#[test]
+fn the_end_of_the_program_ends_a_wait_at_a_futex() {
+    for (name, expected) in [("futex", Unknown), ("read", PathState::Outside)] {
+        let mut built = Built::new();
+        let (recorder, stranger) = (8, 9);
+        built.schedule.recorder_tid = Some(recorder);
+        let states = [
+            (100, ran(0)),
+            (500, RunState::Blocked),
+            (510, woken(stranger)),
+            (511, ran(0)),
+        ];
+        built.thread(None, 0, &states);
+        built.schedule.calls.push(BlockedCall {
+            name,
+            file: String::new(),
+            is_futex: name == "futex",
+            waits_for: None,
+        });
+        built.schedule.threads[0][1].call = Some(CallIndex(0));
+        let state_at_100 = built.walked()[1].2;
+        assert_eq!(state_at_100, expected);
+    }
+}
