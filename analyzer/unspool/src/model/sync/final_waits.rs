@@ -22,7 +22,7 @@ pub(in crate::model) struct FinalWait {
     pub(in crate::model) thread: ThreadIndex,
     pub(in crate::model) object: ObjectIndex,
     pub(in crate::model) used: UseIndex,
-    /// Its length so far.
+    /// Its length so far, since the thread was last woken.
     pub(in crate::model) ns: u64,
     /// True if the wait has a timeout.
     pub(in crate::model) timed: bool,

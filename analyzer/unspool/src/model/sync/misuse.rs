@@ -134,6 +134,7 @@ pub(super) struct StillWaiting {
     pub(super) object: ObjectIndex,
     pub(super) used: UseIndex,
     pub(super) operation: Operation,
+    /// When the thread was last woken, or when the wait began.
     pub(super) since_ns: u64,
     /// True if the wait has a timeout.
     pub(super) timed: bool,

@@ -55,6 +55,20 @@ impl Queues {
         })
     }
 
+    /// A thread that was in the queue before goes on waiting.
+    pub(super) fn join_again(
+        &mut self,
+        object: ObjectIndex,
+        before: Option<Place>,
+    ) -> Option<Place> {
+        let (before, now) = (before?, self.join(object)?);
+        Some(Place {
+            behind: before.behind,
+            length: before.length.max(now.length),
+            gaps: now.gaps,
+        })
+    }
+
     /// True if a thread waits for an object.
     pub(super) fn has_any(&self, object: ObjectIndex) -> bool {
         self.lengths.get(&object).is_some_and(|length| *length > 0)

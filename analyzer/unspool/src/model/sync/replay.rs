@@ -4,7 +4,7 @@
 //! begins. At both moments no other thread can hold it. Events may be missing: if a hold
 //! contradicts later events, its end was not seen, and its object is doubtful from then on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -34,6 +34,7 @@ use crate::model::{Model, ThreadIndex};
 use crate::platform::layouts::Layout;
 use crate::primitives::{self, Kind, Operation, Primitive};
 use refusals::Refused;
+use retrying::Attempt;
 use words::{ByCaller, WaitedAt};
 
 mod cancelling;
@@ -43,6 +44,7 @@ mod joining;
 mod owners;
 mod refusals;
 mod remapping;
+mod retrying;
 mod sleeping;
 mod waited;
 mod waking;
@@ -71,6 +73,8 @@ pub(super) struct Replay<'a> {
     by_caller: ByCaller,
     under_way: UnderWay,
     refused: HashMap<ThreadIndex, Refused>,
+    /// Per thread, its last wait for a lock, if that may go on.
+    attempts: BTreeMap<ThreadIndex, Attempt>,
     pub(super) holds: Holds,
     pub(super) gaps: Gaps,
     /// Number of events so far, per thread.
@@ -129,6 +133,7 @@ impl<'a> Replay<'a> {
             by_caller: ByCaller::default(),
             under_way: UnderWay::default(),
             refused: HashMap::new(),
+            attempts: BTreeMap::new(),
             holds: Holds::new(model.threads.len()),
             gaps: Gaps::default(),
             events: vec![0; model.threads.len()],
@@ -188,6 +193,7 @@ impl<'a> Replay<'a> {
                     self.queues.change(gap);
                 }
                 if functions.iter().any(|id| calls.function(*id).futex) {
+                    self.end_attempts();
                     self.wakes.change(gap, self.latest_ns);
                     self.stale_waits.forget();
                     self.tenures.forget();
@@ -226,6 +232,9 @@ impl<'a> Replay<'a> {
         self.count_event(call.thread);
         self.clock(call.entered_ns);
         self.goes_on(call.thread);
+        if self.tries_again(calls, call) {
+            return;
+        }
         let refused = self.refused.remove(&call.thread);
         let primitive = self.role(calls, call.function);
         let futex = calls.function(call.function).futex;
@@ -408,6 +417,7 @@ impl<'a> Replay<'a> {
             stale: None,
             given_up: None,
             released: false,
+            returned_ns: None,
         };
         match operation {
             Operation::Lock | Operation::ReadLock | Operation::WriteLock => {
@@ -502,6 +512,10 @@ impl<'a> Replay<'a> {
         if let Some(place) = pending.place {
             self.queues.leave(pending.object, place);
         }
+        if self.may_try_again(&pending, call) {
+            self.may_go_on(pending, call, left_ns);
+            return;
+        }
         if pending.primitive.may_wait() && self.has_waited(&pending, waited) {
             pending.timed_out = has_timed_out(&pending, call);
             self.waited(&pending, left_ns);
@@ -561,7 +575,10 @@ impl<'a> Replay<'a> {
         if let Some(place) = pending.place {
             self.queues.leave(pending.object, place);
         }
-        if pending.alone && matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem) {
+        // The part of a wait that was seen is counted later.
+        let is_counted = pending.returned_ns.is_some();
+        let waits = matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem);
+        if pending.alone && waits && !is_counted {
             self.tenures.lose(pending.object);
         }
         Some(pending)

@@ -17,6 +17,7 @@ mod joins;
 mod load;
 mod lock_order;
 mod processors;
+mod retries;
 mod sentences;
 mod words;
 

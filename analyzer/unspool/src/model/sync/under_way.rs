@@ -43,6 +43,8 @@ pub(super) struct Pending {
     pub(super) given_up: Option<Held>,
     /// musl's wait at a condition has called the function that releases the mutex.
     pub(super) released: bool,
+    /// The end of its last system call after which it may have waited again.
+    pub(super) returned_ns: Option<u64>,
 }
 
 impl Pending {

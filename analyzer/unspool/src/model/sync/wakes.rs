@@ -103,10 +103,15 @@ impl Wakes {
         known.wakes.push_back(Wake { by, ns, left });
     }
 
+    /// True if no hit is missing since a moment.
+    pub(super) fn are_certain(&self, since_ns: u64) -> bool {
+        self.paused == 0 && self.missing_ns.is_none_or(|missing| missing < since_ns)
+    }
+
     /// A thread's wait is over: returns the thread that ended it, if known.
     pub(super) fn answer(&mut self, word: u64, since_ns: u64, how: Ended) -> Answer {
         let sound = self.missing_ns.is_none();
-        let certain = self.paused == 0 && self.missing_ns.is_none_or(|missing| missing < since_ns);
+        let certain = self.are_certain(since_ns);
         let Some(known) = self.words.get_mut(&word) else {
             return Answer::Unknown;
         };

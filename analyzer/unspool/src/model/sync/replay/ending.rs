@@ -22,6 +22,7 @@ impl Replay<'_> {
                 }
             }
         }
+        self.end_attempts();
         let slack = self.model.recording.slack_ns();
         for thread in 0..self.cut_short.len() {
             // The end of a program ends its threads at any point in their calls.
@@ -71,6 +72,9 @@ impl Replay<'_> {
     }
 
     pub(super) fn doubt(&mut self, pending: &Pending) {
+        if let Some(returned_ns) = pending.returned_ns {
+            self.waited(pending, returned_ns);
+        }
         let operation = pending.primitive.operation;
         if pending.primitive.kind == Kind::Join {
             // The next join with this handle is most likely another thread's.
@@ -95,7 +99,7 @@ impl Replay<'_> {
             object: pending.object,
             used: pending.used,
             operation: pending.primitive.operation,
-            since_ns: pending.entered_ns,
+            since_ns: pending.returned_ns.unwrap_or(pending.entered_ns),
             timed: pending.timed,
             sure,
             owner: pending.owner.filter(|_| pending.alone),
@@ -104,9 +108,16 @@ impl Replay<'_> {
             .ended_ns
             .unwrap_or(self.model.recording.duration_ns);
         let ns = end_ns.saturating_sub(pending.entered_ns);
-        // A wait that may have ended unseen has no length.
-        if sure && (pending.queued || self.has_waited(pending, ns)) {
-            self.waited(pending, end_ns);
+        // A wait that may have ended unseen has no length but that of the part that was seen.
+        let until_ns = if sure {
+            Some(end_ns)
+        } else {
+            pending.returned_ns
+        };
+        if let Some(until_ns) = until_ns
+            && (pending.queued || self.has_waited(pending, ns))
+        {
+            self.waited(pending, until_ns);
         }
     }
 }

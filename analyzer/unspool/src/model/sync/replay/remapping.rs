@@ -20,6 +20,7 @@ impl Replay<'_> {
                     continue;
                 }
             };
+            self.end_attempts();
             let gone = self.objects.unmap(&range, file, last_event);
             for object in &gone {
                 self.holds.forget(*object);
