@@ -16,6 +16,7 @@ mod idle;
 mod journal;
 mod kernel_waits;
 mod lock_order;
+mod long_hold;
 mod meaning;
 mod meetings;
 mod misuse;
@@ -45,12 +46,11 @@ pub(crate) use findings::length;
 pub use histogram::Histogram;
 pub use journal::{HoldSpan, Journal, WaitSpan};
 pub use lock_order::{Exclusion, LockOrder, OrderEdge};
+pub use long_hold::LongHold;
 pub(super) use naming::variable_name;
 pub(crate) use naming::{caller, place, place_text};
 pub(crate) use objects::share;
-pub use objects::{
-    Contention, LongHold, Object, ObjectIndex, Share, TimedOut, Use, UseIndex, Waiting,
-};
+pub use objects::{Contention, Object, ObjectIndex, Share, TimedOut, Use, UseIndex, Waiting};
 pub use paused_probes::PausedProbes;
 pub use processors::{Processors, Turn};
 pub use slots::{Slot, Slots};

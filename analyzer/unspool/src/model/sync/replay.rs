@@ -24,7 +24,7 @@ use super::remapping::Remapping;
 use super::semaphores::Semaphores;
 use super::slots::Slots;
 use super::stale_wake::StaleWaits;
-use super::tenures::Tenures;
+use super::tenures::{self, Tenures};
 use super::under_way::{Pending, Under, UnderWay};
 use super::usage::{FunctionTimes, Usage};
 use super::wakes::{Ended, Wakes};
@@ -248,7 +248,7 @@ impl<'a> Replay<'a> {
         }
         let own = if futex {
             if !futex::waits(&call.args) {
-                self.wakes_others(call);
+                self.wakes_others(calls, call);
                 return;
             }
             if let Some(word) = call.args.first() {
@@ -436,8 +436,9 @@ impl<'a> Replay<'a> {
                 if pending.holder.is_some() || futex {
                     pending.queued = true;
                 }
-                if let Some(word) = call.args.first().filter(|_| futex && kind == Kind::Mutex) {
-                    self.tenures.wait(object, *word, now, pending.owner);
+                if let Some(word) = call.args.first().filter(|_| futex) {
+                    let does = (kind, operation);
+                    self.tenures.wait(object, does, *word, now, pending.owner);
                 }
                 self.takes(&pending, object, shared);
             }
@@ -458,7 +459,8 @@ impl<'a> Replay<'a> {
             Operation::Wait | Operation::Arrive | Operation::Once | Operation::Join => {
                 pending.queued = true;
                 if let Some(word) = call.args.first().filter(|_| futex && kind == Kind::Sem) {
-                    self.tenures.wait(object, *word, now, None);
+                    self.tenures
+                        .wait(object, (kind, operation), *word, now, None);
                 }
                 if kind == Kind::Sem {
                     self.semaphores.waits(object, used, thread, now);
@@ -577,8 +579,7 @@ impl<'a> Replay<'a> {
         }
         // The part of a wait that was seen is counted later.
         let is_counted = pending.returned_ns.is_some();
-        let waits = matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem);
-        if pending.alone && waits && !is_counted {
+        if pending.alone && tenures::are_of(pending.primitive.kind) && !is_counted {
             self.tenures.lose(pending.object);
         }
         Some(pending)

@@ -6,7 +6,8 @@
 
 use foldhash::{HashMap, HashMapExt, HashSet};
 
-use super::objects::{LongHold, Object, ObjectIndex, Objects, UseIndex};
+use super::long_hold::LongHold;
+use super::objects::{Object, ObjectIndex, Objects, UseIndex};
 use crate::model::ThreadIndex;
 use crate::primitives::Kind;
 

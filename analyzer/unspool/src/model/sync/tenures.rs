@@ -4,6 +4,9 @@
 //! that a thread begins to wait for is held by the thread that makes the next wake. Between a wake
 //! and the next wait, the lock may be free, or others may take and release it without a system
 //! call.
+//!
+//! Readers hold a read-write lock together, and only the last one of them wakes a waiting writer.
+//! Others may have held it before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,6 +15,7 @@ use foldhash::HashMap;
 use super::objects::ObjectIndex;
 use crate::model::ThreadIndex;
 use crate::model::calls::PathId;
+use crate::primitives::{Kind, Operation};
 
 /// Maximum number of tenures kept per lock.
 const MAX_TENURES: usize = 256;
@@ -25,6 +29,8 @@ pub(super) struct Tenure {
     pub(super) to_ns: u64,
     /// Where the thread released the lock.
     pub(super) given_up: PathId,
+    /// True if other threads may have held the lock for a part of this time.
+    pub(super) may_be_shared: bool,
 }
 
 /// All locks that threads wait for.
@@ -37,14 +43,22 @@ pub(super) struct Tenures {
 
 #[derive(Debug, Default)]
 struct Lock {
+    kind: Option<Kind>,
     waiting: usize,
     /// Start of the first wait since the last wake or gap: the lock was held then.
     held_ns: Option<u64>,
+    /// That wait was one for a writer.
+    for_writer: bool,
     /// The owner by the lock's own memory.
     owner: Option<ThreadIndex>,
-    /// End times of the waits of threads that may hold the lock since.
+    /// End times of the waits of threads that may hold the lock alone since.
     returned: HashMap<ThreadIndex, u64>,
     past: VecDeque<Tenure>,
+}
+
+/// True for objects whose waits and wakes are noted.
+pub(super) fn are_of(kind: Kind) -> bool {
+    kind.is_lock() || kind == Kind::Sem
 }
 
 impl Tenures {
@@ -53,19 +67,26 @@ impl Tenures {
     pub(super) fn wait(
         &mut self,
         lock: ObjectIndex,
+        (kind, operation): (Kind, Operation),
         word: u64,
         now: u64,
         owner: Option<ThreadIndex>,
     ) {
         self.words.insert(word, lock);
         let lock = self.locks.entry(lock).or_default();
+        lock.kind = Some(kind);
         if lock.waiting == 0 {
             lock.held_ns = None;
             lock.owner = None;
             lock.returned.clear();
             lock.past.clear();
         }
-        lock.held_ns.get_or_insert(now);
+        // A reader may also wait for a writer that was woken and has not taken the free lock yet.
+        let reads = operation == Operation::ReadLock;
+        if lock.held_ns.is_none() && (!reads || owner.is_some() || lock.waiting == 0) {
+            lock.held_ns = Some(now);
+            lock.for_writer = reads;
+        }
         lock.waiting += 1;
         lock.owner = lock.owner.or(owner);
     }
@@ -101,17 +122,29 @@ impl Tenures {
         // A thread that waited holds the lock since its return at most. Before, it may have waited
         // for a processor.
         let returned_ns = lock.returned.remove(&thread);
+        let is_alone = owner.is_some() || returned_ns.is_some() || lock.for_writer;
         let tenure = Tenure {
             thread,
             from_ns: held_ns.max(returned_ns)?,
             to_ns: now,
             given_up,
+            may_be_shared: lock.kind == Some(Kind::Rwlock) && !is_alone,
         };
         if lock.past.len() == MAX_TENURES {
             lock.past.pop_front();
         }
         lock.past.push_back(tenure);
         Some((index, tenure))
+    }
+
+    /// Notes a wake by a thread that does not release the lock at this word. A reader that takes a
+    /// lock wakes those that wait to read.
+    pub(super) fn wake_without_release(&mut self, word: u64) {
+        let lock = self.words.get(&word).and_then(|i| self.locks.get_mut(i));
+        if let Some(lock) = lock {
+            lock.held_ns = None;
+            lock.owner = None;
+        }
     }
 
     /// Notes that a wait did not sleep, because the lock was released as it began.
@@ -127,12 +160,14 @@ impl Tenures {
     pub(super) fn leave(
         &mut self,
         lock: ObjectIndex,
-        thread: ThreadIndex,
+        (thread, operation): (ThreadIndex, Operation),
         (from_ns, to_ns): (u64, u64),
     ) -> Option<Tenure> {
         let lock = self.locks.get_mut(&lock)?;
         lock.waiting = lock.waiting.saturating_sub(1);
-        lock.returned.insert(thread, to_ns);
+        if operation != Operation::ReadLock {
+            lock.returned.insert(thread, to_ns);
+        }
         let part = |tenure: &Tenure| {
             let end = tenure.to_ns.min(to_ns);
             end.saturating_sub(tenure.from_ns.max(from_ns))
@@ -181,6 +216,9 @@ mod tests {
 
     const LOCK: ObjectIndex = ObjectIndex(0);
     const WORD: u64 = 0xa004;
+    const MUTEX: (Kind, Operation) = (Kind::Mutex, Operation::Lock);
+    const READ: (Kind, Operation) = (Kind::Rwlock, Operation::ReadLock);
+    const WRITE: (Kind, Operation) = (Kind::Rwlock, Operation::WriteLock);
     const READER: ThreadIndex = ThreadIndex(1);
     const FIRST: ThreadIndex = ThreadIndex(2);
     const SECOND: ThreadIndex = ThreadIndex(3);
@@ -189,18 +227,24 @@ mod tests {
     #[test]
     fn a_wait_is_charged_to_the_longest_holder() {
         let mut tenures = Tenures::default();
-        tenures.wait(LOCK, WORD, 100, None);
-        tenures.wait(LOCK, WORD, 200, None);
+        tenures.wait(LOCK, MUTEX, WORD, 100, None);
+        tenures.wait(LOCK, MUTEX, WORD, 200, None);
         // A thread holds the lock for a long time and passes it to a waiter, which releases it at
         // once.
         let (lock, long) = tenures.wake(WORD, READER, PATH, 1000).unwrap();
         assert_eq!(lock, LOCK);
         assert_eq!((long.from_ns, long.to_ns), (100, 1000));
-        assert_eq!(tenures.leave(LOCK, FIRST, (100, 1001)), Some(long));
+        assert_eq!(
+            tenures.leave(LOCK, (FIRST, Operation::Lock), (100, 1001)),
+            Some(long)
+        );
         let (_, short) = tenures.wake(WORD, FIRST, PATH, 1010).unwrap();
         // It had the lock from its return on.
         assert_eq!((short.from_ns, short.to_ns), (1001, 1010));
-        assert_eq!(tenures.leave(LOCK, SECOND, (200, 1011)), Some(long));
+        assert_eq!(
+            tenures.leave(LOCK, (SECOND, Operation::Lock), (200, 1011)),
+            Some(long)
+        );
     }
 
     #[test]
@@ -221,19 +265,19 @@ mod tests {
     #[test]
     fn a_free_lock_is_held_by_nobody() {
         let mut tenures = Tenures::default();
-        tenures.wait(LOCK, WORD, 100, None);
-        tenures.wait(LOCK, WORD, 200, None);
+        tenures.wait(LOCK, MUTEX, WORD, 100, None);
+        tenures.wait(LOCK, MUTEX, WORD, 200, None);
         tenures.wake(WORD, READER, PATH, 300).unwrap();
         // The woken thread gets a processor late. Others take and release the lock meanwhile,
         // without a system call. It finds the lock held, and sleeps again.
-        tenures.leave(LOCK, FIRST, (100, 900));
-        tenures.wait(LOCK, WORD, 910, None);
+        tenures.leave(LOCK, (FIRST, Operation::Lock), (100, 900));
+        tenures.wait(LOCK, MUTEX, WORD, 910, None);
         let (_, short) = tenures.wake(WORD, READER, PATH, 920).unwrap();
         assert_eq!((short.from_ns, short.to_ns), (910, 920));
         // Nothing says since when the next one has held it.
         assert_eq!(tenures.wake(WORD, READER, PATH, 990), None);
         // A wait that began when the lock was free does not either.
-        tenures.wait(LOCK, WORD, 1000, None);
+        tenures.wait(LOCK, MUTEX, WORD, 1000, None);
         tenures.did_not_sleep(WORD, 1000);
         assert_eq!(tenures.wake(WORD, READER, PATH, 1100), None);
     }
@@ -241,17 +285,58 @@ mod tests {
     #[test]
     fn contradictory_or_missing_events_give_no_tenure() {
         let mut tenures = Tenures::default();
-        tenures.wait(LOCK, WORD, 100, Some(FIRST));
+        tenures.wait(LOCK, MUTEX, WORD, 100, Some(FIRST));
         assert_eq!(tenures.wake(WORD, READER, PATH, 1000), None);
-        assert_eq!(tenures.leave(LOCK, FIRST, (100, 1001)), None);
-        tenures.wait(LOCK, WORD, 2000, Some(FIRST));
+        assert_eq!(
+            tenures.leave(LOCK, (FIRST, Operation::Lock), (100, 1001)),
+            None
+        );
+        tenures.wait(LOCK, MUTEX, WORD, 2000, Some(FIRST));
         tenures.forget();
         // The gap may have lasted until now.
         assert_eq!(tenures.wake(WORD, READER, PATH, 3000), None);
-        assert_eq!(tenures.leave(LOCK, FIRST, (2000, 3001)), None);
-        tenures.wait(LOCK, WORD, 3500, None);
+        assert_eq!(
+            tenures.leave(LOCK, (FIRST, Operation::Lock), (2000, 3001)),
+            None
+        );
+        tenures.wait(LOCK, MUTEX, WORD, 3500, None);
         tenures.lose(LOCK);
         // Without a waiting thread there are no wakes.
         assert_eq!(tenures.wake(WORD, READER, PATH, 4000), None);
+    }
+
+    /// The next thread that reads may release a lock without a system call.
+    #[test]
+    fn the_last_reader_may_not_have_held_the_lock_alone() {
+        let mut tenures = Tenures::default();
+        tenures.wait(LOCK, WRITE, WORD, 100, None);
+        let (_, tenure) = tenures.wake(WORD, READER, PATH, 400).unwrap();
+        assert_eq!((tenure.from_ns, tenure.to_ns), (100, 400));
+        assert!(tenure.may_be_shared);
+        // The writer that it woke holds it alone, as another does by the lock's memory.
+        tenures.wait(LOCK, READ, WORD, 405, None);
+        tenures.leave(LOCK, (FIRST, Operation::WriteLock), (100, 410));
+        let (_, tenure) = tenures.wake(WORD, FIRST, PATH, 500).unwrap();
+        assert_eq!((tenure.from_ns, tenure.may_be_shared), (410, false));
+        tenures.leave(LOCK, (SECOND, Operation::ReadLock), (405, 510));
+        for (does, owner) in [(READ, None), (WRITE, Some(SECOND))] {
+            tenures.wait(LOCK, does, WORD, 600, owner);
+            let (_, tenure) = tenures.wake(WORD, SECOND, PATH, 700).unwrap();
+            assert_eq!((tenure.from_ns, tenure.may_be_shared), (600, false));
+            tenures.leave(LOCK, (FIRST, does.1), (600, 710));
+        }
+    }
+
+    #[test]
+    fn a_reader_may_wait_for_a_free_lock() {
+        let mut tenures = Tenures::default();
+        tenures.wait(LOCK, WRITE, WORD, 100, None);
+        tenures.wake(WORD, READER, PATH, 200).unwrap();
+        // The writer does not run yet.
+        tenures.wait(LOCK, READ, WORD, 210, None);
+        assert_eq!(tenures.wake(WORD, SECOND, PATH, 900), None);
+        tenures.wait(LOCK, WRITE, WORD, 1000, None);
+        tenures.wake_without_release(WORD);
+        assert_eq!(tenures.wake(WORD, SECOND, PATH, 1900), None);
     }
 }

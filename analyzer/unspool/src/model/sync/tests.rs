@@ -18,6 +18,7 @@ mod load;
 mod lock_order;
 mod processors;
 mod retries;
+mod rwlocks;
 mod sentences;
 mod words;
 

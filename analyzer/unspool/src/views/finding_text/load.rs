@@ -48,9 +48,22 @@ pub(super) fn long_hold(
     });
     let ns = length(hold.ns);
     let held = match (hold.taken, hold.given_up) {
-        (Some(taken), _) => format!("for {ns}, taken{}", at(model, taken)),
-        (None, Some(path)) => format!("for {ns} or longer, released{}", at_path(model, path)),
-        (None, None) => format!("for {ns}"),
+        (Some(taken), _) => format!("held {name} for {ns}, taken{}", at(model, taken)),
+        (None, Some(path)) => {
+            let released = at_path(model, path);
+            match hold.may_be_shared {
+                true => format!(
+                    "was the last holder of {name}, which was held for {ns} or longer, \
+                     released{released}"
+                ),
+                false => format!("held {name} for {ns} or longer, released{released}"),
+            }
+        }
+        (None, None) => format!("held {name} for {ns}"),
+    };
+    let others = match hold.may_be_shared {
+        true => " Other threads may have held it, too.",
+        false => "",
     };
     let runnable = match matters(hold.runnable_ns, hold.ns) {
         true => format!(
@@ -60,7 +73,7 @@ pub(super) fn long_hold(
         false => String::new(),
     };
     format!(
-        "{} held {name} {held}{runnable}.{doing}{waits}{}{}{}",
+        "{} {held}{runnable}.{doing}{others}{waits}{}{}{}",
         thread(model, hold.thread),
         as_lock(model, index),
         of_which(hold.ns, hold.stood_ns),

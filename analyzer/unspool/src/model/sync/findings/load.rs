@@ -9,7 +9,8 @@ use super::parked::{self, Parked};
 use crate::model::ThreadIndex;
 use crate::model::finding::{Act, Facts, Finding, FindingKind, KernelWait};
 use crate::model::schedule::{add_time, blocked_within};
-use crate::model::sync::objects::{LongHold, Object, ObjectIndex};
+use crate::model::sync::long_hold::LongHold;
+use crate::model::sync::objects::{Object, ObjectIndex};
 
 /// Total waiting time below which an object is not reported.
 const MIN_CONTENTION_NS: u64 = 30_000_000;
@@ -96,7 +97,11 @@ fn long_hold(basis: &Basis<'_>, index: ObjectIndex) -> Option<Finding> {
     let holding = match (hold.taken, hold.given_up) {
         (Some(taken), _) => Some(basis.evidence(hold.thread, taken, Act::TookFor(hold.ns), index)),
         (None, Some(path)) => {
-            Some(basis.evidence_at(hold.thread, path, Act::GaveUpAfter(hold.ns), index))
+            let act = match hold.may_be_shared {
+                true => Act::GaveUp,
+                false => Act::GaveUpAfter(hold.ns),
+            };
+            Some(basis.evidence_at(hold.thread, path, act, index))
         }
         (None, None) => None,
     };

@@ -2,11 +2,12 @@
 
 use super::Replay;
 use super::holding::lost;
-use crate::model::calls::{Call, futex};
+use crate::model::calls::{Call, Calls, futex};
 use crate::model::sync::contention::ContendedWait;
-use crate::model::sync::objects::LongHold;
+use crate::model::sync::long_hold::LongHold;
+use crate::model::sync::meaning::in_path;
 use crate::model::sync::past_holds::PastHold;
-use crate::model::sync::tenures::Tenure;
+use crate::model::sync::tenures::{self, Tenure};
 use crate::model::sync::under_way::Pending;
 use crate::model::sync::wakes::{Answer, Ended, Ender};
 use crate::primitives::Kind;
@@ -23,7 +24,7 @@ const THREAD: u64 = 512;
 impl Replay<'_> {
     /// Notes a wake call. If it is part of a call that another thread ended, it may only pass that
     /// wake on. In musl, the last thread that leaves a barrier wakes the first.
-    pub(super) fn wakes_others(&mut self, call: &Call) {
+    pub(super) fn wakes_others(&mut self, calls: &Calls, call: &Call) {
         let (Some(word), Some(count)) = (call.args.first(), futex::wakes(&call.args)) else {
             return;
         };
@@ -40,7 +41,11 @@ impl Replay<'_> {
         {
             self.posts_semaphore(call.thread, semaphore, call.entered_ns);
         }
-        self.gives_up_contended(*word, call);
+        match in_path(calls, call.path, false).kind {
+            // Most likely it takes the lock itself.
+            Kind::Rwlock => self.tenures.wake_without_release(*word),
+            _ => self.gives_up_contended(*word, call),
+        }
         for late in self.stale_waits.wake(*word, by) {
             if let Some(wait) = late.wait {
                 let wait = ContendedWait {
@@ -70,12 +75,15 @@ impl Replay<'_> {
             from_ns,
             to_ns,
         };
-        self.past_holds.add(object, hold);
+        if !tenure.may_be_shared {
+            self.past_holds.add(object, hold);
+        }
         let lost = lost(&self.stalls, &self.model.schedule, thread, from_ns, to_ns);
         self.objects.objects[object.0].held_long(LongHold {
             thread,
             taken: None,
             given_up: Some(tenure.given_up),
+            may_be_shared: tenure.may_be_shared,
             from_ns: tenure.from_ns,
             ns: tenure.to_ns.saturating_sub(tenure.from_ns),
             stood_ns: lost.stood_ns,
@@ -90,13 +98,15 @@ impl Replay<'_> {
 
     /// The tenure that took most of a wait at a contended lock.
     pub(super) fn tenure(&mut self, pending: &Pending, to_ns: u64) -> Option<Tenure> {
-        if !pending.alone || !matches!(pending.primitive.kind, Kind::Mutex | Kind::Sem) {
+        let (kind, operation) = (pending.primitive.kind, pending.primitive.operation);
+        if !pending.alone || !tenures::are_of(kind) {
             return None;
         }
         let span = (pending.entered_ns, to_ns);
-        let tenure = self.tenures.leave(pending.object, pending.thread, span);
+        let waiter = (pending.thread, operation);
+        let tenure = self.tenures.leave(pending.object, waiter, span);
         // A thread that posts a semaphore need not have had it.
-        tenure.filter(|_| pending.primitive.kind == Kind::Mutex)
+        tenure.filter(|_| kind.is_lock())
     }
 
     /// Handles the end of a system call that waited. The thread that ended it also ended the
