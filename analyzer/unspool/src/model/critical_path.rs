@@ -7,6 +7,7 @@
 //! pure functions over the finished history and schedule.
 
 mod bottleneck;
+mod contended;
 mod crowding;
 mod finding;
 mod functions;
@@ -96,7 +97,8 @@ pub struct Segment {
     pub state: PathState,
     /// The function it was in, as far as known.
     pub function: Option<FunctionIndex>,
-    /// What the path's next thread waited for meanwhile.
+    /// What the path's next thread waited for meanwhile, or else a lock that it held and others
+    /// waited for.
     pub awaited: Option<Awaited>,
 }
 
@@ -277,7 +279,7 @@ impl CriticalPath {
     /// Computes the path. Returns nothing if neither the schedule nor waits were recorded.
     pub(super) fn of(facts: &Facts<'_>, functions: Functions) -> Option<CriticalPath> {
         let steps = steps::Steps::of(facts)?;
-        let segments = walk::path(facts, &steps, &functions);
+        let segments = contended::mark(facts, walk::path(facts, &steps, &functions));
         let groups = groups(facts, &segments);
         let mut path = CriticalPath {
             segments,

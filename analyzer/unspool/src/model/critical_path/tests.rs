@@ -1,6 +1,7 @@
 //! Tests of the critical path and of replays with built schedules and waits. Times are
 //! microseconds.
 
+mod contended;
 mod inexact;
 mod work;
 
