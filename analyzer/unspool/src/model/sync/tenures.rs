@@ -250,14 +250,16 @@ mod tests {
     #[test]
     fn a_wait_for_many_holds_is_charged_to_their_thread() {
         let mut tenures = Tenures::default();
-        tenures.wait(LOCK, WORD, 0, None);
+        tenures.wait(LOCK, MUTEX, WORD, 0, None);
         // Each time, the waiter finds the lock taken again.
         for n in 1..=10 {
             let (_, tenure) = tenures.wake(WORD, READER, PATH, 100 * n - 10).unwrap();
             assert_eq!(tenure.to_ns - tenure.from_ns, 90);
             tenures.wait_again(LOCK, 100 * n, None);
         }
-        let longest = tenures.leave(LOCK, FIRST, (0, 1000)).unwrap();
+        let longest = tenures
+            .leave(LOCK, (FIRST, Operation::Lock), (0, 1000))
+            .unwrap();
         assert_eq!(longest.thread, READER);
         assert_eq!(longest.to_ns - longest.from_ns, 90);
     }
