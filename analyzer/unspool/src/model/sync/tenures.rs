@@ -172,13 +172,17 @@ impl Tenures {
             let end = tenure.to_ns.min(to_ns);
             end.saturating_sub(tenure.from_ns.max(from_ns))
         };
+        let during = || {
+            let past = lock.past.iter().rev();
+            past.take_while(|tenure| tenure.to_ns > from_ns)
+        };
         let mut by_thread: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
-        for tenure in &lock.past {
+        for tenure in during() {
             *by_thread.entry(tenure.thread).or_default() += part(tenure);
         }
         let known: u64 = by_thread.values().sum();
         let (holder, held_ns) = by_thread.into_iter().max_by_key(|(_, ns)| *ns)?;
-        let own = lock.past.iter().filter(|tenure| tenure.thread == holder);
+        let own = during().filter(|tenure| tenure.thread == holder);
         let longest = own.max_by_key(|tenure| part(tenure))?;
         // The holder in the rest of the time is unknown.
         let rest = to_ns.saturating_sub(from_ns).saturating_sub(known);
