@@ -109,6 +109,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("fixed-addresses", fixed_addresses),
         ("kernel-module", kernel_module),
         ("process", process_and_log),
+        ("included", included),
         ("untouched", untouched),
         ("errors", errors),
     ] {
@@ -423,6 +424,28 @@ fn process_and_log() -> Result<()> {
             .any(|text| text.contains(&format!("({function} at ")) && text.contains(&place));
         ensure!(found, "{function} {place}:\n{text}");
     }
+    Ok(())
+}
+
+/// The first function of a unit comes from another file. binutils 2.40 names the unit's main file.
+fn included() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (main, header) = (folder.path().join("main.c"), folder.path().join("part.h"));
+    fs::write(&header, "\n\nint part(int n) {\n    return n + 1;\n}\n")?;
+    fs::write(
+        &main,
+        "#include \"part.h\"\nint main(void) { return part(0); }\n",
+    )?;
+    let program = folder.path().join("main");
+    let mut compile = Command::new("gcc");
+    compile.args(["-g", "-O0", "-o"]).arg(&program).arg(&main);
+    process::run(&mut compile, LIMIT)?.success()?;
+    let mut command = report::unspool()?;
+    command.arg("symbolize").arg("-e").arg(&program);
+    let run = process::run_with_input(&mut command, b"at part+0x4", LIMIT)?.success()?;
+    let text = run.text();
+    ensure!(text.contains("part.h:3"), "{text}");
+    ensure!(!text.contains("main.c"), "{text}");
     Ok(())
 }
 

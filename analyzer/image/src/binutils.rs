@@ -56,7 +56,7 @@ pub struct BinutilsFile {
     /// The file in `.gnu_debugdata`, if it is the only source of local symbols. binutils does not
     /// read it.
     mini: Option<(Image, symbols::Tables)>,
-    indexed_ranges: bool,
+    standard: bool,
 }
 
 /// Looks up addresses in one [`BinutilsFile`]. The answers can depend on earlier lookups, as those
@@ -115,15 +115,17 @@ impl BinutilsFile {
             separate_symbols: separate.map(symbols::Tables::read).unwrap_or_default(),
             separate: separate.cloned(),
             mini: mini.map(|mini| (mini.clone(), symbols::Tables::read(mini))),
-            indexed_ranges: false,
+            standard: false,
             image: image.clone(),
         }
     }
 
-    /// Also reads ranges of functions in the form `DW_FORM_rnglistx`, which clang writes.
-    /// binutils 2.40 ignores them and thus does not see most functions that clang inlined.
-    pub fn with_indexed_ranges(mut self) -> BinutilsFile {
-        self.indexed_ranges = true;
+    /// Follows DWARF 5 where binutils 2.40 does not. It ignores ranges of functions in the form
+    /// `DW_FORM_rnglistx`, which clang writes, and thus misses most functions that clang inlined.
+    /// And it takes a unit's first function to be in its main file, although gcc leaves out the
+    /// name of an included file there.
+    pub fn with_standard(mut self) -> BinutilsFile {
+        self.standard = true;
         self
     }
 
@@ -144,7 +146,7 @@ impl BinutilsFile {
             if let Some(supplementary) = &self.supplementary {
                 main.set_sup(borrow(supplementary, endian));
             }
-            Units::new(main, self.indexed_ranges)
+            Units::new(main, self.standard)
         });
         let headers = &self.image.layout().sections;
         let separate = self.separate.as_ref().map(|image| &image.layout().sections);

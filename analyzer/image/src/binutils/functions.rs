@@ -46,12 +46,12 @@ pub(super) struct Functions<'a> {
 const DW_TAG_ENTRY_POINT: gimli::DwTag = gimli::DW_TAG_entry_point;
 
 impl<'a> Functions<'a> {
-    /// Reads the functions of a unit. `None` if its DIEs are damaged. Without `indexed_ranges`,
+    /// Reads the functions of a unit. `None` if its DIEs are damaged. Without `standard`,
     /// ignores ranges in the form `DW_FORM_rnglistx`.
     pub(super) fn read(
         dwarf: &gimli::Dwarf<Reader<'a>>,
         unit: &gimli::Unit<Reader<'a>>,
-        indexed_ranges: bool,
+        standard: bool,
     ) -> Option<Functions<'a>> {
         let mut all: Vec<Function<'a>> = Vec::new();
         let mut spans: Vec<Span> = Vec::new();
@@ -105,7 +105,7 @@ impl<'a> Functions<'a> {
                     gimli::DW_AT_ranges => {
                         let value = attribute.value();
                         let is_indexed = matches!(value, AttributeValue::DebugRngListsIndex(_));
-                        if indexed_ranges || !is_indexed {
+                        if standard || !is_indexed {
                             list = dwarf.attr_ranges_offset(unit, value).ok()?;
                         }
                     }

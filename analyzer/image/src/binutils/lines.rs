@@ -33,15 +33,15 @@ struct Sequence {
 
 impl Lines {
     /// Executes a line program (DWARF 5, 6.2). What precedes a damaged instruction counts.
-    pub(super) fn read(header: &LineProgramHeader<Reader<'_>>) -> Lines {
+    /// Without `standard`, file 0 counts before the program names one in DWARF 5.
+    pub(super) fn read(header: &LineProgramHeader<Reader<'_>>, standard: bool) -> Lines {
         let mut sequences = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
         let unit = u64::from(header.minimum_instruction_length());
         let range = u64::from(header.line_range().max(1));
         let base = header.opcode_base();
         let advance = |opcode: u8| u64::from(opcode.wrapping_sub(base)) / range * unit;
-        // In DWARF 5, binutils takes file 0 until the program names one.
-        let first = u64::from(header.version() < 5);
+        let first = u64::from(standard || header.version() < 5);
         let (mut address, mut file, mut line, mut discriminator) = (0_u64, first, 1_u32, 0_u64);
         let mut instructions = header.instructions();
         while let Ok(Some(instruction)) = instructions.next_instruction(header) {

@@ -20,10 +20,10 @@ impl<'a> Unit<'a> {
     pub(super) fn parse(
         dwarf: &gimli::Dwarf<Reader<'a>>,
         unit: Arc<gimli::Unit<Reader<'a>>>,
-        indexed_ranges: bool,
+        standard: bool,
     ) -> Option<Unit<'a>> {
-        let lines = Lines::read(unit.line_program.as_ref()?.header());
-        let functions = Functions::read(dwarf, &unit, indexed_ranges)?;
+        let lines = Lines::read(unit.line_program.as_ref()?.header(), standard);
+        let functions = Functions::read(dwarf, &unit, standard)?;
         Some(Unit {
             unit,
             lines,

@@ -23,7 +23,7 @@ pub(super) struct Units<'a> {
     /// Units that state no ranges.
     without_ranges: Vec<u32>,
     variables: Option<Variables>,
-    indexed_ranges: bool,
+    standard: bool,
     /// The function whose callers come next.
     innermost: Option<FunctionId>,
 }
@@ -59,7 +59,7 @@ pub(super) struct HitRow {
 type Caller = (Option<Arc<[u8]>>, u64, FunctionId);
 
 impl<'a> Units<'a> {
-    pub(super) fn new(mut dwarf: gimli::Dwarf<Reader<'a>>, indexed_ranges: bool) -> Units<'a> {
+    pub(super) fn new(mut dwarf: gimli::Dwarf<Reader<'a>>, standard: bool) -> Units<'a> {
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         let dwarf = Arc::new(dwarf);
         let names = Names::new(&dwarf);
@@ -98,7 +98,7 @@ impl<'a> Units<'a> {
             largest_exceeding: 0,
             without_ranges,
             variables: None,
-            indexed_ranges,
+            standard,
             innermost: None,
         }
     }
@@ -165,7 +165,7 @@ impl<'a> Units<'a> {
         if let State::Unread = self.units.get(index)? {
             let start = self.names.headers().get(index)?.0;
             let unit = self.names.unit(start);
-            let unit = unit.and_then(|unit| Unit::parse(&self.dwarf, unit, self.indexed_ranges));
+            let unit = unit.and_then(|unit| Unit::parse(&self.dwarf, unit, self.standard));
             self.units[index] = match unit {
                 Some(unit) => {
                     self.note_exceeding(number, &unit.lines.ranges);

@@ -118,13 +118,15 @@ impl Cmd {
                 STYLES.join(", ")
             );
         }
-        let mut files = Files::new(&self.symbols, true)?;
-        let space = match self.pid {
-            Some(pid) => Space::Memory(addresses::of_process(pid)?),
-            None => match addresses::of_recording(&self.exe)? {
-                Some(modules) => Space::Memory(modules),
-                None => Space::File(files.open(&self.exe)?),
-            },
+        let mappings = match self.pid {
+            Some(pid) => Some(addresses::of_process(pid)?),
+            None => addresses::of_recording(&self.exe)?,
+        };
+        // Processes and recordings are beyond binutils.
+        let mut files = Files::new(&self.symbols, mappings.is_none())?;
+        let space = match mappings {
+            Some(mappings) => Space::Memory(mappings),
+            None => Space::File(files.open(&self.exe)?),
         };
         if let Some(section) = &self.section {
             let Space::File(file) = space else {

@@ -31,7 +31,7 @@ pub(super) struct Files {
     /// Indices in `open`. `None` for a file that cannot be used; an error message has named it.
     by_name: HashMap<(String, Option<BuildId>), Option<usize>>,
     reported: BTreeSet<String>,
-    /// Answers as binutils does, even where it misses inlined functions.
+    /// Answers as binutils does, even where it misses inlined functions or names a wrong file.
     like_binutils: bool,
 }
 
@@ -147,7 +147,7 @@ impl Files {
         }
         let mut file = BinutilsFile::new(&image);
         if !self.like_binutils {
-            file = file.with_indexed_ranges();
+            file = file.with_standard();
         }
         // Lookups borrow from the file, and both live until the process ends.
         let file: &'static BinutilsFile = Box::leak(Box::new(file));
