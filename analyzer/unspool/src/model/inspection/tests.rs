@@ -12,6 +12,7 @@ use super::{Inspection, Onward, Program, Scene, at_end};
 use crate::model::backtrace::{Backtrace, Frames, NamedFrame, Place};
 use crate::model::{Detail, Doubt, Finding, FindingKind, Model};
 use crate::platform::layouts::{Family, Library};
+use crate::primitives::Kind;
 
 const REGISTERS: [&str; 9] = [
     "orig_rax", "rax", "rdi", "rsi", "rdx", "r10", "r8", "r9", "rsp",
@@ -22,7 +23,7 @@ const STACKS: u64 = 0x7000_0000;
 /// The files of a program in which all threads wait for a mutex.
 struct Files {
     library: Result<Library, String>,
-    /// The function that all wait in.
+    /// The function that all wait in. If it is empty, no function has a name.
     function: &'static str,
     /// The file that it is in.
     module: &'static str,
@@ -64,7 +65,7 @@ impl Frames for Files {
     fn backtrace(&mut self, _: usize, _: &Snapshot) -> Arc<Backtrace> {
         let frame = |function: &str, module: &str| NamedFrame {
             place: Place {
-                function: Some(function.into()),
+                function: (!self.function.is_empty()).then(|| function.into()),
                 module: Some(module.into()),
                 ..Place::default()
             },
@@ -372,6 +373,39 @@ fn a_shared_mutex_proves_nothing() {
         findings[0].hang().doubts.contains(&Doubt::Shared),
         "{findings:?}"
     );
+}
+
+/// The last thread joins the first one, in a static program without symbols.
+#[test]
+fn a_join_is_known_by_the_id_in_its_word() {
+    const JOINED: u64 = STACKS + 0x8_0000;
+    let mut records = ring(3);
+    for record in &mut records {
+        if let Record::Event(event) = record
+            && event.tid == 102
+            && let Some(snapshot) = &mut event.snapshot
+        {
+            // futex(word, FUTEX_WAIT, 100, NULL)
+            for (at, value) in [(2, JOINED), (3, 0), (4, 100)] {
+                snapshot.registers[8 * at..][..8].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+    }
+    records.push(Record::Memory(unspool_capture::Memory {
+        time_ns: 11,
+        address: JOINED,
+        bytes: 100_u32.to_le_bytes().to_vec(),
+    }));
+    let mut files = Files::new();
+    files.function = "";
+    if let Ok(library) = &mut files.library {
+        library.inside = true;
+    }
+    let (inspection, findings) = look(records, files);
+    let wait = inspection.states[2].wait().unwrap();
+    assert_eq!((wait.object.kind, wait.holders[0].tid), (Kind::Join, 100));
+    let found: Vec<_> = findings.iter().map(|f| (f.kind, f.proved)).collect();
+    assert_eq!(found, [(FindingKind::Deadlock, true)], "{findings:?}");
 }
 
 /// libstdc++ makes a process-shared system call, but a future belongs to one process.

@@ -1,7 +1,9 @@
-//! Finds mutexes in static programs without symbols, where no function identifies the word.
+//! Finds mutexes and joins in static programs without symbols, where no function identifies the
+//! word.
 //!
 //! A held mutex has marks that other memory lacks. The thread expects the C library's value for
-//! "held, and threads wait", and a live thread's id stands where the library stores the owner.
+//! "held, and threads wait", and a live thread's id stands where the library stores the owner. A
+//! thread that joins another one expects the other's id, which the kernel clears.
 
 use super::super::object::{self, Said};
 use super::{Inspector, Wait, Waiter};
@@ -37,6 +39,10 @@ impl Inspector<'_> {
                 return Some(said);
             }
         }
+        if let Some(said) = self.joined(waiter) {
+            wait.object.kind = Kind::Join;
+            return Some(said);
+        }
         let unknown = format!(
             "the kind of object could not be determined: {} has no symbols; name an unstripped \
              copy with --exec, or the directory of its debug file with --debug-dir",
@@ -44,6 +50,20 @@ impl Inspector<'_> {
         );
         Some(Said {
             unknown: Some(unknown),
+            ..Said::default()
+        })
+    }
+
+    /// glibc joins a thread at the word that has its id. The kernel wakes as another process does.
+    fn joined(&self, waiter: &Waiter<'_>) -> Option<Said> {
+        let futex = &waiter.futex;
+        let tid = futex.expected.filter(|_| futex.shared)?;
+        let is_other = tid != 0 && u64::from(tid) != waiter.event.tid;
+        let is_thread = is_other && self.by_tid.contains_key(&tid.into());
+        let stands = is_thread && self.memory.word(futex.address) == Some(tid);
+        stands.then(|| Said {
+            holders: vec![tid.into()],
+            len: 4,
             ..Said::default()
         })
     }
