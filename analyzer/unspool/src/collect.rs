@@ -87,7 +87,7 @@ pub use options::{
 };
 pub use pipes::PipeUsers;
 pub use process_name::ProcessName;
-pub use shared_memory::{SharedMemory, SharedPlace};
+pub use shared_memory::{SharedMemory, SharedNames, SharedPlace};
 
 use sink::CaptureFile;
 

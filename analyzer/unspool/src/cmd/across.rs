@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 
-use crate::collect::LocalProcess;
+use crate::collect::{LocalProcess, SharedNames};
 use crate::model::{Model, Note};
 
 use super::terminal;
@@ -25,6 +25,7 @@ pub(super) struct Group {
     all: Vec<Inspected>,
     models: Vec<Model>,
     known: BTreeSet<u32>,
+    names: SharedNames,
     /// The processes for which threads wait, and that are not in the group.
     awaited: BTreeSet<u32>,
 }
@@ -47,7 +48,7 @@ impl Group {
     /// processes for which its threads wait.
     pub(super) fn add(&mut self, pid: u32, mut model: Model, follow: bool) {
         self.known.insert(pid);
-        let one = Inspected::of(&mut model, LocalProcess::new(pid));
+        let one = Inspected::of(&mut model, LocalProcess::new(pid), &mut self.names);
         if follow {
             self.awaited.extend(one.awaited(&model, &self.known));
         }

@@ -1,6 +1,6 @@
 //! Memory that processes of this machine share.
 
-use std::fmt;
+use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -18,10 +18,27 @@ pub struct SharedPlace {
     offset: u64,
 }
 
-impl fmt::Display for SharedPlace {
-    /// `/dev/shm/queue+0x40`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{:#x}", self.path, self.offset)
+/// Names for places, over all processes that are shown together.
+#[derive(Debug, Default)]
+pub struct SharedNames {
+    /// The files of each path. All anonymous memory has the path `/dev/zero`.
+    files: HashMap<String, Vec<(String, u64)>>,
+}
+
+impl SharedNames {
+    /// `/dev/shm/queue+0x40`, or `/dev/zero+0x40 #2` for the second file with this path.
+    pub fn name(&mut self, place: &SharedPlace) -> String {
+        let SharedPlace { file, path, offset } = place;
+        let files = self.files.entry(path.clone()).or_default();
+        let known = files.iter().position(|known| known == file);
+        let at = known.unwrap_or_else(|| {
+            files.push(file.clone());
+            files.len() - 1
+        });
+        match at {
+            0 => format!("{path}+{offset:#x}"),
+            _ => format!("{path}+{offset:#x} #{}", at + 1),
+        }
     }
 }
 
@@ -153,7 +170,8 @@ mod tests {
             5000-6000 rw-p 00000000 08:01 78   /lib/c\n",
         );
         let place = one.place(0x2040).unwrap();
-        assert_eq!(place.to_string(), "/memfd:locks+0x2040");
+        let mut names = SharedNames::default();
+        assert_eq!(names.name(&place), "/memfd:locks+0x2040");
         assert_eq!((one.place(0x3000), one.place(0x5000)), (None, None));
         assert!(one.has(&place));
         let maps = |line: &str| SharedMemory::parse(line).has(&place);
@@ -169,6 +187,20 @@ mod tests {
         assert!(!maps(
             "9000-b000 rw-p 00002000 00:01 77   /memfd:locks (deleted)"
         ));
+    }
+
+    #[test]
+    fn files_with_the_same_path_have_numbers() {
+        let memory = SharedMemory::parse(
+            "\
+            1000-2000 rw-s 00000000 00:01 7   /dev/zero (deleted)\n\
+            2000-3000 rw-s 00000000 00:01 8   /dev/zero (deleted)\n",
+        );
+        let mut names = SharedNames::default();
+        let mut name = |address| names.name(&memory.place(address).unwrap());
+        assert_eq!(name(0x1000), "/dev/zero+0x0");
+        assert_eq!(name(0x2000), "/dev/zero+0x0 #2");
+        assert_eq!(name(0x1040), "/dev/zero+0x40");
     }
 
     #[test]

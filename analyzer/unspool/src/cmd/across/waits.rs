@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use unspool_image::Arch;
 
-use crate::collect::{Asleep, LocalProcess, MAX_RESUME, PipeUsers, process_of_thread};
+use crate::collect::{Asleep, LocalProcess, MAX_RESUME, PipeUsers, SharedNames, process_of_thread};
 use crate::model::{CallSubject, Model, NamedCall, ProcessWait, WaitTrace};
 use crate::platform::syscall::AwaitedChildren;
 
@@ -25,14 +25,18 @@ pub(super) struct Inspected {
 }
 
 impl Inspected {
-    /// Finds the holders of the process's shared objects.
-    pub(super) fn of(model: &mut Model, process: LocalProcess) -> Inspected {
+    /// Names the process's shared objects, and finds their holders.
+    pub(super) fn of(
+        model: &mut Model,
+        process: LocalProcess,
+        names: &mut SharedNames,
+    ) -> Inspected {
         let memory = process.shared_memory();
         let users = model.inspection.memory_users.iter();
         let users: Vec<LocalProcess> = users
             .filter_map(|pid| u32::try_from(*pid).ok().map(LocalProcess::new))
             .collect();
-        let name = |address| Some(memory.place(address)?.to_string());
+        let name = |address| Some(names.name(&memory.place(address)?));
         let find = |address, stored| match memory.place(address) {
             Some(place) => place.thread_of(stored),
             // A robust mutex in private memory looks like a shared one.

@@ -71,7 +71,7 @@ impl Model {
     /// thread has ended, or the reason why the thread is not known.
     pub fn resolve_shared(
         &mut self,
-        name: impl Fn(u64) -> Option<String>,
+        mut name: impl FnMut(u64) -> Option<String>,
         holder: impl Fn(&WaitTrace, u64) -> Result<Option<u64>, &'static str>,
     ) {
         let threads = self.threads.iter().enumerate();
@@ -79,9 +79,10 @@ impl Model {
         let own: HashMap<u64, ThreadIndex> = own.collect();
         let waits = self.inspection.states.iter_mut();
         for wait in waits.filter_map(State::wait_mut).filter(|wait| wait.shared) {
-            let object = &mut wait.object;
-            if object.name.is_none() {
-                object.name = name(object.address).map(Into::into);
+            for object in [&mut wait.object].into_iter().chain(&mut wait.mutex) {
+                if object.name.is_none() {
+                    object.name = name(object.address).map(Into::into);
+                }
             }
             let Some(trace) = &wait.trace else {
                 continue;
