@@ -180,7 +180,13 @@ impl ModuleMap {
         after > 0
             && self.generated[after - 1].contains(&avma)
             && self.find(avma).is_none()
-            && !self.unreadable.iter().any(|range| range.contains(&avma))
+            && !self.is_unreadable(avma)
+    }
+
+    /// Whether `avma` lies in a file that cannot be read.
+    pub fn is_unreadable(&self, avma: u64) -> bool {
+        let mut ranges = self.unreadable.iter();
+        ranges.any(|range| range.contains(&avma)) && self.find(avma).is_none()
     }
 
     /// Bytes of the module's file at `avma`.

@@ -487,6 +487,7 @@ fn check(
     let executes = if step.signal_frame { pc } else { pc - 1 };
     if !modules.is_text(executes)
         && !modules.is_generated_code(executes)
+        && !modules.is_unreadable(executes)
         && !trampoline::is_at(modules, pc)
     {
         return Err(Fail::OutsideText(pc));

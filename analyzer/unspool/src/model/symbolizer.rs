@@ -343,17 +343,20 @@ impl Symbolizer {
         let Load {
             record, file, path, ..
         } = &self.loads[load];
-        if let Some(table) = self.files.rules(*file, arch) {
-            let empty = &self.empty;
-            let map = self.epochs[epoch]
-                .map
-                .get_or_insert_with(|| empty.clone().unwrap_or_else(|| ModuleMap::new(arch)));
+        let table = self.files.rules(*file, arch);
+        let empty = &self.empty;
+        let map = self.epochs[epoch]
+            .map
+            .get_or_insert_with(|| empty.clone().unwrap_or_else(|| ModuleMap::new(arch)));
+        if let Some(table) = table {
             map.add(unspool_unwind::Module {
                 id: load as u32,
                 name: path.to_string(),
                 bias: record.bias,
                 table,
             });
+        } else {
+            map.add_unreadable(record.start..record.end);
         }
     }
 

@@ -142,6 +142,30 @@ fn files_that_cannot_be_read_are_not_generated_code() {
 }
 
 #[test]
+fn a_rule_leads_to_a_file_that_cannot_be_read() {
+    const UNREADABLE: u64 = 0x20_0000;
+    for program in Program::all() {
+        let mut modules = program.modules();
+        modules.add_unreadable(UNREADABLE..UNREADABLE + 0x100);
+        let registers = RegisterFile::new(program.arch, |name| match name {
+            "rip" | "pc" => Some(BIAS + program.return_address),
+            "rsp" | "sp" | "rbp" | "x29" => Some(STACK),
+            _ => None,
+        });
+        // The rule finds this return address wherever it looks.
+        let bytes = (UNREADABLE + 0x20).to_le_bytes().repeat(16);
+        let mut memory = StackSlice {
+            avma: STACK,
+            bytes: &bytes,
+        };
+        let stack = walk(&modules, &registers, &mut memory, &WalkOptions::default());
+        let caller = &stack.frames[1];
+        assert_eq!(caller.pc, UNREADABLE + 0x20, "{stack:x?}");
+        assert_eq!(caller.provenance, Provenance::Cfi);
+    }
+}
+
+#[test]
 fn ranges_of_generated_code_are_merged() {
     let mut modules = ModuleMap::new(Arch::X86_64);
     for range in [
