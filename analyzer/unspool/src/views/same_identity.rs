@@ -192,6 +192,7 @@ fn uses(sync: &Sync, members: &[ObjectIndex]) -> Vec<GroupUse> {
         for part in &used.shares {
             let share = share(&mut sum.shares, part.identity);
             share.calls += part.calls;
+            share.taken += part.taken;
             share.waited_ns += part.waited_ns;
         }
     }

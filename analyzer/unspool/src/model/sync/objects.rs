@@ -164,6 +164,8 @@ pub struct Share {
     pub identity: usize,
     /// Their number of calls.
     pub calls: u64,
+    /// How often the calls took the lock.
+    pub taken: u64,
     /// Their total waiting time there.
     pub waited_ns: u64,
 }

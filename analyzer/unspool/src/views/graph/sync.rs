@@ -9,8 +9,8 @@ use std::io::{self, Write};
 
 use super::{begin, label, lines, quoted};
 use crate::model::Model;
-use crate::model::sync::{Sync, Waiting};
-use crate::primitives::Kind;
+use crate::model::sync::{Share, Sync, Waiting};
+use crate::primitives::{Kind, Operation};
 use crate::views::same_identity::{self, ObjectGroup};
 use crate::views::{text::tree, wording};
 
@@ -42,7 +42,7 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         for used in &group.uses {
             for share in &used.shares {
                 let edge = edges.entry((share.identity, at)).or_default();
-                edge.0 += share.calls;
+                edge.0 += count(used.sample.operation, share);
                 edge.1 += share.waited_ns;
                 if share.waited_ns > 0 {
                     edge.2 = edge.2.max(used.sample.waiting);
@@ -92,11 +92,10 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
             quoted(&text)
         )?;
     }
-    for ((identity, at), (calls, ns, waiting)) in &edges {
-        let mut text = wording::times(*calls);
-        if *ns > 0 {
-            text.push_str(&format!("\nwaited {}", wording::duration(*ns)));
-        }
+    for ((identity, at), (count, ns, waiting)) in &edges {
+        let times = (*count > 0).then(|| wording::times(*count));
+        let waited = (*ns > 0).then(|| format!("waited {}", wording::duration(*ns)));
+        let text = Vec::from_iter(times.into_iter().chain(waited)).join("\n");
         let width = 1.0 + 5.0 * (*ns as f64 / most as f64).sqrt();
         let look = match waiting {
             _ if *ns == 0 => "color=gray60",
@@ -116,6 +115,15 @@ pub fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     writeln!(out, "}}")
+}
+
+/// How often threads took a lock, or did something else with an object.
+fn count(operation: Operation, share: &Share) -> u64 {
+    match operation {
+        Operation::Unlock | Operation::Init | Operation::Destroy => 0,
+        operation if operation.acquires() => share.taken,
+        _ => share.calls,
+    }
 }
 
 /// True if at most one thread used them, and did not wait.
@@ -138,6 +146,27 @@ fn is_private(sync: &Sync, group: &ObjectGroup) -> bool {
 mod tests {
     use crate::model::fixture::PID;
     use crate::model::fixture::sync::Acting;
+
+    #[test]
+    fn an_edge_counts_how_often_the_lock_was_taken() {
+        const OTHER: u64 = 11;
+        let mut acting = Acting::new();
+        acting.stage.data.insert(0xa000, "queue");
+        let main = ["orders!main@orders.c:9"];
+        let run = ["orders!run@orders.c:20"];
+        acting.stage.spawn(PID, OTHER, 0, run[0], &main);
+        acting.on(PID, &main).on(OTHER, &run);
+        for (tid, us) in [(PID, 2000), (PID, 3000), (PID, 4000), (OTHER, 5000)] {
+            acting.lock(tid, us, 0xa000).unlock(tid, us + 10, 0xa000);
+        }
+        acting.stage.end(10);
+        let mut out = Vec::new();
+        super::write(&acting.stage.model(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for edge in ["o0 [label=\"3 times\",", "o0 [label=\"once\","] {
+            assert!(text.contains(edge), "{text}");
+        }
+    }
 
     #[test]
     fn objects_of_one_thread_are_not_drawn() {

@@ -95,6 +95,9 @@ impl Replay<'_> {
             self.unhindered.add(took);
         }
         self.objects.objects[object.0].taken += 1;
+        let identity = self.identity(pending.thread);
+        let used = &mut self.objects.uses[pending.used.0];
+        used.share(identity).taken += 1;
         let shared = matches!(
             pending.primitive.operation,
             Operation::ReadLock | Operation::TryReadLock
