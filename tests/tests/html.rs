@@ -240,6 +240,14 @@ fn numbers(browser: &mut Browser) -> Result<()> {
     });
     let drawn = browser.run(drawn, json!([]))?;
     same("critical path", &drawn, &segments.collect())?;
+    let most = "
+        const {life} = window.unspool.rec;
+        const alive = (ns) => life.filter((one) => one && one[0] <= ns && ns < one[1]).length;
+        const most = Math.max(...life.map((one) => (one ? alive(one[0]) : 0)));
+        const axis = Number(document.querySelector('.chart .axis').textContent);
+        return [axis, most];";
+    let most = browser.run(most, json!([]))?;
+    ensure!(most[0].as_u64() <= most[1].as_u64(), "{most}");
     // Waits of single spans add up to the sums of each thread and of each object.
     let sums = "
         const {rec} = window.unspool;

@@ -108,10 +108,12 @@ function concurrencyChart(rec) {
   const table = binTimes(rec, everything, CHART_BINS);
   const layers = [0, 1, 2, 3, 5, 7, 6].filter((state) => table[state].some((share) => share > 0));
   const names = ['running', 'runnable', 'held', 'others', 'idle', 'away', 'unknown', 'stopped'];
-  const sums = new Float32Array(CHART_BINS);
+  const sums = new Float64Array(CHART_BINS);
   for (const state of layers) table[state].forEach((share, bin) => (sums[bin] += share));
   const top = Math.max(1, ...sums);
-  const base = new Float32Array(CHART_BINS);
+  const base = new Float64Array(CHART_BINS);
+  // Shares of a bin add up to a little more than the number of its threads.
+  const most = Math.ceil(top * (1 - 1e-9));
   const height = 140;
   const areas = layers.map((state) => {
     let up = '';
@@ -137,14 +139,14 @@ function concurrencyChart(rec) {
     h(
       'a',
       {class: 'chart', href: linkTo({view: 'timeline'}), 'aria-label': 'Open the timeline'},
-      h('span', {class: 'axis'}, count(Math.ceil(top))),
+      h('span', {class: 'axis'}, count(most)),
       svg(
         'svg',
         {
           viewBox: `0 0 ${CHART_BINS} ${height}`,
           preserveAspectRatio: 'none',
           role: 'img',
-          'aria-label': `Threads by state over time, at most ${Math.ceil(top)}`,
+          'aria-label': `Threads by state over time, at most ${most}`,
         },
         areas,
       ),

@@ -96,7 +96,7 @@ export function lockWaits(rec, range) {
 
 /** Bins of state times over the whole recording, of several threads together: `[state][bin]`. */
 export function binTimes(rec, threads, bins) {
-  const table = Array.from({length: STATE_COUNT}, () => new Float32Array(bins));
+  const table = Array.from({length: STATE_COUNT}, () => new Float64Array(bins));
   for (const thread of threads) addToBins(rec, thread, 0, rec.end, bins, table);
   return table;
 }
