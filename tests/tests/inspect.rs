@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -39,6 +40,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         crate::trial("inspect::signal-handler", signal_handler),
         crate::trial("inspect::opens", opens),
         crate::trial("inspect::other-mounts", other_mounts),
+        crate::trial("inspect::deleted-files", || replaced_files(None)),
+        crate::trial("inspect::replaced-files", || {
+            replaced_files(Some("-Wl,--build-id=none"))
+        }),
     ]
 }
 
@@ -54,6 +59,64 @@ sys.stdin.readline()
 event.set()
 print('done', flush=True)
 ";
+
+/// A program whose executable and library were deleted has all names. With `option` for the
+/// linker, other files have their paths, and no build-id tells them apart.
+fn replaced_files(option: Option<&str>) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [library, program] = ["liblocks.so", "run"].map(|name| folder.path().join(name));
+    let sources = [
+        (
+            "locks.c",
+            "#include <pthread.h>
+            pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+            void lock(void) { pthread_mutex_lock(&once); }
+            void lock_twice(void) { lock(); lock(); }",
+        ),
+        (
+            "run.c",
+            "void lock_twice(void); int main(void) { lock_twice(); }",
+        ),
+    ];
+    for (name, text) in sources {
+        std::fs::write(folder.path().join(name), text)?;
+    }
+    let compile = |args: &[&str]| {
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-g", "-O0"]).args(option).args(args);
+        process::run(gcc.current_dir(folder.path()), LIMIT)?.success()
+    };
+    compile(&["-shared", "-fPIC", "locks.c", "-o", "liblocks.so"])?;
+    compile(&["run.c", "./liblocks.so", "-o", "run"])?;
+    let mut command = Command::new(&program);
+    command.current_dir(folder.path()).process_group(0);
+    let running = Background(command.spawn()?);
+    let pid = running.0.id();
+    process::wait_until("the program waits", LIMIT, || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") S "))
+    })?;
+    for file in [&library, &program] {
+        std::fs::remove_file(file)?;
+    }
+    if option.is_some() {
+        compile(&["-shared", "run.c", "-fPIC", "-o", "liblocks.so"])?;
+        std::fs::copy(&library, &program)?;
+    }
+    let mut inspect = report::unspool()?;
+    inspect.args(["inspect", "--attach", &pid.to_string()]);
+    let run = process::run(&mut inspect, LIMIT)?.success()?;
+    for expected in [
+        "waiting for mutex once",
+        "lock_twice ",
+        "locks.c:4",
+        "run.c:1",
+        "liblocks.so, run: deleted or replaced",
+    ] {
+        ensure!(run.text().contains(expected), "{expected}: {run}");
+    }
+    Ok(())
+}
 
 /// The files of a program in another mount namespace are those that it sees. Here, another program
 /// has the same path.

@@ -107,6 +107,12 @@ pub enum FindError {
         /// The build-id of the file.
         seen: Option<BuildId>,
     },
+    /// The target has mapped another file than the one at the path, and may not be asked for it.
+    #[error("{path} was deleted or replaced; only root can read the file that was loaded")]
+    Replaced {
+        /// The path on the target.
+        path: String,
+    },
     /// The file was found, but it is truncated.
     #[error("{file} is cut off before its end; copy the whole file again")]
     Truncated {
@@ -197,6 +203,34 @@ impl Finder {
         Ok(Found {
             image,
             origin,
+            notes,
+        })
+    }
+
+    /// Opens the file that the target has mapped, at a path of this machine that leads to it, and
+    /// finds its debug file. For a file that the wanted path no longer leads to.
+    ///
+    /// # Errors
+    /// The file cannot be read, or it is not the wanted one.
+    pub fn open_mapped(&self, wanted: &Wanted<'_>, file: &Path) -> Result<Found, FindError> {
+        let mut search = Search {
+            wanted,
+            arch: self.arch,
+            tried: Vec::new(),
+            failed: None,
+        };
+        let Some(image) = search.open(file) else {
+            return Err(search.failed.unwrap_or_else(|| FindError::Replaced {
+                path: wanted.path.to_owned(),
+            }));
+        };
+        let mut notes = Vec::new();
+        // Debug files lie beside the place where the file was.
+        let place = Some(Path::new(wanted.path));
+        let image = self.attach_debug_file(image, place, wanted.path, &mut notes);
+        Ok(Found {
+            image,
+            origin: Origin::File(file.to_owned()),
             notes,
         })
     }

@@ -54,6 +54,7 @@ mod program;
 mod qemu_threads;
 mod recorder;
 mod rendezvous;
+mod replaced_file;
 mod samples;
 mod schedule;
 mod server_clock;

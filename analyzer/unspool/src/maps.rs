@@ -1,6 +1,12 @@
 //! The files that a local process has mapped.
 
+use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The end of the name of a file that was deleted or replaced (proc(5)).
+const DELETED: &str = " (deleted)";
 
 /// A part of a file in memory: a line of `/proc/PID/maps` (proc(5)), `55d7-55d9 r-xp 00002000 08:01
 /// 1234   /bin/sh`.
@@ -15,6 +21,67 @@ pub(crate) struct FileMapping<'l> {
     pub(crate) device: &'l str,
     pub(crate) inode: u64,
     pub(crate) path: &'l str,
+}
+
+impl FileMapping<'_> {
+    /// True if the path no longer leads to the file: it was deleted or another file replaced it.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.path.ends_with(DELETED)
+    }
+
+    /// The kernel's paths of a deleted file of a process, best first. The first needs
+    /// CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE; the second is the program's.
+    pub(crate) fn kernel_paths(&self, pid: u64) -> [String; 2] {
+        let Range { start, end } = self.range;
+        [
+            format!("/proc/{pid}/map_files/{start:x}-{end:x}"),
+            format!("/proc/{pid}/exe"),
+        ]
+    }
+
+    /// A path by which the file can be read on this machine: its own, or the kernel's if it was
+    /// deleted or belongs to another mount namespace.
+    pub(crate) fn readable(&self, pid: u64) -> String {
+        if self.is_deleted() {
+            let [mapped, program] = self.kernel_paths(pid);
+            let is_program = || {
+                let link = fs::read_link(&program);
+                link.is_ok_and(|link| link == Path::new(self.path))
+            };
+            return match identity(&mapped).is_none() && is_program() {
+                true => program,
+                false => mapped,
+            };
+        }
+        let rooted = format!("/proc/{pid}/root{}", self.path);
+        match (identity(self.path), identity(&rooted)) {
+            (here, Some(there)) if here != Some(there) => rooted,
+            _ => self.path.to_owned(),
+        }
+    }
+}
+
+/// The path that a mapped file had before it was deleted or replaced.
+pub(crate) fn without_mark(path: &str) -> &str {
+    path.strip_suffix(DELETED).unwrap_or(path)
+}
+
+/// Device and inode of the file that a path leads to.
+fn identity(path: &str) -> Option<(u64, u64)> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// A path of the file that a process of this machine has mapped at an address, by the text of
+/// `/proc/PID/maps`. `None` if `path` leads to the file.
+pub(crate) fn file_behind(maps: &str, pid: u64, path: &str, avma: u64) -> Option<String> {
+    let mapping = files(maps).find(|file| file.range.contains(&avma))?;
+    let file = mapping.readable(pid);
+    let at_path = identity(&format!("/proc/{pid}/root{path}"));
+    match identity(&file) {
+        Some(mapped) => (at_path != Some(mapped)).then_some(file),
+        None => mapping.is_deleted().then_some(file),
+    }
 }
 
 /// The addresses of a line of `/proc/PID/maps`, and the rest of the line: permissions, offset,

@@ -56,6 +56,8 @@ pub struct Opened {
     asked: bool,
     /// The version of the local file; `None` without one.
     version: Option<Version>,
+    /// The program has the file mapped, and its path no longer leads to it.
+    pub is_replaced: bool,
 }
 
 /// Device, inode, size and time of the last change of a local file.
@@ -211,7 +213,10 @@ impl Store {
                 asked: true,
                 ..known
             },
-            false => self.open(image, notes),
+            false => Opened {
+                is_replaced: known.is_replaced,
+                ..self.open(image, notes)
+            },
         }
     }
 
@@ -223,17 +228,32 @@ impl Store {
             notes,
             asked: self.downloads(),
             version,
+            is_replaced: false,
         }
     }
 
-    /// Number of the local file without a build-id that has this path now, among all that had it,
-    /// from 0. Files that were opened earlier stay open for [`replaced`](Store::replaced).
-    pub fn file_number(&self, path: &str) -> u32 {
+    /// Opens the file that a program of this machine has mapped, if the wanted path no longer leads
+    /// to it. [`find`](Store::find) returns this file from now on.
+    ///
+    /// # Errors
+    /// The file cannot be read, or it is not the right one.
+    pub fn open_mapped(&self, wanted: &Wanted<'_>, file: &Path) -> Result<Opened, FindError> {
+        let found = self.finder.open_mapped(wanted, file)?;
+        let mut opened = self.open(found.image, found.notes);
+        opened.is_replaced = true;
+        let key = key(wanted.path, wanted.build_id, wanted.local);
+        insert(&mut self.opened(), key, wanted, &opened);
+        Ok(opened)
+    }
+
+    /// Number of the local `file` without a build-id among all files that had this path, from 0.
+    /// Files that were opened earlier stay open for [`replaced`](Store::replaced).
+    pub fn file_number(&self, path: &str, file: &str) -> u32 {
         let key = key(path, None, true);
         let mut opened = self.opened();
         let mut earlier = self.earlier();
         let known = earlier.entry(key.0.clone()).or_default();
-        let current = version(path);
+        let current = version(file);
         if let Some(file) = opened.get(&key)
             && file.version.is_some()
             && file.version != current
@@ -452,7 +472,7 @@ mod tests {
         let find = |from: &Path| {
             let _ = std::fs::remove_file(path);
             std::fs::copy(from, path).expect("a copy");
-            let number = store.file_number(path);
+            let number = store.file_number(path, path);
             let found = store.find(&wanted, None).expect("found");
             (number, found.image.bytes().len() as u64)
         };
@@ -460,7 +480,7 @@ mod tests {
         assert_eq!(find(&own), (0, size(&own)));
         let other = Path::new("/bin/true");
         assert_eq!(find(other), (1, size(other)));
-        assert_eq!(store.file_number(path), 1);
+        assert_eq!(store.file_number(path, path), 1);
         let first = store.replaced(path, 0).expect("kept");
         assert_eq!(first.image.bytes().len() as u64, size(&own));
         assert!(store.replaced(path, 1).is_none());

@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::Read;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -344,7 +343,7 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Mapping>> {
         .with_context(|| format!("cannot read the mappings of process {pid}"))?;
     let maps = String::from_utf8_lossy(&maps);
     let mappings = maps::files(&maps).map(|file| Mapping {
-        path: readable(pid, file.path, &file.range),
+        path: file.readable(pid.into()),
         range: file.range,
         build_id: None,
         local: true,
@@ -352,20 +351,6 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Mapping>> {
         place: Place::Offset(file.offset),
     });
     Ok(mappings.collect())
-}
-
-/// A path by which a mapped file can be read: its own, or the kernel's if it was deleted or belongs
-/// to another mount namespace.
-fn readable(pid: u32, path: &str, range: &Range<u64>) -> String {
-    if path.ends_with(" (deleted)") {
-        return format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
-    }
-    let rooted = format!("/proc/{pid}/root{path}");
-    let identity = |path: &str| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    match (identity(path), identity(&rooted)) {
-        (here, Some(there)) if here != Some(there) => rooted,
-        _ => path.to_owned(),
-    }
 }
 
 /// True if the file exists and begins as a recording does.

@@ -11,6 +11,7 @@ use super::error::Error;
 use super::memory;
 use super::rendezvous;
 use super::session::Session;
+use crate::maps;
 
 /// Number of bytes at the beginning of a file that hold its headers, and usually its build-id.
 const BEGINNING: usize = 4096;
@@ -33,6 +34,7 @@ impl Executable {
         let client = &mut session.client;
         let auxv = Auxv::read(client);
         let on_target = client.exec_file(session.pid).ok().flatten();
+        let on_target = on_target.map(|path| maps::without_mark(&path).to_owned());
         let started_as = Some(auxv.file_name).filter(|at| *at != 0);
         let started_as = started_as.and_then(|at| memory::string(client, at));
         let started_as = started_as.filter(|path| !path.is_empty());

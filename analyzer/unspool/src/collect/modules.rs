@@ -6,21 +6,19 @@ use std::sync::Arc;
 
 use unspool_capture::{ModuleLoaded, ModuleUnloaded, Severity};
 use unspool_image::{BuildId, FindError, Image, Wanted};
-use unspool_rsp::Client;
 use unspool_unwind::{Module, ModuleMap, Table};
 
 use super::generated_code::{GeneratedCodeSearch, UnknownCode, empty_map};
 use super::memory::{ImageStart, PT_LOAD};
 use super::place::Place;
 use super::rendezvous::Listed;
+use super::replaced_file;
 use super::session::Session;
 use super::sink::Sink;
 use crate::platform::STUB_CODE;
 use crate::platform::abi::Abi;
 use crate::store::{Opened, Store};
 
-/// Maximum size in bytes of a file read through the server.
-const FILE_LIMIT: u64 = 512 << 20;
 /// Maximum size in bytes of a vDSO.
 const VDSO_LIMIT: usize = 256 << 10;
 
@@ -237,16 +235,18 @@ impl Modules {
             named = found.ok();
         }
         let is_compared = session.local && mapped_id.is_none() && named.is_none();
-        adding.file_number = is_compared.then(|| self.store.file_number(&adding.path));
+        if is_compared {
+            let behind = replaced_file::on_this_machine(session, &adding.path, header);
+            let file = behind.as_ref().unwrap_or(&adding.path);
+            adding.file_number = Some(self.store.file_number(&adding.path, file));
+        }
         let found = match named.clone() {
             Some(named) => Ok(named),
-            None => self
-                .find(session, &adding.path, mapped_id.as_ref())
-                .map_err(|error| error.to_string()),
+            None => self.find(session, &adding.path, header, mapped_id.as_ref()),
         };
         let (file, problem) = match found {
             Ok(file) => (Some(file), None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some(error.to_string())),
         };
         for note in file.iter().flat_map(|file| &file.notes) {
             sink.note(Severity::Warning, note.clone());
@@ -554,6 +554,7 @@ impl Modules {
         &self,
         session: &mut Session,
         path: &str,
+        header: u64,
         build_id: Option<&BuildId>,
     ) -> Result<Opened, FindError> {
         let wanted = Wanted {
@@ -561,14 +562,18 @@ impl Modules {
             build_id,
             local: session.local,
         };
-        let local = session.local;
-        let client: &mut Client = &mut session.client;
-        let mut fetch = |path: &str| {
-            client
-                .read_file(path, FILE_LIMIT)
-                .map_err(|error| error.to_string())
-        };
-        self.store
-            .find(&wanted, if local { None } else { Some(&mut fetch) })
+        if !session.local {
+            let mut fetch = |path: &str| replaced_file::fetch(session, path, header);
+            return self.store.find(&wanted, Some(&mut fetch));
+        }
+        // Without a build-id, nothing else shows that the file at the path is another one.
+        let found = build_id.map(|_| self.store.find(&wanted, None));
+        if let Some(Ok(found)) = found {
+            return Ok(found);
+        }
+        if let Some(file) = replaced_file::on_this_machine(session, path, header) {
+            return self.store.open_mapped(&wanted, Path::new(&file));
+        }
+        found.unwrap_or_else(|| self.store.find(&wanted, None))
     }
 }

@@ -345,7 +345,7 @@ impl CodeFile {
         if self.build_id.is_none() {
             (fs::metadata(&self.path).ok()?.ino() == self.inode).then_some(())?;
             // Closes the file that had the path before.
-            store.file_number(&self.path);
+            store.file_number(&self.path, &self.path);
         }
         let wanted = Wanted {
             path: &self.path,

@@ -13,6 +13,7 @@ use super::calls::pattern::matches;
 use super::launch::{has_ended, is_kernel_thread};
 use super::local_process::LocalProcess;
 use super::pipes::numbers;
+use crate::maps;
 
 /// Programs that run a script, without the version at the end of their names.
 const INTERPRETERS: [&str; 22] = [
@@ -66,7 +67,7 @@ impl ProcessName {
         let Some(program) = program.ok().and_then(|path| file_name(&path)) else {
             return false;
         };
-        let program = program.strip_suffix(" (deleted)").unwrap_or(&program);
+        let program = maps::without_mark(&program);
         is_this(program) || is_interpreter(program) && script(pid).is_some_and(|it| is_this(&it))
     }
 }

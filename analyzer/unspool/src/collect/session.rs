@@ -314,7 +314,7 @@ impl Session {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
         let mut files = maps::files(&maps);
         let there = files.find(|file| file.range.contains(&avma))?;
-        Some(there.path.to_owned())
+        Some(maps::without_mark(there.path).to_owned())
     }
 
     /// Reads `/proc/PID/maps` (proc(5)).

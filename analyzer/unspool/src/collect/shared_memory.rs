@@ -121,17 +121,14 @@ impl SharedMemory {
 
     fn parse(maps: &str) -> SharedMemory {
         let shared = maps::files(maps).filter(|file| file.shared);
-        let mappings = shared.map(|file| {
-            let before = file.path.strip_suffix(" (deleted)");
-            Mapping {
-                range: file.range,
-                start: SharedPlace {
-                    file: (file.device.to_owned(), file.inode),
-                    path: before.unwrap_or(file.path).to_owned(),
-                    offset: file.offset,
-                },
-                is_renamed: before.is_some(),
-            }
+        let mappings = shared.map(|file| Mapping {
+            is_renamed: file.is_deleted(),
+            range: file.range,
+            start: SharedPlace {
+                file: (file.device.to_owned(), file.inode),
+                path: maps::without_mark(file.path).to_owned(),
+                offset: file.offset,
+            },
         });
         SharedMemory {
             mappings: mappings.collect(),

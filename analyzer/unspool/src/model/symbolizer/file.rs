@@ -250,6 +250,7 @@ impl Files {
             .collect();
         // Files without debug information, and files whose debug information covers no frame.
         let (mut bare, mut uncovered) = (Vec::new(), Vec::new());
+        let mut replaced: BTreeSet<&str> = BTreeSet::new();
         for file in self.files.iter().filter(|file| file.needed) {
             match &file.state {
                 // The kernel's own page has no file.
@@ -266,6 +267,9 @@ impl Files {
                 ))),
                 State::Open(opened) => {
                     let name = file.name.as_str();
+                    if opened.found.is_replaced {
+                        replaced.insert(name);
+                    }
                     notes.extend(opened.doubts.iter().map(|text| {
                         Note::warning(format!("Stacks through {name} may be wrong: {text}."))
                     }));
@@ -296,6 +300,12 @@ impl Files {
                 let names = names.join(", ");
                 notes.push(Note::info(format!("No source lines for {names}: {why}.")));
             }
+        }
+        if !replaced.is_empty() {
+            let names = Vec::from_iter(replaced).join(", ");
+            notes.push(Note::info(format!(
+                "{names}: deleted or replaced since the program loaded it; the loaded file was read."
+            )));
         }
         let notes = notes.into_iter();
         notes.map(|note| note.about(Topic::Stacks)).collect()
