@@ -19,13 +19,16 @@ pub(super) fn on_this_machine(session: &mut Session, path: &str, avma: u64) -> O
 /// Reads the file that the program has mapped at an address through the server. Its path is `path`
 /// unless it was deleted or replaced.
 pub(super) fn fetch(session: &mut Session, path: &str, avma: u64) -> Result<Vec<u8>, String> {
+    let mut paths = vec![path.to_owned()];
     let maps = session.maps().unwrap_or_default();
     let mapping = maps::files(&maps).find(|file| file.range.contains(&avma));
-    let deleted = mapping.filter(|file| file.is_deleted() && maps::without_mark(file.path) == path);
-    let paths = match (deleted, session.pid) {
-        (Some(file), Some(pid)) => file.kernel_paths(pid).to_vec(),
-        _ => vec![path.to_owned()],
-    };
+    if let (Some(file), Some(pid)) = (mapping.filter(|file| file.is_deleted()), session.pid) {
+        paths = file.kernel_paths(pid).to_vec();
+        let program = session.client.exec_file(session.pid).ok().flatten();
+        if program.as_deref() != Some(file.path) {
+            paths.truncate(1);
+        }
+    }
     let mut failure = String::new();
     for path in paths {
         match session.client.read_file(&path, FILE_LIMIT) {

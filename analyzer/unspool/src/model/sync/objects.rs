@@ -164,7 +164,7 @@ pub struct Share {
     pub identity: usize,
     /// Their number of calls.
     pub calls: u64,
-    /// How often the calls took the lock.
+    /// Number of calls that took the lock.
     pub taken: u64,
     /// Their total waiting time there.
     pub waited_ns: u64,
@@ -530,13 +530,8 @@ impl Use {
     ) -> Use {
         let mut objects = Objects::default();
         objects.begin(Kind::Mutex, 0x1000, PathId(0), 0, false);
-        objects.used(
-            ObjectIndex(0),
-            operation,
-            PathId(0),
-            (ThreadIndex(0), 0),
-            true,
-        );
+        let thread = (ThreadIndex(0), 0);
+        objects.used(ObjectIndex(0), operation, PathId(0), thread, true);
         Use {
             object,
             waiting,
