@@ -95,27 +95,39 @@ fn has_ended_by_itself(thread: &Thread, ending_since: Option<u64>) -> bool {
     }
 }
 
+/// True if a thread has ended while its program went on.
+fn has_left(thread: Option<ThreadIndex>, model: &Model, ending_since: Option<u64>) -> bool {
+    let thread = thread.and_then(|thread| model.threads.get(thread.0));
+    thread.is_some_and(|thread| {
+        thread.ended_ns.is_some() && has_ended_by_itself(thread, ending_since)
+    })
+}
+
 /// Finds threads that ended without being joined or detached. Their remains are never freed (POSIX,
 /// `pthread_join`).
+///
+/// While the program and a thread's creator go on, the join may still follow, and a program that is
+/// killed may not have come to it.
 fn unjoined(
     basis: &Basis<'_>,
     members: &[ThreadIndex],
     ending_since: Option<u64>,
 ) -> Option<Finding> {
+    let ended = matches!(
+        basis.model.recording.program_end,
+        Some(ProgramEnd::Exited(_))
+    );
     let is_left = |index: &ThreadIndex| {
         let thread = basis.model.threads.get(index.0);
         thread.is_some_and(|thread| {
             thread.ending == Ending::Exited
                 && !thread.detached
                 && has_ended_by_itself(thread, ending_since)
+                && (ended || has_left(thread.creator(), basis.model, ending_since))
         })
     };
     let left: Vec<ThreadIndex> = members.iter().copied().filter(is_left).collect();
     let first = *left.first()?;
-    let ended = matches!(
-        basis.model.recording.program_end,
-        Some(ProgramEnd::Exited(_))
-    );
     Some(Finding {
         kind: FindingKind::Unjoined,
         proved: ended,

@@ -1,6 +1,10 @@
 //! Tests of joined threads, whose handles the C library gives to later threads.
 
-use super::two_threads;
+use unspool_capture::ProcessEnded;
+
+use super::findings::of_kind;
+use super::{A, ONE, TWO, kinds, two_threads};
+use crate::model::FindingKind;
 use crate::model::fixture::PID;
 use crate::model::fixture::sync::Acting;
 use crate::model::sync::Sync;
@@ -77,4 +81,42 @@ fn a_place_that_joins_different_threads_names_none() {
     let sync = acting.stage.model().sync;
     let place = "joined in main (orders.c:9)".to_owned();
     assert_eq!(joins(&sync), [(place.clone(), 500), (place, 500)]);
+}
+
+/// The joins may follow after the recording's end, unless the creator has ended.
+#[test]
+fn a_recording_that_ends_early_shows_no_missing_joins() {
+    const KILLED: Option<ProcessEnded> = Some(ProcessEnded {
+        time_ns: 3_000_000_000,
+        exit_code: None,
+        signal: Some(2),
+    });
+    for (end, creator_ends, unjoined) in [
+        (None, false, 0),
+        (KILLED, false, 0),
+        (None, true, 1),
+        (KILLED, true, 1),
+    ] {
+        let mut acting = Acting::new();
+        let serve = "orders!serve@orders.c:20";
+        acting
+            .stage
+            .spawn(PID, ONE, 0, serve, &["orders!main@orders.c:9"]);
+        acting
+            .stage
+            .spawn(ONE, TWO, 10, serve, &["orders!main@orders.c:9"]);
+        acting.stage.exit(TWO, 100);
+        if creator_ends {
+            acting.stage.exit(ONE, 200);
+        }
+        acting.lock(PID, 2_500_000, A);
+        if let Some(end) = end {
+            acting.stage.add(end);
+        }
+        let model = acting.stage.model();
+        let found = of_kind(&model, FindingKind::Unjoined);
+        let threads: usize = found.iter().map(|f| f.threads.len()).sum();
+        assert_eq!(threads, unjoined, "{creator_ends}: {:?}", kinds(&model));
+        assert!(found.iter().all(|finding| !finding.proved));
+    }
 }
