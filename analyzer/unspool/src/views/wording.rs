@@ -6,10 +6,14 @@ use std::collections::BTreeSet;
 
 use unspool_rsp::signals;
 
+pub(super) use namesakes::told_apart;
+
 pub(super) use crate::model::sync::length as duration;
 use crate::model::sync::{Exclusion, Histogram, OrderEdge};
 use crate::model::{Creation, Ending, Facts, Model, OrderRisk, OrderStep, Thread, ThreadIndex};
 use crate::views::call_waits::{Threads, Woken, WokenBy};
+
+mod namesakes;
 
 /// Maximum number of columns for the lock or semaphore that excludes a circle of lock orders.
 const MAX_GATE_WIDTH: usize = 60;
@@ -453,7 +457,7 @@ pub(super) fn threads(model: &Model, threads: Threads, room: usize) -> String {
             // Without a function, the title is the thread id.
             _ => one(model, thread, room),
         },
-        _ => identity(model, threads.identity, room),
+        _ => told_apart(model, threads.identity, room),
     }
 }
 

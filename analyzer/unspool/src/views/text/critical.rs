@@ -201,7 +201,7 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
                 true => ("thread", "was"),
                 false => ("threads", "were"),
             };
-            let name = threads(model, identity, room);
+            let name = wording::told_apart(model, identity, room);
             match path.mostly_waits(identity) {
                 true => {
                     format!("if the waits of {noun} {name} took half the time")
@@ -225,22 +225,6 @@ fn item(model: &Model, path: &CriticalPath, impact: &Impact, room: usize) -> Str
             "if the program had {} processors for itself",
             2 * path.processors
         ),
-    }
-}
-
-/// The name of the threads with an identity. If other threads have the same name, it has the id of
-/// the thread, or of the first one.
-fn threads(model: &Model, identity: usize, room: usize) -> String {
-    let name = wording::identity(model, identity, usize::MAX);
-    let mut others = (0..model.sync.identities.len()).filter(|other| *other != identity);
-    let first = model.sync.identities.get(identity);
-    let tid = first.and_then(|(_, first, _)| model.thread(*first)?.tid);
-    match tid {
-        Some(tid) if others.any(|other| wording::identity(model, other, usize::MAX) == name) => {
-            let id = format!(" (TID {tid})");
-            wording::identity(model, identity, room.saturating_sub(id.len())) + &id
-        }
-        _ => wording::identity(model, identity, room),
     }
 }
 
@@ -270,7 +254,8 @@ fn group_line(room: usize, model: &Model, path: &CriticalPath, group: &Group) ->
         PathState::Recorder => "stopped by the recorder",
         PathState::Unknown => "not known",
     };
-    line.push(Ink::Plain, threads(model, group.identity, room / 4));
+    let name = wording::told_apart(model, group.identity, room / 4);
+    line.push(Ink::Plain, name);
     line.push(Ink::Faint, format!(" {words}"));
     if let Some(function) = group.function {
         let left = room.saturating_sub(line.width() + 4);
