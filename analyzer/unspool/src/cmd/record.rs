@@ -369,6 +369,10 @@ impl Cmd {
         };
         interrupts.end_downloads()?;
         let shown = self.report(&output, shown_files);
+        let shown = shown.unwrap_or_else(|error| Shown {
+            answer: None,
+            failures: vec![error],
+        });
         // The report has them as notes.
         let unmatched = outcomes.iter().flat_map(|outcome| &outcome.unmatched);
         for warning in unmatched.filter(|_| self.no_report) {
@@ -377,28 +381,21 @@ impl Cmd {
         let mut codes = outcomes.iter().map(exit_code);
         let code = codes.find(|code| *code != 0).unwrap_or(0);
         let failures = outcomes.into_iter().filter_map(|outcome| outcome.failure);
-        let failures = failures.map(anyhow::Error::from).chain(
-            shown
-                .as_ref()
-                .err()
-                .map(|error| anyhow::anyhow!("{error:#}")),
-        );
         let mut failed = false;
-        for error in failures {
+        for error in failures.map(anyhow::Error::from).chain(shown.failures) {
             terminal::print_error(&error);
             failed = true;
         }
-        if let Ok(Some(found)) = shown {
-            return Ok(found);
+        if let Some(answer) = shown.answer {
+            return Ok(answer);
         }
         Ok(ExitCode::from(if failed && code == 0 { 1 } else { code }))
     }
 
-    /// Completes the recording, and prints its report on standard error. Returns the exit code that
-    /// `--fail-on` requires, if any.
-    fn report(&self, output: &Output, store: Store) -> anyhow::Result<Option<ExitCode>> {
+    /// Completes the recording, and prints its report on standard error.
+    fn report(&self, output: &Output, store: Store) -> anyhow::Result<Shown> {
         if !output.is_readable() {
-            return Ok(None);
+            return Ok(Shown::default());
         }
         let file: &Path = &self.output;
         let capture = Capture::read(file)?;
@@ -431,16 +428,13 @@ impl Cmd {
         }
         let mut model = Model::together(first, further);
         let kept = kept.context("the recording does not keep the names of its stacks");
-        if let Some(path) = &self.html {
-            page::write_file(&model, page::sources(&model), path)?;
-        }
         // A file that cannot be written costs neither the report nor the answer of --fail-on.
-        let exported =
-            (self.export.iter()).try_for_each(|request| request.write(&model, self.graph()));
-        let kept = kept.and(exported);
+        let mut failures: Vec<anyhow::Error> = kept.err().into_iter().collect();
+        failures.extend(self.write_files(&model));
+        let answer = self.fail_on.exit_code(&model);
+        let shown = Shown { answer, failures };
         if self.no_report {
-            kept?;
-            return Ok(self.fail_on.exit_code(&model));
+            return Ok(shown);
         }
         let mut out = io::BufWriter::new(io::stderr().lock());
         model.merge_notes();
@@ -458,10 +452,26 @@ impl Cmd {
             model.recording.file
         );
         let _ = out.flush();
-        drop(out);
-        kept?;
-        Ok(self.fail_on.exit_code(&model))
+        Ok(shown)
     }
+
+    /// Writes the files that were asked for. Returns the errors of those that cannot be written.
+    fn write_files(&self, model: &Model) -> Vec<anyhow::Error> {
+        let page = self.html.iter();
+        let page = page.map(|path| page::write_file(model, page::sources(model), path));
+        let exports = self.export.iter();
+        let exports = exports.map(|request| request.write(model, self.graph()));
+        page.chain(exports).filter_map(Result::err).collect()
+    }
+}
+
+/// The end of a recording's report.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The exit code that `--fail-on` requires, if any.
+    answer: Option<ExitCode>,
+    /// The errors of the files that could not be written.
+    failures: Vec<anyhow::Error>,
 }
 
 /// The exit code that a shell would see without the recorder.
@@ -472,5 +482,43 @@ fn exit_code(outcome: &Outcome) -> u8 {
         Ended::Terminated(signal) => 128_u8.saturating_add(signal),
         Ended::Detached => 0,
         Ended::ConnectionLost => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        record: Cmd,
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_does_not_stop_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let exports = ["none/a.dot", "b.dot", "none/c.dot"].map(|name| format!("dot:{}", at(name)));
+        let [first, second, third] = &exports;
+        let command = Command::try_parse_from([
+            "record",
+            "--html",
+            &at("none/page.html"),
+            "--export",
+            first,
+            "--export",
+            second,
+            "--export",
+            third,
+            "true",
+        ]);
+        let mut stage = crate::model::fixture::Stage::new();
+        stage.end(10);
+        let failures = command.unwrap().record.write_files(&stage.model());
+        assert_eq!(failures.len(), 3, "{failures:?}");
+        assert!(folder.path().join("b.dot").exists());
     }
 }
