@@ -518,11 +518,6 @@ impl<'a> Replay<'a> {
             self.may_go_on(pending, call, left_ns);
             return;
         }
-        if pending.primitive.may_wait() && self.has_waited(&pending, waited) {
-            pending.timed_out = has_timed_out(&pending, call);
-            self.waited(&pending, left_ns);
-        }
-        self.note_refusal(&pending, call);
         // The results of language runtimes' functions have no known meaning.
         let succeeded = match call.result {
             Some(0) => true,
@@ -530,6 +525,14 @@ impl<'a> Replay<'a> {
             Some(_) => !returns_errors(pending.primitive),
             None => true,
         };
+        if operation.acquires() && succeeded && !pending.alone {
+            self.release_of_ended(&pending, call, left_ns);
+        }
+        if pending.primitive.may_wait() && self.has_waited(&pending, waited) {
+            pending.timed_out = has_timed_out(&pending, call);
+            self.waited(&pending, left_ns);
+        }
+        self.note_refusal(&pending, call);
         match operation {
             Operation::Arrive => self.order.barriers.pass(pending.thread, pending.object),
             // After a wake-up or a timeout, the thread holds the mutex again.

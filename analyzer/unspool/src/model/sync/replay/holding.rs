@@ -4,9 +4,11 @@ use unspool_capture::Source;
 
 use super::Replay;
 use crate::model::ThreadIndex;
+use crate::model::calls::Call;
 use crate::model::schedule::Schedule;
 use crate::model::sync::holds::Held;
 use crate::model::sync::journal::HoldSpan;
+use crate::model::sync::meaning::EOWNERDEAD;
 use crate::model::sync::misuse::{Mistake, MistakeKind};
 use crate::model::sync::objects::{EndedHold, Lost, ObjectIndex, UseIndex};
 use crate::model::sync::order::Taking;
@@ -110,7 +112,6 @@ impl Replay<'_> {
             self.holds.drop_unseen(pending.thread, object);
         }
         self.order.discard(pending.thread, object);
-        self.release_of_ended(object, now);
         let events = self.events_of(pending.thread);
         self.holds
             .push_out(&mut self.objects, pending.thread, object, shared);
@@ -132,14 +133,19 @@ impl Replay<'_> {
     }
 
     /// Ends the hold of a thread that has ended. Another thread then takes its robust mutex.
-    fn release_of_ended(&mut self, object: ObjectIndex, now: u64) {
+    ///
+    /// The recorded end may be later than that, because the kernel gives the mutex up first.
+    pub(super) fn release_of_ended(&mut self, pending: &Pending, call: &Call, now: u64) {
         let threads = &self.model.threads;
-        let ended = self.holds.holders(object).iter().find_map(|holder| {
-            let ended_ns = threads[holder.0].ended_ns.filter(|ns| *ns <= now)?;
-            Some((*holder, ended_ns))
+        let owner_died = call.result == Some(EOWNERDEAD);
+        let mut holders = self.holds.holders(pending.object).iter();
+        let ended = holders.find_map(|holder| {
+            let ended_ns = threads[holder.0].ended_ns.unwrap_or(u64::MAX);
+            let has_ended = owner_died || ended_ns <= now;
+            (has_ended && *holder != pending.thread).then_some((*holder, ended_ns.min(now)))
         });
         if let Some((holder, ended_ns)) = ended {
-            self.release(holder, object, ended_ns);
+            self.release(holder, pending.object, ended_ns);
         }
     }
 
