@@ -11,7 +11,8 @@ pub struct LongHold {
     pub thread: ThreadIndex,
     /// Where it was taken, if recorded; otherwise it had been taken before `from_ns`.
     pub taken: Option<UseIndex>,
-    /// Where it was released, if only the release was recorded.
+    /// Where it was released, if only the release was recorded. If neither was, its thread's end
+    /// released it.
     pub given_up: Option<PathId>,
     /// True if it is a read-write lock's last holder, and others may have held it meanwhile.
     pub may_be_shared: bool,

@@ -27,8 +27,8 @@ pub(super) struct Tenure {
     /// Start of the tenure; the thread may have held the lock before.
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
-    /// Where the thread released the lock.
-    pub(super) given_up: PathId,
+    /// Where the thread released the lock, unless its end did.
+    pub(super) given_up: Option<PathId>,
     /// True if other threads may have held the lock for a part of this time.
     pub(super) may_be_shared: bool,
 }
@@ -109,6 +109,28 @@ impl Tenures {
         now: u64,
     ) -> Option<(ObjectIndex, Tenure)> {
         let index = *self.words.get(&word)?;
+        let tenure = self.ends(index, thread, Some(given_up), now)?;
+        Some((index, tenure))
+    }
+
+    /// A thread's end releases its robust mutex, by the mutex's memory.
+    pub(super) fn owner_ends(
+        &mut self,
+        lock: ObjectIndex,
+        is_ended: impl FnOnce(ThreadIndex) -> Option<u64>,
+    ) -> Option<Tenure> {
+        let owner = self.locks.get(&lock)?.owner?;
+        let ended_ns = is_ended(owner)?;
+        self.ends(lock, owner, None, ended_ns)
+    }
+
+    fn ends(
+        &mut self,
+        index: ObjectIndex,
+        thread: ThreadIndex,
+        given_up: Option<PathId>,
+        now: u64,
+    ) -> Option<Tenure> {
         let lock = self.locks.get_mut(&index)?;
         if lock.waiting == 0 {
             return None;
@@ -134,7 +156,7 @@ impl Tenures {
             lock.past.pop_front();
         }
         lock.past.push_back(tenure);
-        Some((index, tenure))
+        Some(tenure)
     }
 
     /// Notes a wake by a thread that does not release the lock at this word. A reader that takes a

@@ -59,7 +59,7 @@ pub(super) fn long_hold(
                 false => format!("held {name} for {ns} or longer, released{released}"),
             }
         }
-        (None, None) => format!("held {name} for {ns}"),
+        (None, None) => format!("held {name} for {ns} or longer, until it ended"),
     };
     let others = match hold.may_be_shared {
         true => " Other threads may have held it, too.",

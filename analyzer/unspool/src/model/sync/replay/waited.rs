@@ -34,6 +34,8 @@ impl Replay<'_> {
         used.waits.add(ns);
         used.share(identity).waited_ns += ns;
         used.of_created |= self.model.threads[pending.thread.0].creation != Creation::Main;
+        // This may add the hold that the wait was for.
+        let tenure = self.tenure(pending, to_ns);
         let object = &mut self.objects.objects[pending.object.0];
         object.waits.add(ns);
         object.stood_ns += self.stalls.within(pending.entered_ns, to_ns);
@@ -48,11 +50,10 @@ impl Replay<'_> {
         if let Some(hold) = &mut object.longest_hold {
             hold.add_wait(pending.used, pending.thread, pending.entered_ns, to_ns);
         }
-        let tenure = self.tenure(pending, to_ns);
         let ender = match tenure {
             Some(tenure) => Some(Ender {
                 thread: tenure.thread,
-                path: Some(tenure.given_up),
+                path: tenure.given_up,
             }),
             None => pending.ended,
         };

@@ -2,10 +2,12 @@
 
 use super::Replay;
 use super::holding::lost;
+use crate::model::ThreadIndex;
 use crate::model::calls::{Call, Calls, futex};
 use crate::model::sync::contention::ContendedWait;
 use crate::model::sync::long_hold::LongHold;
 use crate::model::sync::meaning::in_path;
+use crate::model::sync::objects::ObjectIndex;
 use crate::model::sync::past_holds::PastHold;
 use crate::model::sync::tenures::{self, Tenure};
 use crate::model::sync::under_way::Pending;
@@ -17,6 +19,9 @@ const EAGAIN: i32 = -11;
 
 /// Result of a wait whose time limit was reached (`-ETIMEDOUT`).
 const ETIMEDOUT: i32 = -110;
+
+/// Time from which a thread's robust mutexes are free to its reported end, at most.
+const MAX_EXIT_NS: u64 = 10_000_000;
 
 /// Upper bound of the offset of a thread's end state from its handle.
 const THREAD: u64 = 512;
@@ -69,7 +74,12 @@ impl Replay<'_> {
         let Some((object, tenure)) = self.tenures.wake(word, thread, call.path, now) else {
             return;
         };
-        let (from_ns, to_ns) = (tenure.from_ns, tenure.to_ns);
+        self.had(object, tenure);
+    }
+
+    /// Notes a tenure that has ended.
+    fn had(&mut self, object: ObjectIndex, tenure: Tenure) {
+        let (thread, from_ns, to_ns) = (tenure.thread, tenure.from_ns, tenure.to_ns);
         let hold = PastHold {
             thread,
             from_ns,
@@ -82,7 +92,7 @@ impl Replay<'_> {
         self.objects.objects[object.0].held_long(LongHold {
             thread,
             taken: None,
-            given_up: Some(tenure.given_up),
+            given_up: tenure.given_up,
             may_be_shared: tenure.may_be_shared,
             from_ns: tenure.from_ns,
             ns: tenure.to_ns.saturating_sub(tenure.from_ns),
@@ -102,11 +112,29 @@ impl Replay<'_> {
         if !pending.alone || !tenures::are_of(kind) {
             return None;
         }
+        self.owner_ended(pending, to_ns);
         let span = (pending.entered_ns, to_ns);
         let waiter = (pending.thread, operation);
         let tenure = self.tenures.leave(pending.object, waiter, span);
         // A thread that posts a semaphore need not have had it.
         tenure.filter(|_| kind.is_lock())
+    }
+
+    /// Ends the tenure of a thread that ended as a wait did. The kernel gives its robust mutex up,
+    /// and wakes a waiter, shortly before it reports the end.
+    fn owner_ended(&mut self, pending: &Pending, to_ns: u64) {
+        if pending.primitive.kind != Kind::Mutex || pending.timed_out || pending.ended.is_some() {
+            return;
+        }
+        let threads = &self.model.threads;
+        let is_ended = |owner: ThreadIndex| {
+            let ended_ns = threads[owner.0].ended_ns?;
+            let is_then = ended_ns >= pending.entered_ns && ended_ns <= to_ns + MAX_EXIT_NS;
+            is_then.then_some(ended_ns.min(to_ns))
+        };
+        if let Some(tenure) = self.tenures.owner_ends(pending.object, is_ended) {
+            self.had(pending.object, tenure);
+        }
     }
 
     /// Handles the end of a system call that waited. The thread that ended it also ended the

@@ -99,6 +99,41 @@ fn contended(mut acting: Acting, missed: u64) -> Model {
     stage.model()
 }
 
+/// Only the wait is recorded: the kernel wakes the waiter when the owner of a robust mutex ends.
+#[test]
+fn an_owner_that_ends_held_its_mutex_to_its_end() {
+    for (exit_ms, holds) in [(800, 0), (900, 1), (905, 1), (950, 0)] {
+        let mut acting = two_threads();
+        let stage = &mut acting.stage;
+        stage.instrument(90, "libc.so.6!__futex_wait", ProbeKind::FutexWait);
+        stage.instrument_end(91, ProbeKind::FutexReturn, &[90]);
+        let waits = [
+            "libc.so.6!__futex_wait",
+            "libc.so.6!pthread_mutex_lock",
+            "orders!one@orders.c:22",
+            END[0],
+        ];
+        let ms = 1_000_000;
+        stage.enter(ONE, 850 * ms, 90, 0x7000, &[A, 0, 0x8000_000c], &waits);
+        let mut memory = vec![0; 12];
+        memory[8] = TWO as u8;
+        stage.read_object(A, &memory);
+        stage.leave(ONE, 901 * ms, 91, 0x7000, 0);
+        stage.exit(TWO, exit_ms);
+        stage.end(1000);
+        let model = stage.model();
+        let found = of_kind(&model, FindingKind::LongHold);
+        assert_eq!(found.len(), holds, "{exit_ms}: {:?}", kinds(&model));
+        for hold in found {
+            let text = text(&model, hold);
+            let words = "two (TID 12) held mutex lock_a for 5";
+            assert!(text.starts_with(words), "{text}");
+            assert!(text.contains(" ms or longer, until it ended."), "{text}");
+            assert!(text.contains("one (TID 11)"), "{text}");
+        }
+    }
+}
+
 /// The holder falls asleep, and is looked at, before the first waiter shows that it has the lock.
 #[test]
 fn a_holder_that_was_asleep_before_others_waited() {
