@@ -1,7 +1,7 @@
 //! Files that a process has mapped and that their paths no longer lead to.
 //!
-//! An upgrade deletes or replaces the files of programs that run. The kernel keeps the mapped files,
-//! and only it can still read them.
+//! An upgrade deletes or replaces the files of programs that run. The kernel keeps the mapped
+//! files, and only it can still read them.
 
 use super::session::Session;
 use crate::maps;
