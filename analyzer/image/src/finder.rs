@@ -107,7 +107,7 @@ pub enum FindError {
         /// The build-id of the file.
         seen: Option<BuildId>,
     },
-    /// The target has mapped another file than the one at the path, and may not be asked for it.
+    /// The program runs a file that its path no longer leads to, and only root can read that file.
     #[error("{path} was deleted or replaced; only root can read the file that was loaded")]
     Replaced {
         /// The path on the target.

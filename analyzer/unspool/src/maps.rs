@@ -72,10 +72,15 @@ fn identity(path: &str) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
+/// The mapping of a file that contains an address, by the text of `/proc/PID/maps`.
+pub(crate) fn file_at(maps: &str, avma: u64) -> Option<FileMapping<'_>> {
+    files(maps).find(|file| file.range.contains(&avma))
+}
+
 /// A path of the file that a process of this machine has mapped at an address, by the text of
 /// `/proc/PID/maps`. `None` if `path` leads to the file.
 pub(crate) fn file_behind(maps: &str, pid: u64, path: &str, avma: u64) -> Option<String> {
-    let mapping = files(maps).find(|file| file.range.contains(&avma))?;
+    let mapping = file_at(maps, avma)?;
     let file = mapping.readable(pid);
     let at_path = identity(&format!("/proc/{pid}/root{path}"));
     match identity(&file) {

@@ -455,7 +455,7 @@ impl Cmd {
         Ok(shown)
     }
 
-    /// Writes the files that were asked for. Returns the errors of those that cannot be written.
+    /// Writes the page and the exports. Returns an error for each file that cannot be written.
     fn write_files(&self, model: &Model) -> Vec<anyhow::Error> {
         let page = self.html.iter();
         let page = page.map(|path| page::write_file(model, page::sources(model), path));

@@ -21,7 +21,7 @@ pub(super) fn on_this_machine(session: &mut Session, path: &str, avma: u64) -> O
 pub(super) fn fetch(session: &mut Session, path: &str, avma: u64) -> Result<Vec<u8>, String> {
     let mut paths = vec![path.to_owned()];
     let maps = session.maps().unwrap_or_default();
-    let mapping = maps::files(&maps).find(|file| file.range.contains(&avma));
+    let mapping = maps::file_at(&maps, avma);
     if let (Some(file), Some(pid)) = (mapping.filter(|file| file.is_deleted()), session.pid) {
         paths = file.kernel_paths(pid).to_vec();
         let program = session.client.exec_file(session.pid).ok().flatten();

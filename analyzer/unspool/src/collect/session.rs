@@ -312,8 +312,7 @@ impl Session {
             return None;
         }
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid?)).ok()?;
-        let mut files = maps::files(&maps);
-        let there = files.find(|file| file.range.contains(&avma))?;
+        let there = maps::file_at(&maps, avma)?;
         Some(maps::without_mark(there.path).to_owned())
     }
 

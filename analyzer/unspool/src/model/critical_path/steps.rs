@@ -370,6 +370,7 @@ fn blocks(
     waits: &[&WaitSpan],
 ) -> Vec<Block> {
     let intervals = &facts.schedule.threads[thread.0];
+    let is_killed = |ns| wakers.is_killed(thread, Waker::Outside, ns);
     let mut blocks = Vec::new();
     let mut next_wait = 0;
     for (at, interval) in intervals.iter().enumerate() {
@@ -392,16 +393,11 @@ fn blocks(
         let ended = match interval.state {
             RunState::Stopped => End::Recorder,
             _ => {
-                let next = intervals.get(at + 1);
                 let call = interval.call.and_then(|call| facts.schedule.call(call));
                 let is_sync = wait.is_some() || call.is_some_and(|call| call.is_futex);
-                match end(wakers, next, wait.copied()) {
+                match end(wakers, intervals.get(at + 1), wait.copied()) {
                     // Another process ended the program, and not what the thread waited for.
-                    End::Outside
-                        if is_sync && wakers.is_killed(thread, Waker::Outside, interval.to_ns) =>
-                    {
-                        End::NotKnown
-                    }
+                    End::Outside if is_sync && is_killed(interval.to_ns) => End::NotKnown,
                     end => end,
                 }
             }
@@ -435,7 +431,7 @@ fn pass_interruptions(intervals: &[Interval], blocks: &mut [Block]) {
         }
         if block.end == End::Recorder {
             block.end = match next.filter(|(next, _)| next.continues) {
-                Some((_, End::By(_) | End::Recorder)) => End::Outside,
+                Some((_, End::By(_))) => End::Outside,
                 Some((_, end)) => end,
                 None => End::NotKnown,
             };

@@ -56,7 +56,7 @@ struct Lock {
     past: VecDeque<Tenure>,
 }
 
-/// True for objects whose waits and wakes are noted.
+/// True for locks and semaphores, the objects that [`Tenures`] covers.
 pub(super) fn are_of(kind: Kind) -> bool {
     kind.is_lock() || kind == Kind::Sem
 }
@@ -162,8 +162,7 @@ impl Tenures {
     /// Notes a wake by a thread that does not release the lock at this word. A reader that takes a
     /// lock wakes those that wait to read.
     pub(super) fn wake_without_release(&mut self, word: u64) {
-        let lock = self.words.get(&word).and_then(|i| self.locks.get_mut(i));
-        if let Some(lock) = lock {
+        if let Some(lock) = self.lock_at(word) {
             lock.held_ns = None;
             lock.owner = None;
         }
@@ -171,10 +170,14 @@ impl Tenures {
 
     /// Notes that a wait did not sleep, because the lock was released as it began.
     pub(super) fn did_not_sleep(&mut self, word: u64, from_ns: u64) {
-        let lock = self.words.get(&word).and_then(|i| self.locks.get_mut(i));
+        let lock = self.lock_at(word);
         if let Some(lock) = lock.filter(|lock| lock.held_ns == Some(from_ns)) {
             lock.held_ns = None;
         }
+    }
+
+    fn lock_at(&mut self, word: u64) -> Option<&mut Lock> {
+        self.locks.get_mut(self.words.get(&word)?)
     }
 
     /// A thread's wait is over: returns the longest tenure of the thread whose tenures took most of
