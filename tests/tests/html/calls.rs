@@ -92,13 +92,20 @@ pub(super) fn numbers(browser: &mut Browser) -> Result<()> {
     // In the other theme, and from a caller to its callee.
     browser.run("document.querySelector('.theme').click()", json!([]))?;
     opened(browser, &graph.page, "#q=catcher")?;
-    let callee = "
-        document.querySelector('.toggle').click();
-        setTimeout(() => document.querySelector('.pair li a[href*=open]').click(), 200);";
-    browser.run(callee, json!([]))?;
+    follow(browser, ".pair li a[href*=open]")?;
     browser.wait("return document.querySelectorAll('.opened').length === 2")?;
     browser.wait("return document.activeElement.classList.contains('toggle')")?;
     no_errors(browser)
+}
+
+/// Opens the first row and follows a link in it.
+fn follow(browser: &mut Browser, link: &str) -> Result<()> {
+    for selector in [".toggle", link] {
+        browser.wait(&format!(
+            "const found = document.querySelector('{selector}'); found?.click(); return found"
+        ))?;
+    }
+    Ok(())
 }
 
 /// A page of 5,000 functions opens fast and finds each of them.
@@ -119,10 +126,7 @@ pub(super) fn many(browser: &mut Browser) -> Result<()> {
     let row = text(browser, ".toggle .function")?;
     ensure!(row == "f4321", "{row}");
     // Its callee is in no drawn row without the filter.
-    let callee = "
-        document.querySelector('.toggle').click();
-        setTimeout(() => document.querySelector('.pair > div:last-child li a').click(), 200);";
-    browser.run(callee, json!([]))?;
+    follow(browser, ".pair > div:last-child li a")?;
     browser.wait("return document.activeElement.textContent.includes('f4320')")?;
     let hidden = "return [unspool.page.table.selected().length, location.hash.includes('q=')]";
     ensure!(browser.run(hidden, json!([]))? == json!([FUNCTIONS + 1, false]));
