@@ -137,7 +137,8 @@ impl Client {
             self.session.notify(debuggee, false);
             self.write();
             let due = debuggee.notifications_due(self.session.role());
-            if self.is_behind() || due.is_none_or(|due| due > Instant::now()) {
+            let is_over = self.is_behind() || due.is_none_or(|due| due > Instant::now());
+            if is_over || debuggee.make_room() {
                 break;
             }
         }
