@@ -53,7 +53,7 @@ pub use identity::Key;
 use inspection::AtEnd;
 pub use inspection::{
     CallSubject, FileReference, Holder, Inspection, NamedCall, OtherProcess, ProcessWait, State,
-    StopCause, Wait, WaitTrace,
+    StopCause, Wait, WaitTrace, Word,
 };
 pub use listing::{Happening, Listing};
 pub use lock_waits::LockWaits;

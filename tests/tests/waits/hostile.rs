@@ -42,6 +42,7 @@ pub(super) fn trials() -> Vec<Trial> {
             let waiting = ring(MUSL_STRIPPED, |file| Command::new(file))?;
             says_unknown(&waiting, "mutex", "musl does not record")
         }),
+        ("static-stripped-join-musl", unnamed_join),
         ("static-stripped-condition", unnamed_condition),
         ("static-stripped-exec", named_by_exec),
         ("damaged", damaged),
@@ -147,6 +148,29 @@ fn unnamed(library: Library, command: &[&str]) -> Result<()> {
     };
     seen.compare(&waiting, conditions)
         .with_context(|| run.to_string())
+}
+
+/// musl stores no holder of a normal mutex, but a join is known, so no wake-up is missed.
+fn unnamed_join() -> Result<()> {
+    let (folder, file) = waiting::compile("abba.c", MUSL_STRIPPED)?;
+    let waiting = Waiting::start(&mut Command::new(file), folder)?;
+    waiting.wait_until_blocked(HERE)?;
+    let (seen, run) = Inspection::attach(waiting.pid)?;
+    let main = u64::from(waiting.pid);
+    let (main, told) = (
+        seen.threads.iter().find(|thread| thread.tid == main),
+        &waiting.waits[&main],
+    );
+    let wait = main.and_then(|thread| thread.wait.as_ref());
+    let wait = wait.with_context(|| run.to_string())?;
+    let joined: Vec<u64> = told.holder.into_iter().collect();
+    ensure!(
+        wait.kind == "join" && wait.holders == joined,
+        "{wait:x?}: {run}"
+    );
+    let kinds: Vec<&str> = seen.findings.iter().map(|one| &*one.kind).collect();
+    ensure!(kinds == ["deadlock"], "{kinds:?}: {run}");
+    Ok(())
 }
 
 /// Other objects store no thread id; the output says what would help.

@@ -481,6 +481,8 @@ pub enum Doubt {
     SignalHandler,
     /// It is not known whether the program handles signals.
     SignalsUnknown,
+    /// No name shows what a thread waits at.
+    Unnamed,
 }
 
 /// Sorts by kind, the gravest first, and proved findings before inferred ones.

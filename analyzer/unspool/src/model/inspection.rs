@@ -223,10 +223,24 @@ pub struct Wait {
     /// True if the kernel refused the thread this priority-inheriting mutex. The wait then never
     /// ends, and the mutex is inferred from the thread's stack.
     pub refused: bool,
+    /// What is known of a futex word that is part of no known object.
+    pub word: Word,
     /// The unknown facts, and the reasons.
     pub unknown: Option<Arc<str>>,
     /// Evidence for a later check that the thread is still in this wait.
     pub trace: Option<Arc<WaitTrace>>,
+}
+
+/// What is known of a futex word that is part of no known object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Word {
+    /// The program's own function waits at it.
+    #[default]
+    Own,
+    /// It is a lock in the C library.
+    LibraryLock,
+    /// No name shows the function that waits, so it may be any object.
+    Unnamed,
 }
 
 /// What a wait leaves in memory and in the kernel.

@@ -17,7 +17,7 @@ use super::backtrace::Backtrace;
 use super::calls::PathId;
 use super::finding::ObjectName;
 use super::inspection::Inspection;
-use super::{Finding, FindingKind, Model, ThreadIndex, finding};
+use super::{Finding, FindingKind, Model, ThreadIndex, Word, finding};
 use crate::primitives::Kind;
 
 /// Threads, what they wait for, and which threads can end that.
@@ -78,6 +78,8 @@ struct Waiting {
     refused: bool,
     /// True if the awaited object is not fully known.
     vague: bool,
+    /// What is known of a futex word that is part of no known object.
+    word: Word,
     /// Threads that must all act before the wait ends.
     edges: Vec<Edge>,
     /// Number of threads that hold a read-write lock for reading, if the lock counts them.
@@ -124,7 +126,11 @@ impl Waiting {
     }
 
     fn is_lock(&self) -> bool {
-        self.object.kind.is_lock()
+        self.object.kind.is_lock() || self.is_word(Word::LibraryLock)
+    }
+
+    fn is_word(&self, word: Word) -> bool {
+        self.object.kind == Kind::Futex && self.word == word
     }
 }
 

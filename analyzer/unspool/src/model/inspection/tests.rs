@@ -23,7 +23,7 @@ const STACKS: u64 = 0x7000_0000;
 /// The files of a program in which all threads wait for a mutex.
 struct Files {
     library: Result<Library, String>,
-    /// The function that all wait in. If it is empty, no function has a name.
+    /// The functions that all wait in, the innermost first. If empty, no function has a name.
     function: &'static str,
     /// The file that it is in.
     module: &'static str,
@@ -73,11 +73,11 @@ impl Frames for Files {
             provenance: Provenance::Cfi,
             called: None,
         };
+        let functions = self.function.split(' ');
+        let mut frames: Vec<_> = functions.map(|name| frame(name, self.module)).collect();
+        frames.push(frame("work", "/bin/program"));
         Arc::new(Backtrace {
-            frames: vec![
-                frame(self.function, self.module),
-                frame("work", "/bin/program"),
-            ],
+            frames,
             truncated: None,
         })
     }
@@ -406,6 +406,50 @@ fn a_join_is_known_by_the_id_in_its_word() {
     assert_eq!((wait.object.kind, wait.holders[0].tid), (Kind::Join, 100));
     let found: Vec<_> = findings.iter().map(|f| (f.kind, f.proved)).collect();
     assert_eq!(found, [(FindingKind::Deadlock, true)], "{findings:?}");
+}
+
+/// Without symbols a word may be a lock, and in the C library it is one.
+#[test]
+fn a_word_without_a_name_proves_no_lost_wake_up() {
+    let mut records = ring(2);
+    for record in &mut records {
+        if let Record::Event(event) = record
+            && let Some(snapshot) = &mut event.snapshot
+        {
+            // Another value than that of a held mutex.
+            snapshot.registers[8 * 4..][..8].copy_from_slice(&7_u64.to_le_bytes());
+        } else if let Record::Memory(memory) = record {
+            for mutex in memory.bytes.chunks_exact_mut(64) {
+                mutex[0] = 7;
+            }
+        }
+    }
+    for (function, module, kind, proved, doubts) in [
+        (
+            "",
+            "/bin/program",
+            FindingKind::LostWakeup,
+            false,
+            &[Doubt::Unnamed][..],
+        ),
+        ("put", "/bin/program", FindingKind::LostWakeup, true, &[]),
+        (
+            "__lll_lock_wait_private malloc",
+            "/lib/libc.so.6",
+            FindingKind::Deadlock,
+            true,
+            &[],
+        ),
+    ] {
+        let mut files = Files::new();
+        (files.function, files.module) = (function, module);
+        let (_, findings) = look(records.clone(), files);
+        let [one] = &findings[..] else {
+            panic!("{function}: {findings:?}");
+        };
+        let found = (one.kind, one.proved, &one.hang().doubts[..]);
+        assert_eq!(found, (kind, proved, doubts), "{function}");
+    }
 }
 
 /// libstdc++ makes a process-shared system call, but a future belongs to one process.

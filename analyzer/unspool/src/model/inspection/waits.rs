@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::object;
 use super::{
     CallSubject, FileReference, HARMLESS_SIGNALS, Holder, Inspection, Onward, OtherProcess, State,
-    StopCause, Wait, WaitTrace,
+    StopCause, Wait, WaitTrace, Word,
 };
 use crate::model::backtrace::{Backtrace, innermost_primitive};
 use crate::model::finding::ObjectName;
@@ -421,6 +421,7 @@ impl<'a> Inspector<'a> {
             proved: true,
             moving: self.has_moved(futex) && !self.was_left_asleep(waiter),
             refused: false,
+            word: Word::default(),
             unknown: None,
             trace: None,
         };

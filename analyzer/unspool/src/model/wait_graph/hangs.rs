@@ -13,7 +13,7 @@ use crate::model::finding::{
     Awaited, Doubt, Evidence, Facts, Finding, FindingKind, Hang, HangReason, HangWait, ObjectName,
     Shows,
 };
-use crate::model::{Model, ThreadIndex};
+use crate::model::{Model, ThreadIndex, Word};
 use crate::primitives::Kind;
 
 /// Limit of stacks given as evidence where threads wait at one object.
@@ -297,7 +297,9 @@ impl WaitGraph {
             return None;
         }
         let threads: Vec<ThreadIndex> = rest.iter().map(|(thread, _)| *thread).collect();
-        let locks = rest.iter().all(|(_, waiting)| waiting.is_lock());
+        let unnamed = |(_, waiting): &(_, &Waiting)| waiting.is_word(Word::Unnamed);
+        let locks = rest.iter().any(|(_, waiting)| waiting.is_lock())
+            && (rest.iter()).all(|one| one.1.is_lock() || unnamed(one));
         // A handler may post a semaphore (signal-safety(7)), but not end another wait.
         let is_posted =
             |(_, waiting): &(_, &Waiting)| matches!(waiting.object.kind, Kind::Sem | Kind::Futex);
@@ -311,6 +313,9 @@ impl WaitGraph {
             Some(Some(false)) => {}
             Some(Some(true)) => doubts.push(Doubt::SignalHandler),
             Some(None) | None => doubts.push(Doubt::SignalsUnknown),
+        }
+        if rest.iter().any(unnamed) {
+            doubts.push(Doubt::Unnamed);
         }
         Some(Finding {
             kind: kind_of(locks),

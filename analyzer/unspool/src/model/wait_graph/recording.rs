@@ -1,6 +1,7 @@
 //! Nodes and edges from a recording: calls that had not returned at its end, and the holders then.
 
 use super::{Edge, Ends, Node, WaitGraph, Waiting};
+use crate::model::Word;
 use crate::model::finding::ObjectName;
 use crate::model::sync::final_waits::{FinalWait, JUST_BEGUN_NS, LASTING_NS, is_alive};
 use crate::model::{Creation, Model, ProgramEnd, ThreadIndex};
@@ -62,6 +63,7 @@ fn waiting(model: &Model, wait: &FinalWait) -> Waiting {
         long,
         refused: false,
         vague: false,
+        word: Word::default(),
         edges: edges.collect(),
         readers: None,
         users: wait.users.clone(),

@@ -62,6 +62,7 @@ fn waiting(model: &Model, thread: ThreadIndex, wait: &Wait) -> Waiting {
         long: true,
         refused: wait.refused,
         vague: wait.unknown.is_some(),
+        word: wait.word,
         edges: wait.holders.iter().map(edge).collect(),
         readers: wait.readers,
         users: None,

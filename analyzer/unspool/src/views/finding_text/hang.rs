@@ -310,5 +310,9 @@ fn reservation(doubt: Doubt) -> &'static str {
         }
         Doubt::SignalHandler => "Only a signal handler could end this.",
         Doubt::SignalsUnknown => "Only a signal handler or another process could end this.",
+        Doubt::Unnamed => {
+            "No symbols show what kind of object each thread waits at, so this may be a deadlock \
+             or a lost wake-up."
+        }
     }
 }

@@ -125,6 +125,7 @@ fn a_program_that_has_ended_does_not_wait() {
         proved: true,
         moving: false,
         refused: false,
+        word: Default::default(),
         unknown: None,
         trace: None,
     };

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::object::{self, Said};
-use super::{Inspector, Wait, Waiter};
+use super::{Inspector, Wait, Waiter, Word};
 use crate::model::backtrace::{Backtrace, Place, base_name};
 use crate::model::finding::ObjectName;
 use crate::platform::layouts::{self, COND_SIZE, Family, Layout, Library, Own, takes_mutex};
@@ -90,6 +90,11 @@ impl Inspector<'_> {
         {
             return said;
         }
+        wait.word = match whose {
+            Some(_) => Word::LibraryLock,
+            None if self.is_unnamed(stack) => Word::Unnamed,
+            None => Word::Own,
+        };
         let unknown = match whose {
             Some(function) => format!(
                 "it is an internal lock of the C library, in {function}, which does not store its owner"
@@ -100,6 +105,15 @@ impl Inspector<'_> {
             unknown: Some(unknown),
             ..Said::default()
         }
+    }
+
+    /// True if no name shows the function outside the C library that waits.
+    fn is_unnamed(&self, stack: &Backtrace) -> bool {
+        let library = self.library.as_ref().ok().filter(|one| !one.inside);
+        let path = library.map(|one| &*one.path);
+        let mut frames = stack.frames.iter();
+        let waits = frames.find(|frame| path.is_none() || frame.place.module.as_deref() != path);
+        waits.is_none_or(|frame| frame.place.function.is_none())
     }
 
     /// The C library's function that the program called, if it waits at a lock there.

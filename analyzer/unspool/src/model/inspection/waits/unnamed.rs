@@ -3,10 +3,12 @@
 //!
 //! A held mutex has marks that other memory lacks. The thread expects the C library's value for
 //! "held, and threads wait", and a live thread's id stands where the library stores the owner. A
-//! thread that joins another one expects the other's id, which the kernel clears.
+//! thread that joins another one waits at the other's id, or at a state beside it.
+
+use std::ops::RangeInclusive;
 
 use super::super::object::{self, Said};
-use super::{Inspector, Wait, Waiter};
+use super::{Inspector, Wait, Waiter, Word};
 use crate::model::backtrace::{Backtrace, base_name};
 use crate::platform::layouts::{self, Family, TID};
 use crate::primitives::Kind;
@@ -17,6 +19,10 @@ const GLIBC_CONTENDED: u32 = 2;
 const WAITERS: u32 = 1 << 31;
 /// Value of a held normal mutex of musl, in place of an owner (`EBUSY`).
 const MUSL_HELD: u32 = 16;
+/// `DT_EXITING` and `DT_JOINABLE` (musl, src/internal/pthread_impl.h).
+const MUSL_JOINABLE: RangeInclusive<u32> = 1..=2;
+/// Upper bound of musl's `struct pthread`, at one end of which the thread pointer stands.
+const MUSL_DESCRIPTOR: u64 = 512;
 
 impl Inspector<'_> {
     /// Describes a wait in code without names by the words in memory; `None` if there are names.
@@ -43,6 +49,7 @@ impl Inspector<'_> {
             wait.object.kind = Kind::Join;
             return Some(said);
         }
+        wait.word = Word::Unnamed;
         let unknown = format!(
             "the kind of object could not be determined: {} has no symbols; name an unstripped \
              copy with --exec, or the directory of its debug file with --debug-dir",
@@ -54,18 +61,39 @@ impl Inspector<'_> {
         })
     }
 
-    /// glibc joins a thread at the word that has its id. The kernel wakes as another process does.
     fn joined(&self, waiter: &Waiter<'_>) -> Option<Said> {
-        let futex = &waiter.futex;
-        let tid = futex.expected.filter(|_| futex.shared)?;
-        let is_other = tid != 0 && u64::from(tid) != waiter.event.tid;
-        let is_thread = is_other && self.by_tid.contains_key(&tid.into());
-        let stands = is_thread && self.memory.word(futex.address) == Some(tid);
-        stands.then(|| Said {
-            holders: vec![tid.into()],
+        let tid = self
+            .joined_in_glibc(waiter)
+            .or_else(|| self.joined_in_musl(waiter))?;
+        let index = self.by_tid.get(&tid)?;
+        let known = self.model.thread(*index)?.tid?;
+        (known != waiter.event.tid).then(|| Said {
+            holders: vec![tid],
             len: 4,
             ..Said::default()
         })
+    }
+
+    /// glibc joins a thread at the word that has its id. The kernel wakes as another process does.
+    fn joined_in_glibc(&self, waiter: &Waiter<'_>) -> Option<u64> {
+        let futex = &waiter.futex;
+        let tid = futex.expected.filter(|tid| futex.shared && *tid != 0)?;
+        (self.memory.word(futex.address) == Some(tid)).then_some(tid.into())
+    }
+
+    /// musl joins a thread at a state in its descriptor, behind its id. Other memory may hold an
+    /// id, but not beside that thread's own pointer.
+    fn joined_in_musl(&self, waiter: &Waiter<'_>) -> Option<u64> {
+        let layout = layouts::of(Family::Musl, self.pointer).ok()?;
+        let futex = &waiter.futex;
+        let state = futex.expected.filter(|_| !futex.shared)?;
+        let at = futex.address.wrapping_add_signed(layout.joined_tid);
+        let tid = u64::from(self.memory.word(at)?);
+        let mut pointers = self.pointers.iter();
+        let is_near = pointers.any(|(pointer, owner)| {
+            *owner == tid && pointer.abs_diff(futex.address) < MUSL_DESCRIPTOR
+        });
+        (MUSL_JOINABLE.contains(&state) && is_near).then_some(tid)
     }
 
     fn held_mutex(&self, family: Family, waiter: &Waiter<'_>) -> Option<(u64, Said)> {
