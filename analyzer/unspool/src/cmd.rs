@@ -31,6 +31,7 @@ mod target;
 mod terminal;
 mod top;
 mod view;
+mod whole_file;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};

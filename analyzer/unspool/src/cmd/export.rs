@@ -1,7 +1,7 @@
 //! `unspool export`: a recording in the formats of other programs, which `views::export` lists.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
+use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use unspool_image::Image;
 
 use super::recording::{Reading, Recording, Shown};
-use super::{page, record, terminal};
+use super::{page, record, terminal, whole_file};
 use crate::model::call_graph::pvtrace;
 use crate::model::{Detail, Model, Target};
 use crate::views::call_sums::{self, Cut};
@@ -354,7 +354,7 @@ fn create(
     write: &mut dyn FnMut(&mut dyn Write) -> Result<(), Error>,
 ) -> anyhow::Result<()> {
     complete(write, &mut |export| {
-        export(&mut BufWriter::new(Created { path, file: None }))
+        whole_file::write(path, |out| export(out))
             .with_context(|| format!("cannot write {}", path.display()))
     })
 }
@@ -367,15 +367,16 @@ fn complete(
     to: &mut dyn FnMut(Export<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut missing = None;
-    to(&mut |out: &mut dyn Write| match write(out) {
-        Ok(()) => out.flush(),
-        Err(Error::Write(error)) => Err(error),
-        Err(error) => {
-            missing = Some(anyhow!("{error}"));
-            Ok(())
-        }
-    })?;
-    missing.map_or(Ok(()), Err)
+    let written = to(&mut |out: &mut dyn Write| {
+        write(out).map_err(|error| match error {
+            Error::Write(error) => error,
+            error => {
+                missing = Some(anyhow!("{error}"));
+                io::Error::other("incomplete")
+            }
+        })
+    });
+    missing.map_or(written, Err)
 }
 
 /// Fails if a directory has files already, or cannot be made.
@@ -405,25 +406,4 @@ fn prepare_directory(path: &Path) -> anyhow::Result<()> {
         path.display()
     );
     Ok(())
-}
-
-/// A file that is created when the first bytes are written, so that an export that fails before
-/// leaves an earlier file as it is.
-struct Created<'p> {
-    path: &'p Path,
-    file: Option<File>,
-}
-
-impl Write for Created<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(File::create(self.path)?),
-        };
-        file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.as_mut().map_or(Ok(()), File::flush)
-    }
 }

@@ -2,14 +2,15 @@
 //!
 //! Separate from the commands because `report`, `view`, `record` and `demo` all write it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail, ensure};
 
+use super::whole_file;
 use crate::model::Model;
 use crate::views::html::{self, SourceFile};
 
@@ -25,12 +26,8 @@ pub(super) fn write_file(
     sources: Vec<SourceFile>,
     path: &Path,
 ) -> anyhow::Result<()> {
-    let write = || {
-        let mut out = BufWriter::new(File::create(path)?);
-        html::write(model, &sources, &mut out)?;
-        out.flush()
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    let written = whole_file::write(path, |out| html::write(model, &sources, out));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Checks that a file can be written, before a program runs for it.
@@ -92,8 +89,9 @@ pub(super) fn write_temporary(model: &Model, sources: Vec<SourceFile>) -> anyhow
         .suffix(".html")
         .tempfile()
         .context("cannot make a temporary file")?;
+    whole_file::fill(file.as_file(), |out| html::write(model, &sources, out))
+        .with_context(|| format!("cannot write {}", file.path().display()))?;
     let (_, path) = file.keep().context("cannot keep the temporary file")?;
-    write_file(model, sources, &path)?;
     Ok(path)
 }
 

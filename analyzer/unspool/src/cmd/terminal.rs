@@ -1,12 +1,12 @@
 //! The output of commands: style of the terminal, closed pipes, error messages.
 
-use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use terminal_size::{Height, Width};
 
+use super::whole_file;
 use crate::views::Style;
 
 /// Prints `error` and its causes as one sentence. Leaves out causes that their parents already
@@ -70,13 +70,7 @@ pub(super) fn to_output(
     let Some(path) = output else {
         return to_stdout(write);
     };
-    File::create(path)
-        .and_then(|file| {
-            let mut out = io::BufWriter::new(file);
-            write(&mut out)?;
-            out.flush()
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
+    whole_file::write(path, write).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Refuses to write an HTML page to a terminal. `advice` names other ways.
