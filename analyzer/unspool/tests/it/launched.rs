@@ -257,11 +257,11 @@ fn debug_information_of_other_code_is_not_called_missing() {
     };
     assert_eq!(
         note(&["-O1"]),
-        "No source lines for bare: no debug information was found."
+        "No debug information (-g) was found for bare, so frames there have no source lines."
     );
     assert_eq!(
         note(&["-O1", object.to_str().unwrap()]),
-        "No source lines for bare: the debug information does not cover the functions seen."
+        "The functions seen are not in the debug information of bare, so frames there have no source lines."
     );
     assert_eq!(note(&["-g", object.to_str().unwrap()]), "");
 }

@@ -277,7 +277,8 @@ impl Files {
                     notes.extend(opened.found.notes.iter().map(note));
                     notes.extend(opened.found.image.notes().iter().map(note));
                     notes.extend(opened.found.places.notes().iter().map(note));
-                    let seen = with_lines.contains(&name);
+                    let seen = with_lines.contains(&name)
+                        || self.local && is_of_distribution(&file.path);
                     if !seen && opened.found.places.has_debug_information() {
                         uncovered.push(name);
                     } else if !seen && opened.found.places.notes().is_empty() {
@@ -288,17 +289,19 @@ impl Files {
             }
         }
         for (mut names, why) in [
-            (bare, "no debug information was found"),
+            (bare, "No debug information (-g) was found for"),
             (
                 uncovered,
-                "the debug information does not cover the functions seen",
+                "The functions seen are not in the debug information of",
             ),
         ] {
             names.sort_unstable();
             names.dedup();
             if !names.is_empty() {
                 let names = names.join(", ");
-                notes.push(Note::info(format!("No source lines for {names}: {why}.")));
+                notes.push(Note::info(format!(
+                    "{why} {names}, so frames there have no source lines."
+                )));
             }
         }
         if !replaced.is_empty() {
@@ -343,6 +346,41 @@ impl Files {
         match &mut file.state {
             State::Open(opened) => Some(opened),
             _ => None,
+        }
+    }
+}
+
+/// True if a package of the distribution has installed this file, so that its user does not build
+/// it. On a board, such directories have the user's own programs, too.
+fn is_of_distribution(path: &str) -> bool {
+    let path = path.strip_prefix("/usr").unwrap_or(path);
+    let folders = [
+        "/bin/",
+        "/sbin/",
+        "/lib/",
+        "/lib32/",
+        "/lib64/",
+        "/libexec/",
+        "/libx32/",
+    ];
+    folders.iter().any(|folder| path.starts_with(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_distribution() {
+        for (path, is) in [
+            ("/usr/bin/python3.11", true),
+            ("/lib/libc.so.6", true),
+            ("/usr/lib64/libz.so.1", true),
+            ("/usr/local/bin/mine", false),
+            ("/opt/mine/bin/mine", false),
+            ("/library/mine", false),
+        ] {
+            assert_eq!(is_of_distribution(path), is, "{path}");
         }
     }
 }
