@@ -368,17 +368,18 @@ impl Model {
         symbolizer.open(capture);
         let mut model = Model::interpret(capture, symbolizer, detail);
         model.modules = symbolizer.modules().to_vec();
+        let pid = model.target.pid;
         if capture.header.source() == Source::Inspected {
             model.inspect_closer(capture, symbolizer);
             let states = &mut model.inspection.states;
             inspection::take_recorded(&model.threads, states, &capture.records);
             model.notes.extend(model.inspection.unknown());
-            model.notes.extend(model.inspection.memory_users_note());
+            model.notes.extend(model.inspection.memory_users_note(pid));
         } else {
             let at_end = inspection::at_end(capture, &model, symbolizer);
             let inspection = at_end.as_ref().map(|at_end| &at_end.inspection);
             model.add_hangs(inspection);
-            let note = inspection.and_then(|inspection| inspection.memory_users_note());
+            let note = inspection.and_then(|inspection| inspection.memory_users_note(pid));
             model.notes.extend(note);
             model.at_end = at_end;
         }

@@ -304,17 +304,20 @@ impl Inspection {
         self.timers.extend(&other.timers);
     }
 
-    /// The other processes that may end waits.
-    pub(super) fn memory_users_note(&self) -> Option<Note> {
-        let pids: Vec<String> = self.memory_users.iter().map(u64::to_string).collect();
-        let (pids, run) = match &pids[..] {
-            [] => return None,
-            [pid] => (format!("Process {pid}"), "runs"),
-            pids => (format!("Processes {}", pids.join(", ")), "run"),
-        };
+    /// The other processes that may end waits of process `pid`. Of two that share their memory, each
+    /// gets the same note.
+    pub(super) fn memory_users_note(&self, pid: u64) -> Option<Note> {
+        if self.memory_users.is_empty() {
+            return None;
+        }
+        let mut all = self.memory_users.clone();
+        all.insert(pid);
+        let all: Vec<String> = all.iter().map(u64::to_string).collect();
         Some(Note::info(format!(
-            "{pids} {run} in the memory of this program, as after vfork(2), and may end waits of \
-             its threads. So a lost wake-up cannot be recognized."
+            "Processes {} share their memory, as parent and child do from vfork(2) until the \
+             child's exec. Each may end waits of the others, so a lost wake-up cannot be \
+             recognized.",
+            all.join(", ")
         )))
     }
 

@@ -199,8 +199,9 @@ fn a_process_in_the_same_memory_leaves_doubt() {
     }));
     let (inspection, findings) = look(records, Files::new());
     assert!(findings.iter().all(|one| !one.proved), "{findings:?}");
-    let note = inspection.memory_users_note().unwrap().text;
-    assert!(note.starts_with("Process 77 runs in the memory"), "{note}");
+    let note = inspection.memory_users_note(100).unwrap().text;
+    let shared = "Processes 77, 100 share their memory,";
+    assert!(note.starts_with(shared), "{note}");
 }
 
 /// Turns an inspection into a recording that reads its threads at its end, at nanoseconds 9 to 14.
