@@ -19,10 +19,11 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::arch;
+use crate::arch::{self, STACK_WORDS};
 use crate::sys::bpf::Program;
 use crate::sys::perf::{self, Mappings, Ring};
 use crate::sys::stat::Stat;
+use crate::sys::syscall_file::SyscallFile;
 use crate::sys::tracefs::Tracepoints;
 use crate::sys::{Tid, monotonic_ns};
 use crate::thread_events::record::{HEADER, size_of_record};
@@ -188,7 +189,7 @@ impl Schedule {
             program = stacks.program;
         }
         let states = opened.threads.iter();
-        let states = states.filter_map(|tid| state(process, *tid));
+        let states = states.flat_map(|tid| state(process, *tid));
         let initial: VecDeque<Record> = states.collect();
         Ok(Schedule {
             process: pid,
@@ -515,15 +516,37 @@ fn is_in_first_namespace() -> bool {
     namespace.is_ok_and(|namespace| namespace.to_str() == Some(FIRST))
 }
 
-/// The current state of a thread, as a record.
-fn state(process: Tid, tid: Tid) -> Option<Record> {
-    let letter = Stat::of_thread(process, tid)?.state()?;
-    Some(Record {
-        time_ns: monotonic_ns(),
-        tid: u32::try_from(tid.0).ok()?,
+/// The current state of a thread, as records: if it is blocked in a system call, also its place.
+fn state(process: Tid, tid: Tid) -> Vec<Record> {
+    let letter = Stat::of_thread(process, tid).and_then(|stat| stat.state());
+    let (Some(letter), Ok(id)) = (letter, u32::try_from(tid.0)) else {
+        return Vec::new();
+    };
+    let time_ns = monotonic_ns();
+    let record = |event| Record {
+        time_ns,
+        tid: id,
         cpu: 0,
-        event: Event::State(letter),
-    })
+        event,
+    };
+    let mut records = vec![record(Event::State(letter))];
+    if matches!(letter, b'S' | b'D')
+        && let Some(call) = SyscallFile::read(process, tid)
+        && let Some(number) = call.number()
+    {
+        let place = Place {
+            pc: call.pc,
+            number: Some(number),
+            args: [call.arguments[0], call.arguments[1]],
+            link: None,
+            stack: [None; STACK_WORDS],
+        };
+        records.push(record(Event::SwitchOut {
+            preempted: false,
+            place: Some(Box::new(place)),
+        }));
+    }
+    records
 }
 
 #[cfg(test)]
@@ -536,8 +559,8 @@ mod tests {
         let process = Tid(std::process::id() as i32);
         let tids = tasks(process);
         assert!(tids.contains(&process));
-        let here = tids.iter().filter_map(|tid| state(process, *tid));
+        let here = tids.iter().flat_map(|tid| state(process, *tid));
         assert!(here.count() > 0);
-        assert_eq!(state(process, Tid(0)), None);
+        assert_eq!(state(process, Tid(0)), []);
     }
 }

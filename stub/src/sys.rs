@@ -19,6 +19,7 @@ pub(crate) mod schedstat;
 pub(crate) mod scheduling;
 pub(crate) mod signals;
 pub(crate) mod stat;
+pub(crate) mod syscall_file;
 pub(crate) mod tracefs;
 pub(crate) mod wait;
 
