@@ -134,7 +134,7 @@ fn go_on(stop: &str) -> String {
     }
 }
 
-/// How often the program is lost when not the server but its tracing half is killed.
+/// Counts how often the program dies when the tracing half of the server is killed.
 fn kill_tracers(times: u32) {
     for (budget, kinds) in [("5%", "sft"), ("none", "sft")] {
         let mut lost = 0;

@@ -58,7 +58,7 @@ pub struct Segment {
     pub file_offset: u64,
     /// Number of its bytes in the file.
     pub file_size: u64,
-    /// Number of its bytes in memory; those past `file_size` are zero.
+    /// Number of its bytes in memory. Bytes past `file_size` are zero.
     pub mem_size: u64,
     /// `PF_X` 1, `PF_W` 2, `PF_R` 4.
     pub flags: u32,

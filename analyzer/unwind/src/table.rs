@@ -139,8 +139,8 @@ impl Table {
         doubt::note(self.doubted())
     }
 
-    /// The same for the single function that contains `svma`. Known once its code has been
-    /// analysed, which happens when its call frame information fails.
+    /// Like [`Table::doubts`], for the function that contains `svma`. Known once the function's code
+    /// has been analysed, which happens when its call frame information fails.
     pub fn doubt_at(&self, svma: u64) -> Option<Note> {
         let doubted = self.doubted();
         if self.whole.get().is_none() {

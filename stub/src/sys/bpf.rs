@@ -32,7 +32,7 @@ const WORD: u32 = 4;
 pub(crate) struct Map(OwnedFd);
 
 impl Map {
-    /// A map that forgets the keys that were not used for longest when it is full.
+    /// A map that drops its least recently used keys when it is full.
     pub(crate) fn words(entries: u32) -> Result<Map, Errno> {
         create(LRU_HASH, entries).map(Map)
     }

@@ -189,7 +189,7 @@ impl Family {
         }
     }
 
-    /// Forgets due interrupts once a stop has reported one, however often the client has asked.
+    /// Forgets all due interrupts once a stop has reported one: several requests get one report.
     fn forget_if_told(&mut self, stop: Option<&Stop>) {
         if matches!(stop, Some(Stop::Thread(_, Cause::Interrupt))) {
             self.forget_interrupts();

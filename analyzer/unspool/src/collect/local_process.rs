@@ -168,8 +168,8 @@ impl LocalProcess {
         self.threads().all(|tid| waits(tid) == Some(true))
     }
 
-    /// Those of the processes whose threads all stay asleep in calls that may wait for other
-    /// processes or for each other. A stop would end the writes of a process that makes progress.
+    /// Keeps the processes whose threads all stay asleep in calls that may wait for other processes
+    /// or for each other. A stop would end the writes of a process that makes progress.
     pub fn that_wait(mut processes: Vec<LocalProcess>, arch: Arch) -> Vec<LocalProcess> {
         let asleep = |process: &LocalProcess| -> Vec<Option<Asleep>> {
             let now = Instant::now();

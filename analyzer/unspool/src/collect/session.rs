@@ -64,7 +64,7 @@ pub(super) struct Session {
     /// Another client may control the program, so the recorder neither stops nor resumes it.
     pub(super) observes: bool,
     pub(super) stops: Stops,
-    /// Declared after the client, because the stub ends when the connection closes.
+    /// Declared after the client, to be dropped later: the stub ends when the connection closes.
     pub(super) stub: Option<Stub>,
 }
 

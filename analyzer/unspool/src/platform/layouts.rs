@@ -225,9 +225,9 @@ pub(crate) const COND_SIZE: u64 = 48;
 /// Alignment of a `pthread_cond_t` on all architectures: that of a `long long`.
 const COND_ALIGN: u64 = 8;
 
-/// Both words of `__g_signals`; `__g1_orig_size`, whose lowest bits are a lock, both of `__g_refs`,
-/// for a value with the lowest bit; `__wrefs`, for a value with the third
-/// (nptl/pthread_cond_common.c, pthread_cond_destroy.c).
+/// The words of glibc's condition until 2.40 (nptl/pthread_cond_common.c, pthread_cond_destroy.c).
+/// Waits: both words of `__g_signals`. Signals: `__g1_orig_size`, whose lowest bits are a lock, and
+/// both words of `__g_refs`, if bit 0 is set. Destruction: `__wrefs`, if bit 2 is set.
 const COND: Cond = Cond {
     wait: &[Word::at(40), Word::at(44)],
     signal: &[Word::of(32, 3, 2), Word::of(16, 1, 1), Word::of(20, 1, 1)],

@@ -143,7 +143,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// What distinguishes threads from others with the same function and name; none if there are no
-/// others. The innermost creating functions that all differ, or else their lines, or else a number
+/// others. Takes the innermost creating functions that all differ, else their lines, else a number
 /// in the order of appearance.
 pub(super) fn distinction(diff: &Diff, index: usize) -> Option<String> {
     let own = diff.threads.get(index)?;

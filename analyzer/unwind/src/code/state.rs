@@ -83,7 +83,7 @@ impl State {
         state
     }
 
-    /// The same with a value in a register that names the argument there.
+    /// Like [`State::entry`], with a value in `register` that names the argument in it.
     pub(super) fn with_argument(machine: &'static Machine, register: u8) -> State {
         let mut state = State::entry(machine);
         state.set(register, Value::Argument(register));

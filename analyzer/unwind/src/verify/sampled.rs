@@ -20,7 +20,7 @@ use crate::table::Table;
 /// The result of a comparison, in samples.
 #[derive(Clone, Debug, Default)]
 pub struct Sampled {
-    /// Both give the same CFA.
+    /// The analysis and call frame information give the same CFA.
     pub agree: u64,
     /// The analysis has no CFA.
     pub unknown: u64,
@@ -28,7 +28,7 @@ pub struct Sampled {
     pub wrong: u64,
     /// Not compared: call frame information has no rule, or the rule needs more than registers.
     pub skipped: u64,
-    /// The addresses where they do not agree, with the number of samples and both rules.
+    /// The addresses where the two do not agree, with the number of samples and both rules.
     pub disagreements: BTreeMap<u64, Disagreement>,
 }
 

@@ -1,8 +1,9 @@
 //! Compiles a tracepoint's condition, so that a collector records only hits that satisfy it.
 //!
-//! The stub evaluates each condition when it drains a hit. This costs it microseconds, and memory
-//! that only a matching hit may read would fault before. Conditions on registers alone are
-//! therefore also part of the collector. The bytecode's stack is in registers.
+//! The stub evaluates each condition when it drains a hit. This takes microseconds. Also, the
+//! collector has read the memory by then, and that read may fault for a hit that does not match. So
+//! conditions on registers alone are also part of the collector. The bytecode's stack is in
+//! registers.
 
 use crate::bytecode::{Binary, Op};
 

@@ -32,8 +32,8 @@ const GROWTH: u64 = 4;
 /// page of theirs. So a shared pool uses much less physical memory.
 const MAX_SLOT_BYTES: u64 = 2 << 20;
 const MAX_SHARED_SLOT_BYTES: u64 = 128 << 20;
-/// Maximum number of slots in one batch: in memory of the program alone, where one system call
-/// reads them all, and in memory that the stub maps too.
+/// Maximum number of slots in one batch: in memory of the program alone, which one system call
+/// reads, and in memory that the stub maps, too.
 const MAX_BATCH_SLOTS: usize = 32;
 const MAX_SHARED_BATCH_SLOTS: usize = 4;
 /// Maximum number of addresses in one read (`UIO_MAXIOV`).

@@ -36,7 +36,7 @@ pub struct Effect {
     pub effect_ns: i64,
     /// The item's part of the critical path. Of a lock, what the run would save without contention.
     pub path_ns: Change,
-    /// True if equal programs may differ as much.
+    /// True if two runs of one program may differ by as much.
     pub is_noise: bool,
 }
 

@@ -174,8 +174,8 @@ impl Search<'_> {
         }
     }
 
-    /// Joins what has the same label. Whether a known thing has a label may depend on whether it
-    /// comes from the build of the candidates.
+    /// Joins known things and candidates with the same label. `label` gets a thing, and whether it
+    /// is a known one from the build of the candidates.
     fn by_label(&mut self, label: impl Fn(&Identity, bool) -> Option<String>) {
         type Sides = (Vec<usize>, Vec<usize>);
         let mut sides: BTreeMap<String, Sides> = BTreeMap::new();

@@ -29,7 +29,7 @@ impl Wait {
     }
 }
 
-/// Joins waits that something else than a release has interrupted: a signal, or the recorder.
+/// Joins waits that a signal or the recorder has interrupted, and not a release.
 pub(super) fn joined(waits: Vec<Wait>) -> Vec<Wait> {
     // A thread holds the lock at some time if it waits for it, or if one that it woke went on.
     let mut users: HashSet<ThreadIndex> = waits.iter().map(|wait| wait.thread).collect();

@@ -42,7 +42,7 @@ pub enum NoOffCpu {
     NoSamples,
     /// The recorder did not ask for them, because it is an older version.
     OlderRecorder,
-    /// There is no schedule, which has the times.
+    /// The recording has no schedule, so the times are not known.
     NoSchedule,
     /// The server could not take them, with its reason.
     Refused(String),

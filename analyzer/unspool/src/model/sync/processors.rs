@@ -201,7 +201,7 @@ impl Lives {
         there.next().map(|(from, _, thread)| (*thread, *from))
     }
 
-    /// True if no thread has the id any more, or will have it.
+    /// True if no thread has the id from this time on.
     fn are_over(&self, tid: u64, ns: u64) -> bool {
         let lives = self.0.get(&tid).into_iter().flatten();
         lives.map(|(_, to, _)| *to).max().is_none_or(|to| to < ns)

@@ -1,6 +1,6 @@
 //! Chrome's trace event format, JSON: one event a line ("Trace Event Format", Google, 2016).
 //!
-//! Waits and states are complete events (`X`). Where a thread lives and has none, it ran.
+//! Waits and states are complete events (`X`). A living thread without an event was running.
 
 use std::io::{self, Write};
 
