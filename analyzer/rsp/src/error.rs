@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// A packet is longer than the limit.
     #[error(
-        "the server sent a packet of more than {limit} bytes; it is broken, or not a gdb server: restart it"
+        "the server sent a packet of more than {limit} bytes; the server is broken, or no gdb server: restart it"
     )]
     Oversized {
         /// The limit in bytes.

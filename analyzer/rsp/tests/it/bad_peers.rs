@@ -233,7 +233,7 @@ fn packets_without_end() {
     });
     assert_eq!(
         sentence(&error),
-        "the server sent a packet of more than 1048576 bytes; it is broken, or not a gdb server: restart it"
+        "the server sent a packet of more than 1048576 bytes; the server is broken, or no gdb server: restart it"
     );
 }
 

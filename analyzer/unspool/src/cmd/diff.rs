@@ -58,11 +58,11 @@ pub(super) struct Cmd {
     /// Exit with code 3 if the program became slower by more than PERCENT [default: 10]
     ///
     /// CONDITION is `regression` or `regression:PERCENT`. It holds if the run or an item of the
-    /// critical path takes longer by more than PERCENT, and by more than equal runs can differ.
-    /// With one recording on each side, that is at least 15 % and 10 ms. So a PERCENT below 15
-    /// needs several recordings, and one below 10 needs five on each side. The length of the run
-    /// excludes the delays by the recorder and by other programs. Exit code 4 means that too little
-    /// was recorded to judge.
+    /// critical path takes longer by more than PERCENT, and by more than noise. With one recording
+    /// on each side, noise is at least 15 % and 10 ms. So a PERCENT below 15 needs several
+    /// recordings, and one below 10 needs five on each side. The length of the run excludes the
+    /// delays by the recorder and by other programs. Exit code 4 means that too little was recorded
+    /// to judge.
     #[arg(
         long,
         value_name = "CONDITION",

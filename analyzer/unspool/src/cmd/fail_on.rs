@@ -43,14 +43,14 @@ const OF_WAITS: [FindingKind; 3] = [
 pub(super) struct FailOn {
     /// Exit with code 3 if there is a finding of this kind (repeatable, or separated by commas)
     ///
-    /// KIND is any, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
+    /// KIND is `any`, deadlock, self-deadlock, abandoned-lock, lost-wakeup, destroyed-held,
     /// wrong-unlock, lock-order, convoy, long-hold, contention, bottleneck, unlocked-signal,
     /// unjoined or churn. KIND:proved ignores inferred findings. `inspect` finds only deadlock,
     /// self-deadlock, abandoned-lock and lost-wakeup.
     ///
     /// Exit code 4 means that there is no such finding, but too little was seen to exclude one:
-    /// most calls were missed, or a named process was not inspected. For any and lock-order, it is
-    /// enough that most lock calls were missed.
+    /// most calls were missed, or a named process was not inspected. For `any` and `lock-order`, it
+    /// is enough that most lock calls were missed.
     #[arg(long = "fail-on", value_name = "KIND", value_delimiter = ',', value_parser = condition)]
     conditions: Vec<Condition>,
 }

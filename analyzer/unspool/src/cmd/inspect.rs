@@ -22,8 +22,9 @@ use crate::views;
 ///
 /// Stops each program while its threads' registers and stacks are read, usually for some
 /// milliseconds. Also inspects processes of this machine for which a thread waits: the holder of a
-/// lock, a child, and the process at the other end of a pipe. A process at a pipe, or one of
-/// several possible children, is inspected only if all its own threads wait. Writes no file.
+/// lock, a child, and the process at the other end of a pipe. If a thread waits at a pipe, or for
+/// any of several children, the other process is inspected only if all its threads wait. Writes no
+/// file.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unspool inspect [OPTIONS] PID...\n       \
@@ -55,7 +56,7 @@ pub(super) struct Cmd {
 
     /// Recording of the same process, to show where its threads were created
     ///
-    /// A recording of `record --attach` must have ended. One of `record --connect` may go on.
+    /// With `record --attach`, the recording must have ended. With `record --connect`, it may go on.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 

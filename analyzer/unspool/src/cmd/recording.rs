@@ -26,7 +26,7 @@ pub(super) struct Reading {
 /// The process that reports are about.
 #[derive(Debug, Args)]
 pub(super) struct Shown {
-    /// Of several processes that were recorded together, the one to show first and in full
+    /// Show this process first and in full, if several processes were recorded together
     #[arg(long, value_name = "PID")]
     process: Option<u64>,
 }

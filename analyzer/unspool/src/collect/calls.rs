@@ -216,7 +216,7 @@ impl Calls {
             ),
             true if unclear > 0 => Some(format!(
                 "{unclear} of {hits} calls of the -finstrument-functions hooks are missing, because \
-                 the code there does not show which of the two hooks it calls; link the program \
+                 the calling code does not show which of the two hooks it calls; link the program \
                  dynamically, or define both hooks in the program"
             )),
             _ => None,
@@ -279,7 +279,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Says for each pattern of `--trace` that names no function that it is probably wrong.
+    /// Returns a note for each pattern of `--trace` that no function matches.
     pub(super) fn unmatched(&self) -> Vec<String> {
         let patterns = self.wanted.functions.iter().zip(&self.named);
         let unmatched = patterns.filter(|(_, count)| **count == 0);
@@ -312,7 +312,7 @@ impl Calls {
         }
         if calls.waits == Some(0) {
             notes.push(
-                "no system call was found in which the C library waits, so waits are not recorded"
+                "Unspool found no system call in which the C library waits, so waits are not recorded"
                     .to_owned(),
             );
         }

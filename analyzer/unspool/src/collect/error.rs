@@ -87,9 +87,9 @@ pub enum Error {
     NoTarget,
     /// The server emulates a whole machine, not a program.
     #[error(
-        "the server runs a whole machine (QEMU's system emulation), and its threads are \
-         processors, which Unspool does not support; run unspool-stub in the machine and connect \
-         to that (qemu/README.md), or run one program under `qemu-arm -g PORT`"
+        "the server runs a whole machine (QEMU's system emulation): its threads are processors, \
+         so Unspool does not support it; run unspool-stub in the machine and connect to the stub \
+         (qemu/README.md), or run one program under `qemu-arm -g PORT`"
     )]
     WholeMachine,
     /// The program's file is unknown.
@@ -121,7 +121,7 @@ pub enum Error {
     /// Files needed to unwind stacks could not be used.
     #[error(
         "stacks that go through {path} are cut short: {problem}{}",
-        if *others > 0 { format!(" (and so are those through {others} other files)") } else { String::new() }
+        if *others > 0 { format!(" (also those through {others} other files)") } else { String::new() }
     )]
     Files {
         /// The first of these files.
@@ -133,8 +133,8 @@ pub enum Error {
     },
     /// The server does not stop the program.
     #[error(
-        "the server did not stop the program within 10 seconds; the connection was closed: check \
-         whether the program still runs"
+        "the server did not stop the program within 10 seconds, so Unspool closed the connection; \
+         check whether the program still runs"
     )]
     Unstoppable,
 }

@@ -273,8 +273,8 @@ impl Planter {
             }
             Some(_) if kernel_sees_creations => return Ok(()),
             Some(_) => "The program is static and has no pthread_create, so creations of threads \
-                        are not recorded. Root, or CAP_PERFMON and a readable tracefs, changes \
-                        this."
+                        are not recorded. To record them, run the stub as root, or with \
+                        CAP_PERFMON and a readable tracefs."
                 .to_owned(),
         };
         let severity = match kernel_sees_creations {

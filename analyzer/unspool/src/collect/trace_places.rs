@@ -36,7 +36,7 @@ pub(super) fn describe(places: &TracePlaces, has_events: impl Fn(u32) -> bool) -
     let all = jumps + traps;
     if traps == 0 {
         return Some(format!(
-            "no probe stopped a thread: the stub recorded hits of all {all} without a trap"
+            "no probe stopped a thread: the stub recorded the hits of all {all} probes without a trap"
         ));
     }
     let slowed = places.slowed(has_events);
@@ -72,7 +72,7 @@ mod tests {
         let describe = |places| describe(&places, |probe| probe < 5).unwrap();
         assert_eq!(
             describe(places(105, 0, &[])),
-            "no probe stopped a thread: the stub recorded hits of all 105 without a trap"
+            "no probe stopped a thread: the stub recorded the hits of all 105 probes without a trap"
         );
         let names = [
             "__aio_notify",

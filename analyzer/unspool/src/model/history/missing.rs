@@ -106,7 +106,8 @@ impl History<'_> {
             notes.push(Note::error(
                 "Thread creations were not recorded, because no creation function \
                  (pthread_create) was found in the program. Threads may be missing, and no \
-                 thread has a creation stack. Root sees creations of static programs without it.",
+                 thread has a creation stack. In static programs, Unspool sees creations without \
+                 this function if it runs as root.",
             ));
         }
         let unseen = |thread: &&Thread| thread.creation == Creation::Unseen;
@@ -178,9 +179,9 @@ impl History<'_> {
             );
             let details = match self.counts.create_probes {
                 0 => {
-                    "Without a pthread_create, only the kernel can record creations: for root, or \
-                     with CAP_PERFMON and a readable tracefs. If threads are created too fast, it \
-                     leaves some out."
+                    "Without a pthread_create, only the kernel can report creations. The stub must \
+                     run as root, or with CAP_PERFMON and a readable tracefs. If threads are \
+                     created too fast, the kernel leaves some out."
                 }
                 _ => {
                     "Other functions than pthread_create created them, or the library that creates \
@@ -239,7 +240,7 @@ impl History<'_> {
         }
         if self.counts.inferred > 0 {
             notes.push(Note::info(format!(
-                "For {}, several creations look the same, and only the order of events tells which one it was.",
+                "Several creations match {} equally well. Unspool chose by the order of events.",
                 count(self.counts.inferred, "thread", "threads")
             )));
         }
@@ -258,7 +259,7 @@ impl History<'_> {
             )));
         }
         if self.counts.join_assumed {
-            let text = "The main thread's last join is assumed to have returned.";
+            let text = "Unspool assumes that the main thread's last join returned.";
             let details =
                 "The server did not report the end of the joined thread before the program exited.";
             notes.push(Note::info(text).with_details(details));

@@ -167,11 +167,9 @@ fn without_handles_order_decides_and_is_said_to() {
     ));
     let stack = thread(&model, 11).creation_stack().unwrap();
     assert_eq!(stack.frames[0].place.function.as_deref(), Some("first"));
-    assert!(
-        notes(&model).contains(
-            "For 1 thread, several creations look the same, and only the order of events tells which one it was"
-        )
-    );
+    assert!(notes(&model).contains(
+        "Several creations match 1 thread equally well. Unspool chose by the order of events"
+    ));
 }
 
 #[test]
@@ -339,7 +337,7 @@ fn joins_imply_ends_if_no_exits_are_reported() {
     stage.end(10);
     let model = stage.model();
     assert_eq!(thread(&model, 13).ending, Ending::Joined);
-    assert!(notes(&model).contains("The main thread's last join is assumed to have returned"));
+    assert!(notes(&model).contains("Unspool assumes that the main thread's last join returned"));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
             };
             let more = match limit.saved_ns > waits_ns {
                 true => {
-                    " The run would gain more than that, because threads would then also wait less for \
+                    " The run would become shorter by more than that, because threads would then also wait less for \
                      other locks and for processors."
                 }
                 false => "",
@@ -67,7 +67,7 @@ pub(super) fn text(model: &Model, finding: &Finding, limit: &Bottleneck) -> Stri
     };
     let more = match limit.saved_ns.saturating_mul(2) > limit.path_ns {
         true => {
-            " The run would gain more than half of that, because other threads would then also wait \
+            " The run would become shorter by more than half of that, because other threads would then also wait \
              less for locks and processors."
         }
         false => "",

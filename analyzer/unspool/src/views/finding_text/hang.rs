@@ -147,8 +147,8 @@ fn holder_gone(
         ),
         (None, Some(tid)) if shared => format!(
             "{who} for {lock}. Its holder has stored the thread id {tid}. No process that Unspool \
-             can see maps the lock's memory and has this thread, so it has probably ended without \
-             releasing the lock."
+             can see maps the lock's memory and has this thread, so the holder has probably ended \
+             without releasing the lock."
         ),
         (None, tid) => {
             let tid = tid.map_or(String::new(), |tid| format!(" {tid}"));
@@ -274,11 +274,11 @@ fn upgraders(model: &Model, hang: &Hang, readers: u32, others: usize) -> String 
 
 fn pool(hang: &Hang, function: &str) -> String {
     let who = match hang.waits.len() {
-        1 => format!("The only thread that runs {function} waits for a future"),
-        count => format!("All {count} threads that run {function} wait for futures"),
+        1 => format!("The only thread that runs {function} waits for a future inside a task"),
+        count => format!("All {count} threads that run {function} wait for futures inside tasks"),
     };
     format!(
-        "{who} from within their tasks. If no other threads run such tasks, the tasks that set the \
+        "{who}. If no other threads run such tasks, the tasks that set the \
          futures never run."
     )
 }

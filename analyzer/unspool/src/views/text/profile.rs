@@ -153,7 +153,7 @@ fn summary(model: &Model) -> String {
         let ran = exact_ns(model).filter(|ns| *ns > 0).map(wording::duration);
         let ran = ran.map_or(String::new(), |ran| format!(" in {ran} of processor time"));
         return format!(
-            "{about}no CPU sample was taken{ran}, because each thread used too little.",
+            "{about}no CPU sample was taken{ran}, because each thread ran too briefly.",
         );
     }
     let kernel = profile.count(|sample| sample.in_kernel);

@@ -157,7 +157,7 @@ pub(in crate::views) fn state(model: &Model, thread: ThreadIndex) -> Option<Stri
                         format!(", held by a thread that has ended (it stored the id {id})")
                     }
                     (_, true) => {
-                        format!(", held by thread {id} of another process: processes share it")
+                        format!(", held by thread {id} of another process that shares it")
                     }
                     _ => format!(", held by thread {id}, which this process does not have"),
                 });

@@ -116,8 +116,8 @@ impl Processes {
         };
         let details = match seen {
             0 => {
-                "The kernel reports creations to root, or with CAP_PERFMON and a readable \
-                 tracefs, and only of programs with the architecture of unspool-stub."
+                "To see them, run the stub as root, or with CAP_PERFMON and a readable tracefs. \
+                 The kernel reports only creations in programs with the stub's architecture."
             }
             _ => {
                 "If threads are created too fast, the kernel leaves some creations out. It also \

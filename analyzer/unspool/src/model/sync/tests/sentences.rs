@@ -115,7 +115,11 @@ fn a_gain_that_exceeds_its_part_is_explained() {
             evidence: Vec::new(),
         };
         let found = text(&model, &finding);
-        assert_eq!(found.contains("would gain more than"), is_more, "{found}");
+        assert_eq!(
+            found.contains("would become shorter by more than"),
+            is_more,
+            "{found}"
+        );
     }
 }
 
