@@ -82,7 +82,7 @@ pub(crate) struct Wanted {
     pub(crate) build_ids: bool,
     /// Also the stacks at which these processes create threads, if the kernel permits it.
     pub(crate) creations: bool,
-    /// The same for the process itself.
+    /// Also the stacks at which the process itself creates threads.
     pub(crate) own_creations: bool,
 }
 

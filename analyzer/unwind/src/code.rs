@@ -100,7 +100,7 @@ pub fn analyze(image: &Image, symbols: bool) -> Analysis {
     )
 }
 
-/// The same with `threads` threads. The result does not depend on their number.
+/// Like [`analyze`], with `threads` threads. The result does not depend on their number.
 pub fn analyze_by(image: &Image, symbols: bool, threads: usize) -> Analysis {
     let mut rules = Rules::new(image.arch());
     let mut starts = Vec::new();
@@ -138,7 +138,7 @@ pub fn states(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) 
     });
 }
 
-/// The same for the states that walks use, which come from single regions ([`region`]).
+/// Like [`states`], for the states that walks use, which come from single regions ([`region`]).
 pub fn states_by_region(image: &Image, symbols: bool, visit: &mut dyn FnMut(u64, &State)) {
     let Some(outline) = region::Outline::new(image, symbols) else {
         return;

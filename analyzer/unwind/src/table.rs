@@ -139,8 +139,8 @@ impl Table {
         doubt::note(self.doubted())
     }
 
-    /// Like [`Table::doubts`], for the function that contains `svma`. Known once the function's code
-    /// has been analysed, which happens when its call frame information fails.
+    /// Like [`Table::doubts`], for the function that contains `svma`. Known once the function's
+    /// code has been analysed, which happens when its call frame information fails.
     pub fn doubt_at(&self, svma: u64) -> Option<Note> {
         let doubted = self.doubted();
         if self.whole.get().is_none() {
@@ -222,7 +222,7 @@ impl Table {
         }
     }
 
-    /// The same as text: `DW_OP_breg7 8; DW_OP_deref`.
+    /// An expression as text: `DW_OP_breg7 8; DW_OP_deref`.
     pub fn expression_text(&self, source: Option<Source>, expression: Expression) -> String {
         let bytes = self.expression(source, expression);
         text(bytes, self.arch.address_size())

@@ -92,7 +92,7 @@ pub fn verify(analysed: &Image, image: &Image, truth: &Table, symbols: bool) -> 
     verify_states(&states, analysed, image, truth, symbols)
 }
 
-/// The same for the results that walks use, which come from an analysis region by region.
+/// Like [`verify`], for the results that walks use, which come from an analysis by regions.
 pub fn verify_by_region(
     analysed: &Image,
     image: &Image,

@@ -41,7 +41,7 @@ impl Tracee {
         self.stop_policy.forks && !self.subscriptions.has_log(Role::Control)
     }
 
-    /// The same for the beginning and the end of a vfork.
+    /// True if the beginning and the end of a vfork stop the program.
     pub(super) fn stops_at_vfork(&self) -> bool {
         self.stop_policy.vforks && !self.subscriptions.has_log(Role::Control)
     }

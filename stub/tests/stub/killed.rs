@@ -171,8 +171,8 @@ fn both_processes_are_killed_at_once() {
     }
 }
 
-/// The same with a breakpoint that a recorder inserts before any tracepoint, as in the dynamic
-/// linker of a program that has just been started.
+/// Like the test above, with a breakpoint that a recorder inserts before any tracepoint, as in the
+/// dynamic linker of a program that has just been started.
 #[test]
 fn a_recorders_breakpoint_outlives_both_processes() {
     if !HANDLES_TRAPS {

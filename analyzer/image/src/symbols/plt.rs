@@ -56,7 +56,7 @@ pub(crate) fn slots(image: &Image) -> HashMap<u64, String> {
     named_slots(image, &|_| true)
 }
 
-/// The same for the slots that pass `wanted`.
+/// Like [`slots`], for the slots that pass `wanted`.
 pub(crate) fn named_slots(image: &Image, wanted: &dyn Fn(u64) -> bool) -> HashMap<u64, String> {
     let mut slots = HashMap::new();
     let Some((symbols, strings)) = super::read::sections(image, ".dynsym") else {

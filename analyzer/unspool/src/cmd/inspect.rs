@@ -56,7 +56,8 @@ pub(super) struct Cmd {
 
     /// Recording of the same process, to show where its threads were created
     ///
-    /// With `record --attach`, the recording must have ended. With `record --connect`, it may go on.
+    /// With `record --attach`, the recording must have ended. With `record --connect`, it may go
+    /// on.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 

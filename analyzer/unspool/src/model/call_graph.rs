@@ -271,8 +271,8 @@ impl Sums {
         }
     }
 
-    /// Ends a call that seemed to have been left, but continued. Its own time does not grow, because
-    /// the thread ran on another stack meanwhile. Returns false if there is no such call.
+    /// Ends a call that seemed to have been left, but continued. Its own time does not grow,
+    /// because the thread ran on another stack meanwhile. Returns false if there is no such call.
     fn goes_on(&mut self, stack: &mut Stack, ended: &dyn Fn(&Open) -> bool, now_ns: u64) -> bool {
         let mut abandoned = stack.abandoned.iter();
         let Some(at) = abandoned.rposition(|abandoned| ended(&abandoned.call)) else {

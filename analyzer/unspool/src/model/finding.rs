@@ -168,27 +168,27 @@ pub enum Shows {
 /// What a thread did with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It waited for it.
+    /// Waited for the object.
     WaitedFor,
-    /// It took it.
+    /// Took the object.
     Took,
-    /// It had taken it before.
+    /// Had taken the object before.
     HadTaken,
-    /// It took it and held it for this time, nanoseconds.
+    /// Took the object and held it for this time, nanoseconds.
     TookFor(u64),
-    /// It released it.
+    /// Released the object.
     GaveUp,
-    /// It released it after this time, nanoseconds.
+    /// Released the object after this time, nanoseconds.
     GaveUpAfter(u64),
-    /// It takes it, each time.
+    /// Takes the object, each time.
     Takes,
-    /// It takes it while it holds this other object.
+    /// Takes the object while it holds this other one.
     TakesWhile(ObjectIndex),
-    /// It unlocks it.
+    /// Unlocks the object.
     Unlocks,
-    /// It ends its life.
+    /// Destroys the object.
     Destroys,
-    /// It signals it.
+    /// Signals the object.
     Signals,
 }
 
@@ -388,10 +388,10 @@ pub enum OrderRisk {
     OneThread,
     /// In this recording no two threads could take the steps at the same time.
     Apart,
-    /// One thread was done with its steps before another began, perhaps because that one waited.
+    /// One thread was done with its steps before another began, perhaps because the other waited.
     Successive,
-    /// They can if each address was the same lock all the time. The memory of one can be used again
-    /// for another lock, and its initialization was not recorded.
+    /// They can if each address was the same lock all the time. The memory of a lock may have been
+    /// used again for another lock, whose initialization was not recorded.
     Reused,
 }
 

@@ -554,7 +554,7 @@ pub(crate) fn scheduled(entries: &[(u64, ScheduleKind, u64, u64)]) -> Schedule {
     scheduled_on(&all.collect::<Vec<_>>())
 }
 
-/// The same on any processors. Each entry has the processor before the detail.
+/// Like [`scheduled`], on any processors. Each entry has the processor before the detail.
 pub(crate) fn scheduled_on(entries: &[(u64, ScheduleKind, u64, u32, u64)]) -> Schedule {
     let mut part = Schedule {
         time_ns: 1_000_000,

@@ -277,7 +277,7 @@ pub struct Inspection {
     pub tracer: Option<u64>,
     /// The processes that have handlers of signals, apart from harmless ones.
     pub handlers: BTreeSet<u64>,
-    /// Those of them in which a timer sends such a signal, so that its handler may end waits.
+    /// The processes of `handlers` in which a timer sends such a signal, so that waits may end.
     pub timers: BTreeSet<u64>,
     /// True if the thread ids that the program uses are known, not just assumed equal to the
     /// recorder's.

@@ -110,7 +110,7 @@ impl Model {
         calls.collect()
     }
 
-    /// The same lock among those of which calls were recorded.
+    /// The lock as an object of the recorded calls, if it is one.
     fn object_of(&self, waits: &LockWaits) -> Option<ObjectIndex> {
         let is_same = |object: &Object| {
             let (kind, address) = (waits.object.kind, waits.object.address);
@@ -313,7 +313,7 @@ mod tests {
         stage_of((M, kind), (M, "libc.so.6!pthread_cond_wait"))
     }
 
-    /// The same, with the futexes and the functions of both waits.
+    /// Like [`stage`], with the futexes and the functions of both waits.
     fn stage_of(first: (u64, &'static str), second: (u64, &'static str)) -> Stage {
         let callers = ["orders!work@orders.c:20", "orders!work@orders.c:30"];
         let [first_caller, second_caller] = callers;
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// The same, with the stacks of both waits, and without an end.
+    /// Like [`stage`], with the stacks of both waits, and without an end.
     fn stage_with([first, second]: [(u64, &[&'static str]); 2]) -> Stage {
         let mut stage = Stage::new();
         stage.data.insert(first.0, "m");

@@ -81,7 +81,7 @@ pub struct Symbolizer {
     loads: Vec<Load>,
     /// A map without modules.
     empty: Option<ModuleMap>,
-    /// Those of the program, and then the code of other processes.
+    /// The epochs of the program, and then those of other processes' code.
     epochs: Vec<Epoch>,
     /// Number of the program's epochs.
     own_epochs: usize,

@@ -40,7 +40,7 @@ impl<'a> Index<'a> {
         Index::known(svma, header).filter(|index| index.starts().is_sorted())
     }
 
-    /// The same for a table that is known to be sorted.
+    /// Like [`Index::new`], for a table that is known to be sorted.
     pub(crate) fn known(svma: u64, header: &'a [u8]) -> Option<Index<'a>> {
         let [1, 0x1b, 0x03, 0x3b, _, _, _, _, a, b, c, d, table @ ..] = header else {
             return None;

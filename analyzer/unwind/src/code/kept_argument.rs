@@ -49,7 +49,7 @@ pub fn kept_argument(
     in_text(&text, thumb, argument, call)
 }
 
-/// The same for a function that fills the first range of `text`.
+/// Like [`kept_argument`], for a function that fills the first range of `text`.
 pub(super) fn in_text(text: &Text<'_>, thumb: bool, argument: usize, call: u64) -> Vec<Kept> {
     let machine = text.machine;
     let (Some(range), Some(&register)) = (text.ranges().first(), arguments(machine).get(argument))

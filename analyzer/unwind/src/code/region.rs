@@ -28,9 +28,9 @@ use crate::table::eh_frame;
 
 /// Maximum size of a text that forms one region.
 const MAX_WHOLE: u64 = 256 << 10;
-/// The same if few function starts are known.
+/// [`MAX_WHOLE`] if few function starts are known.
 const MAX_WHOLE_UNNAMED: u64 = 1 << 20;
-/// The same for x86-64 code without call frame information.
+/// [`MAX_WHOLE`] for x86-64 code without call frame information.
 const MAX_WHOLE_UNDESCRIBED: u64 = 4 << 20;
 /// Approximate size of a region.
 const REGION_SIZE: u64 = 16 << 10;

@@ -239,7 +239,7 @@ pub(super) fn is_prologue(text: &Text<'_>, target: Target) -> bool {
     saves_link(text, target, window)
 }
 
-/// The same for the first `count` instructions.
+/// Like [`is_prologue`], for the first `count` instructions.
 fn saves_link(text: &Text<'_>, target: Target, count: usize) -> bool {
     let machine = text.machine;
     let saved = if machine.link {

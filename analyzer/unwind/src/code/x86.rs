@@ -66,7 +66,7 @@ impl Form {
         NUMBERS[usize::from(self.reg & 15)]
     }
 
-    /// The same for one-byte registers: ah, ch, dh and bh without REX.
+    /// The register with a number in a one-byte form: ah, ch, dh and bh without REX.
     fn byte(&self, number: u8) -> u8 {
         let high = !self.has_rex && (4..8).contains(&number);
         NUMBERS[usize::from(if high { number - 4 } else { number } & 15)]

@@ -141,7 +141,7 @@ impl Quick {
         (self.0 >> 11 & 1 == 1, self.offset(41, 12) << log)
     }
 
-    /// The same for r7.
+    /// Like [`Self::plain_fp`], for r7.
     #[inline]
     pub(crate) fn plain_r7(self, log: u32) -> (bool, i64) {
         (self.0 >> 13 & 1 == 1, self.offset(53, 11) << log)

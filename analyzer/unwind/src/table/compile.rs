@@ -75,7 +75,7 @@ impl Table {
         Table::new(Maker::new(image, options))
     }
 
-    /// The same, but takes rows from `cache` where they are stored.
+    /// Like [`Table::on_demand`], but takes rows from `cache` if it has them.
     #[cfg(feature = "cache")]
     pub(crate) fn caching(image: &Image, options: &CompileOptions, cache: Cache) -> Table {
         Table::new(Maker::new(image, options).with_cache(cache))

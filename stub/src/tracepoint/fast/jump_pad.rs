@@ -90,8 +90,8 @@ pub(crate) trait Mapper {
     /// Maps memory that is readable and executable (`code`), or readable and writable.
     fn map(&mut self, near: u64, size: u64, code: bool) -> Option<u64>;
 
-    /// The same for memory that we map, too, but for this part of it, which is the program's alone
-    /// and empty in its children. `None`: only memory of the program's own can be had.
+    /// Maps memory that the stub maps, too, except for the part `own`, which only the program has,
+    /// and which is empty in its children. `None` if the program can get no shared memory.
     fn share(&mut self, near: u64, size: u64, own: Range<u64>) -> Option<(u64, SharedMemory)>;
 }
 

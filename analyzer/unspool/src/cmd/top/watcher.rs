@@ -32,7 +32,7 @@ const COST_FACTOR: u32 = 66;
 
 /// Maximum time until the waiting threads are back in their waits after an inspection.
 const MAX_RESUME: Duration = Duration::from_millis(200);
-/// The same for a program whose threads' states cannot be read.
+/// That time for a program whose threads' states cannot be read.
 const RESUME: Duration = Duration::from_millis(20);
 
 /// A request of the screen.

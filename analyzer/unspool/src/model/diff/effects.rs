@@ -19,10 +19,10 @@ use super::{Diff, FunctionChange, ThreadChange};
 
 /// An item's difference is noise below one part in this many of the run.
 const MIN_RUN_DIVISOR: u64 = 50;
-/// The same with one recording on each side.
+/// [`MIN_RUN_DIVISOR`] with one recording on each side.
 const MIN_RUN_DIVISOR_OF_ONE: u64 = 20;
-/// The same for a lock. Its effect is what other items leave unexplained, so all noise of the run
-/// may be in it.
+/// [`MIN_RUN_DIVISOR_OF_ONE`] for a lock. Its effect is what other items leave unexplained, so it
+/// may contain all noise of the run.
 const MIN_RUN_DIVISOR_OF_LOCK: u64 = 10;
 
 /// A cause of a longer or shorter run.

@@ -6,7 +6,7 @@ const MIN_RUNS_FOR_SPREAD: usize = 5;
 
 /// A smaller relative difference is noise if few recordings were made.
 const NOISE_SHARE: f64 = 0.10;
-/// The same with one recording on each side. They may be the fastest and the slowest of many.
+/// [`NOISE_SHARE`] with one recording on each side: these may be the fastest and slowest of many.
 const NOISE_SHARE_OF_ONE: f64 = 0.15;
 /// A smaller difference is noise if few recordings were made, nanoseconds.
 pub const NOISE_NS: u64 = 10_000_000;

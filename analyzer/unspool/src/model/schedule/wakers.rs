@@ -143,7 +143,7 @@ impl<'a> Wakers<'a> {
         blocks.filter_map(|(blocked, waker)| Some((blocked, blocked.call?, waker)))
     }
 
-    /// The same for all blocked times.
+    /// Like [`Self::of_calls`], for all blocked times.
     fn of_blocks(&self, thread: ThreadIndex) -> impl Iterator<Item = (&'a Interval, Waker)> {
         let pairs = self.intervals(thread).windows(2);
         let pairs = pairs.filter(|_| self.are_recorded);

@@ -331,9 +331,9 @@ impl<'a> Replay<'a> {
         recorded.any(|role| std::ptr::eq(*role, primitive))
     }
 
-    /// True if a nested call works on the object of the outer call, or on the mutex of an outer wait
-    /// at a condition. musl releases and takes that mutex again by its public functions. Signal
-    /// handlers and cleanup handlers, which run within a wait, may wake others.
+    /// True if a nested call works on the object of the outer call, or on the mutex of an outer
+    /// wait at a condition. musl releases and takes that mutex again by its public functions.
+    /// Signal handlers and cleanup handlers, which run within a wait, may wake others.
     fn is_about(&self, outer: u64, primitive: &Primitive, address: u64) -> bool {
         let Some(pending) = self.under_way.own(outer) else {
             return false;

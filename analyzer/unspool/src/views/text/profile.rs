@@ -16,7 +16,7 @@ use crate::views::{Style, names, wording};
 
 /// Topics of the notes that this view shows.
 const TOPICS: &[Topic] = &[Topic::Samples, Topic::Stacks];
-/// The same for blocked times.
+/// Topics of the notes with `--off-cpu`.
 const BLOCKED_TOPICS: &[Topic] = &[Topic::Samples, Topic::Stacks, Topic::Times];
 
 /// Maximum number of functions in a table.

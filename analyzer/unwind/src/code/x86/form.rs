@@ -97,7 +97,7 @@ enum Shape {
     Imm16Imm8,
     /// 32 bits, whatever the operand size: branches.
     Imm32,
-    /// The same with ModRM: XOP.
+    /// 32 bits and ModRM: XOP.
     ModRmImm32,
     /// `mov r, imm`
     ImmV,
@@ -179,7 +179,7 @@ const fn secondary(opcode: u8) -> Shape {
     }
 }
 
-/// The same for VEX and EVEX.
+/// The shape of an opcode with a VEX or EVEX prefix.
 fn vector_shape(map: u8, opcode: u8, evex: bool) -> Shape {
     match (map, opcode) {
         (1, 0x77) if !evex => Shape::Plain,

@@ -246,7 +246,7 @@ fn a_semaphore_that_others_post_is_no_lock() {
     assert_eq!(kinds(&model), []);
 }
 
-/// The same, and the holder is preempted for a part of the hold, in milliseconds.
+/// Like [`held_long`], and the holder is preempted for a part of the hold, in milliseconds.
 fn preempted_for(ms: u64) -> Model {
     let mut acting = held_long();
     let entries = [
