@@ -12,6 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use unspool_tests::finding::{MUSL, RUST};
+use unspool_tests::process::Background;
 use unspool_tests::{process, report, waiting, workspace};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -52,6 +53,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("names_system_calls::in_forked_process", || {
             system_calls(&[C, BY_NUMBER, &["-DFORK"]].concat(), IN_PROGRAM)
         }),
+        ("names_calls_begun_before", calls_begun_before),
         ("names_files_of_reused_descriptors", reused_descriptors),
         ("names_wakers_of_system_calls", wakers),
         ("of_other_processes", processes),
@@ -82,6 +84,33 @@ fn stolen_ns() -> Result<u64> {
     let text = fs::read_to_string("/proc/stat")?;
     let ticks = text.split_whitespace().nth(8).context("steal")?;
     Ok(ticks.parse::<u64>()? * TICK_NS)
+}
+
+/// A thread that sleeps before, during and after a recording has a known wait.
+fn calls_begun_before() -> Result<()> {
+    let mut program = Command::new("python3");
+    program.args(["-c", "import select; select.epoll().poll()"]);
+    let program = Background(process::start(&mut program)?);
+    let pid = program.0.id();
+    let call = format!("/proc/{pid}/syscall");
+    process::wait_until("the program sleeps", LIMIT, || {
+        let call = fs::read_to_string(&call).unwrap_or_default();
+        call.starts_with(&format!("{} ", nix::libc::SYS_epoll_wait))
+    })?;
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("capture");
+    let mut record = report::unspool()?;
+    record.args(["record", "-q", "--duration", "0.2", "-o"]);
+    record.arg(&capture).args(["--attach", &pid.to_string()]);
+    process::run(&mut record, LIMIT)?.success()?;
+    let json = report::json(&capture, &[])?;
+    let calls = &json["threads"][0]["schedule"]["system_calls"];
+    ensure!(calls[0]["call"] == "epoll_wait", "{calls:#}");
+    ensure!(
+        calls.as_array().is_some_and(|calls| calls.len() == 1),
+        "{calls:#}"
+    );
+    Ok(())
 }
 
 /// Each process prints its processor time just before it ends. A plain recording must have the same
