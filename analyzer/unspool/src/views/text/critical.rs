@@ -1,5 +1,6 @@
 //! The critical path: what would shorten the run, and where its time went.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -166,14 +167,24 @@ fn impacts(page: &mut Page<'_>, model: &Model, path: &CriticalPath) -> io::Resul
         page.line(&line)?;
     }
     let stops_ns = path.length_ns().saturating_sub(path.replayed_ns);
+    let is_by_gain = path
+        .impacts
+        .is_sorted_by_key(|impact| Reverse(impact.saved_ns));
     let text = format!(
-        "Each change alone, in a replay of the recording with {}{}. The replay takes {}.",
+        "Each change alone, in a replay of the recording with {}{}. The replay takes {}.{}",
         wording::count(path.processors, "processor"),
         match stops_ns > path.length_ns() / 100 {
             true => " and without the recorder's stops",
             false => "",
         },
-        wording::duration(path.replayed_ns)
+        wording::duration(path.replayed_ns),
+        match is_by_gain {
+            true => "",
+            false => {
+                " Locks and processors come before work that would save a little more, because to \
+                 halve all work is harder."
+            }
+        }
     );
     page.paragraph(
         &Line::new().with(Ink::Plain, "  "),
