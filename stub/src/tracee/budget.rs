@@ -104,9 +104,9 @@ impl Tracee {
         }
     }
 
-    /// If the pool is nearly full, switches off the collectors that fill it: otherwise their threads
-    /// would wait until the stub has drained it. Not without a budget. True if it has switched any
-    /// off.
+    /// If the pool is nearly full, switches off the collectors that fill it: otherwise their
+    /// threads would wait until the stub has drained it. Not without a budget. True if it has
+    /// switched any off.
     pub(crate) fn make_room(&mut self) -> bool {
         let jump_pads = &self.tracepoints.fast.jump_pads;
         let budget = &mut self.tracepoints.budget;

@@ -223,7 +223,7 @@ pub struct Wait {
     /// True if the kernel refused the thread this priority-inheriting mutex. The wait then never
     /// ends, and the mutex is inferred from the thread's stack.
     pub refused: bool,
-    /// What is known of a futex word that is part of no known object.
+    /// Facts about a futex word that is part of no known object.
     pub word: Word,
     /// The unknown facts, and the reasons.
     pub unknown: Option<Arc<str>>,
@@ -231,7 +231,7 @@ pub struct Wait {
     pub trace: Option<Arc<WaitTrace>>,
 }
 
-/// What is known of a futex word that is part of no known object.
+/// Facts about a futex word that is part of no known object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Word {
     /// The program's own function waits at it.
@@ -304,8 +304,8 @@ impl Inspection {
         self.timers.extend(&other.timers);
     }
 
-    /// The other processes that may end waits of process `pid`. Of two that share their memory, each
-    /// gets the same note.
+    /// The other processes that may end waits of process `pid`. Of two that share their memory,
+    /// each gets the same note.
     pub(super) fn memory_users_note(&self, pid: u64) -> Option<Note> {
         if self.memory_users.is_empty() {
             return None;

@@ -78,7 +78,7 @@ struct Waiting {
     refused: bool,
     /// True if the awaited object is not fully known.
     vague: bool,
-    /// What is known of a futex word that is part of no known object.
+    /// Facts about a futex word that is part of no known object.
     word: Word,
     /// Threads that must all act before the wait ends.
     edges: Vec<Edge>,
