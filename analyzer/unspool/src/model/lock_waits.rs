@@ -6,6 +6,7 @@
 
 mod ends;
 mod holders;
+mod sharing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -30,8 +31,10 @@ type LockKey<'a> = (Option<ProcessIndex>, &'a FutexObject);
 /// The waits for one lock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockWaits {
-    /// The process of the lock; `None` for the program itself.
+    /// The process of the lock, or the first of those that share it; `None` for the program itself.
     pub process: Option<ProcessIndex>,
+    /// Number of processes that were seen to use it. If several, they share its memory.
+    pub processes: usize,
     /// The lock.
     pub object: ObjectName,
     /// The file that has the variable, if one is known.
@@ -194,8 +197,12 @@ impl Model {
                 });
             }
         }
-        let each = all.into_iter();
-        let each = each.filter_map(|(key, waits)| self.lock_with(key, &joined(waits)));
+        let each = self.join_shared(all).into_iter();
+        let each = each.filter_map(|(object, users, waits)| {
+            let (process, processes) = (users.first().copied()?, users.len());
+            let waits = self.lock_with((process, object), &joined(waits))?;
+            Some(LockWaits { processes, ..waits })
+        });
         let mut all: Vec<LockWaits> = each.collect();
         all.sort_by_key(|waits| std::cmp::Reverse(waits.total_ns));
         all
@@ -238,6 +245,7 @@ impl Model {
         let held = |piece: &Piece| (piece.holder, piece.waiters * (piece.to_ns - piece.from_ns));
         Some(LockWaits {
             process,
+            processes: 1,
             object: ObjectName {
                 kind: wait.kind,
                 address,

@@ -120,6 +120,7 @@ mod tests {
         let mut model = Stage::new().model();
         let waits = locks.iter().map(|(name, caller, address, ms)| LockWaits {
             process: None,
+            processes: 1,
             object: ObjectName {
                 kind: Kind::Mutex,
                 address: *address,

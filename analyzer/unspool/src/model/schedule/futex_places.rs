@@ -28,6 +28,8 @@ pub struct FutexWait {
     pub kind: Kind,
     /// It is a lock inside the C library, such as that of `malloc`.
     pub is_internal: bool,
+    /// Threads of other processes can end it, if they have the same memory.
+    pub may_be_shared: bool,
     /// The object, if it has a name or is a lock.
     pub object: Option<FutexObject>,
 }
@@ -148,6 +150,7 @@ fn wait(
             function,
             kind,
             is_internal,
+            may_be_shared: futex.shared,
             object: name.map(named).or(unnamed),
         },
         at: WaitPlace {

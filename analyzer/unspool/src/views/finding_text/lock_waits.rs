@@ -1,10 +1,12 @@
 //! Locks of which only the waits are known.
 
+use std::collections::BTreeSet;
+
 use super::load::matters;
 use super::{thread, times};
 use crate::model::schedule::takes_again;
 use crate::model::sync::{length, place_text};
-use crate::model::{LockWaits, Model, ThreadIndex};
+use crate::model::{LockWaits, Model, ProcessIndex, ThreadIndex};
 use crate::views::text::line::clean;
 use crate::views::wording;
 
@@ -18,12 +20,11 @@ const MAX_FUNCTIONS: usize = 3;
 const MAX_HOLDERS: usize = 3;
 
 pub(in crate::views) fn text(model: &Model, waits: &LockWaits) -> String {
-    let whose = whose(model, waits);
-    let who = match &waits.waiters[..] {
-        [(one, _)] => any_thread(model, *one),
-        all => format!("{} threads", all.len()),
-    };
-    let object = object(waits);
+    let mut object = object(waits);
+    if waits.processes > 1 {
+        object.push_str(&whose(model, waits));
+    }
+    let who = waiters(model, waits);
     let mut text = match waits.count {
         1 => {
             let ns = length(waits.total_ns);
@@ -32,7 +33,7 @@ pub(in crate::views) fn text(model: &Model, waits: &LockWaits) -> String {
             } else {
                 ", and did not get it"
             };
-            format!("{who}{whose} waited once for {object}, for {ns}{got}.")
+            format!("{who} waited once for {object}, for {ns}{got}.")
         }
         count => {
             let unended = match waits.unended {
@@ -41,7 +42,7 @@ pub(in crate::views) fn text(model: &Model, waits: &LockWaits) -> String {
                 some => format!(" {some} of these waits did not end."),
             };
             format!(
-                "{who}{whose} waited {} for {object}: {} in total, at most {} at a time.\
+                "{who} waited {} for {object}: {} in total, at most {} at a time.\
                  {unended}",
                 times(count),
                 length(waits.total_ns),
@@ -123,13 +124,32 @@ pub(in crate::views) fn object(waits: &LockWaits) -> String {
     article.to_owned() + &title(waits)
 }
 
-/// ` of process NAME (pid 7)`; empty for the program itself.
+/// ` of process NAME (pid 7)`, or ` that 4 processes share`; empty for the program itself.
 pub(in crate::views) fn whose(model: &Model, waits: &LockWaits) -> String {
-    let process = waits.process.map(|index| &model.processes.all[index.0]);
+    match waits.processes {
+        0 | 1 => of_process(model, waits.process),
+        processes => format!(" that {processes} processes share"),
+    }
+}
+
+fn of_process(model: &Model, process: Option<ProcessIndex>) -> String {
+    let process = process.map(|index| &model.processes.all[index.0]);
     process.map_or(String::new(), |process| {
         let name = model.processes.program_name(process);
         format!(" of process {name} (pid {})", process.pid)
     })
+}
+
+/// The threads that waited, with their process if all are of the same one.
+fn waiters(model: &Model, waits: &LockWaits) -> String {
+    let process = |&(thread, _): &(ThreadIndex, u64)| model.process(thread).map(|it| it.0);
+    let processes: BTreeSet<_> = waits.waiters.iter().map(process).collect();
+    let only = processes.first().filter(|_| processes.len() == 1);
+    let whose = of_process(model, only.copied().flatten());
+    match &waits.waiters[..] {
+        [(one, _)] => any_thread(model, *one) + &whose,
+        all => format!("{} threads{whose}", all.len()),
+    }
 }
 
 /// Names a thread of the program or of another process.

@@ -33,6 +33,7 @@ impl<'a> CallObject<'a> {
 #[derive(Serialize)]
 pub(super) struct LockWaits<'a> {
     process: Option<usize>,
+    processes: usize,
     object: FindingObject<'a>,
     internal: bool,
     functions: Vec<&'a str>,
@@ -66,6 +67,7 @@ impl<'a> LockWaits<'a> {
         };
         LockWaits {
             process: waits.process.map(|process| process.0),
+            processes: waits.processes,
             object: FindingObject::of(&waits.object),
             internal: waits.is_internal,
             functions: waits.functions.iter().map(|name| &**name).collect(),

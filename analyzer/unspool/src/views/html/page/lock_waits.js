@@ -3,8 +3,9 @@ import {count, counted, duration, kindNoun} from './format.js';
 import {facts, h, shortList, tableHead} from './dom.js';
 import {frameLine, objectName, spanLink, threadLink} from './links.js';
 
-/** The process of a lock as a link to its first thread; null for the program itself. */
-export function lockProcess(rec, {process}) {
+/** The process of a lock as a link to its first thread; null for the program itself, or several. */
+export function lockProcess(rec, {process, processes}) {
+  if (processes > 1) return null;
   return process === null ? null : threadLink(rec, rec.firstThread[process]);
 }
 
@@ -61,6 +62,7 @@ export function lockDetails(rec, index) {
     h('h2', {}, h('span', {class: 'kind'}, kindNoun(object.kind)), ' ', objectName(object)),
     facts([
       process && ['Process', process],
+      lock.processes > 1 && ['Shared by', counted(lock.processes, 'process')],
       object.address !== 0 && ['Address', h('code', {}, `0x${object.address.toString(16)}`)],
       [
         'Waits',

@@ -254,23 +254,24 @@ function objectTable(rec, at) {
       ...shortList(
         rows,
         200,
-        ({object, index, waits}) =>
-          h(
+        ({object, index, waits}) => {
+          const process = object.lock && lockProcess(rec, object.lock);
+          return h(
             'tr',
             {class: at.object === index ? 'selected' : null, 'data-object': index},
             h(
               'th',
               {scope: 'row'},
               objectLink(rec, index),
-              object.lock?.process != null &&
-                h('span', {class: 'quiet'}, ' of ', lockProcess(rec, object.lock)),
+              process && h('span', {class: 'quiet'}, ' of ', process),
             ),
             h('td', {class: 'number'}, duration(waits.total_ns)),
             h('td', {class: 'number'}, count(waits.count)),
             h('td', {class: 'number'}, duration(waits.max_ns)),
             rec.sync_recorded && callCells(object),
             h('td', {class: 'number'}, users(object)),
-          ),
+          );
+        },
         (items) => {
           const body = h('tbody', {}, items);
           body.append = Element.prototype.append.bind(body);
