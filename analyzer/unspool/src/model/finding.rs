@@ -225,6 +225,14 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// True if a helper is parked with this mutex.
+    pub(super) fn is_parking_with(&self, mutex: ObjectIndex) -> bool {
+        let Facts::Parking { helpers, .. } = &self.facts else {
+            return false;
+        };
+        helpers.iter().any(|(lock, _)| *lock == mutex)
+    }
+
     /// The finding of an inspection, whose threads now have other indexes.
     pub(super) fn renumbered(mut self, new: impl Fn(ThreadIndex) -> ThreadIndex) -> Finding {
         let shift = |thread: &mut ThreadIndex| *thread = new(*thread);
@@ -290,8 +298,8 @@ pub enum Facts {
     /// Threads wait for a lock whose calls were not recorded: its position in
     /// [`Model::lock_waits`](super::Model::lock_waits).
     LockWaits(usize),
-    /// A thread holds one mutex for each of several helper threads, which wait until it releases
-    /// their mutex.
+    /// A thread holds one mutex for each of one or several helper threads, which wait until it
+    /// releases their mutex.
     Parking {
         /// The thread that holds the mutexes.
         owner: ThreadIndex,

@@ -15,6 +15,11 @@ pub(in crate::model) fn finding(model: &Model) -> Option<Finding> {
     let limit = path
         .bottleneck
         .filter(|_| !model.recording.too_little_seen())?;
+    if let Item::Lock(lock) = limit.item
+        && model.findings.iter().any(|it| it.is_parking_with(lock))
+    {
+        return None;
+    }
     let stack = |path: PathId| model.sync.paths.get(path.0).cloned();
     let mut finding = Finding {
         kind: FindingKind::Bottleneck,

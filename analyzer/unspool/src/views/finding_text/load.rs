@@ -124,6 +124,14 @@ pub(super) fn parking(
         let (helper, lock) = (thread(model, *helper), object(model, *lock));
         format!(" For example, {helper} waits for {lock}{place}.")
     });
+    if helpers.len() == 1 {
+        return format!(
+            "{owner} holds a mutex while it waits for requests, and a helper thread waits until the \
+             mutex is released.{example} No other thread waits for it. So {owner} most likely lets \
+             the helper sleep this way, and its waits ({} in total) cost no time.",
+            length(waited_ns)
+        );
+    }
     format!(
         "{owner} holds one mutex for each of {} helper threads, and each helper waits until its mutex is \
          released.{example} No other thread waits for these mutexes. So {owner} most likely lets the \

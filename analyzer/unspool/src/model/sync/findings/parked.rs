@@ -12,8 +12,27 @@ use crate::model::calls::PathId;
 use crate::model::sync::objects::{Object, ObjectIndex};
 use crate::primitives::Kind;
 
-/// Minimum number of helpers. One helper may be a thread that just waits for a lock.
+/// Minimum number of helpers, unless the owner itself waits idle while they do. Otherwise, one
+/// helper may be a thread that just waits for a lock.
 const MIN_HELPERS: usize = 2;
+/// The calls in which threads wait for requests. A thread that holds a lock across a `read` may
+/// wait for something that it needs.
+const IDLE_CALLS: &[&str] = &[
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "poll",
+    "ppoll",
+    "ppoll_time64",
+    "select",
+    "_newselect",
+    "pselect6",
+    "pselect6_time64",
+    "accept",
+    "accept4",
+];
+/// Minimum number of waits for the mutex of a single helper, which come again and again.
+const MIN_WAITS_OF_ONE: u64 = 4;
 /// A helper's holds are shorter than the fraction `1 / HOLD_DIVISOR` of its waits.
 const HOLD_DIVISOR: u64 = 20;
 /// Minimum length of the longest hold by the owner.
@@ -28,6 +47,8 @@ pub(super) struct Parked {
     pub(super) helpers: Vec<(ObjectIndex, ThreadIndex)>,
     /// Total length of the helpers' waits, nanoseconds.
     pub(super) waited_ns: u64,
+    /// The owner waited for requests meanwhile.
+    is_idle: bool,
 }
 
 /// All groups of parked threads.
@@ -41,7 +62,9 @@ pub(super) fn find(basis: &Basis<'_>) -> Vec<Parked> {
             owner,
             helpers: Vec::new(),
             waited_ns: 0,
+            is_idle: true,
         });
+        group.is_idle &= is_idle(basis, object);
         group.helpers.push((ObjectIndex(index), helper));
         group.waited_ns += object.waits.total_ns;
     }
@@ -50,7 +73,8 @@ pub(super) fn find(basis: &Basis<'_>) -> Vec<Parked> {
         let mut threads: Vec<_> = group.helpers.iter().map(|(_, helper)| *helper).collect();
         threads.sort_unstable();
         threads.dedup();
-        threads.len() == group.helpers.len() && threads.len() >= MIN_HELPERS
+        let are_enough = threads.len() >= MIN_HELPERS || threads.len() == 1 && group.is_idle;
+        threads.len() == group.helpers.len() && are_enough
     });
     groups
 }
@@ -91,5 +115,20 @@ fn parks(basis: &Basis<'_>, object: &Object) -> Option<(ThreadIndex, ThreadIndex
         .longest_hold
         .as_ref()
         .is_some_and(|hold| hold.thread == owner && hold.own_ns() >= MIN_PARKED_NS);
+    let long = long || is_idle(basis, object);
     (waits_there && briefly && long).then_some((owner, helper, place))
+}
+
+/// True if the holder of a mutex waited for requests for most of the time for which others waited,
+/// again and again, for the mutex.
+fn is_idle(basis: &Basis<'_>, object: &Object) -> bool {
+    let calls = object.contention.iter().flat_map(|pair| &pair.holder_calls);
+    let idle = calls.filter(|(call, _)| {
+        let call = basis.model.schedule.call(*call);
+        call.is_some_and(|call| IDLE_CALLS.contains(&call.name))
+    });
+    let idle_ns: u64 = idle.map(|(_, ns)| ns).sum();
+    object.waits.count >= MIN_WAITS_OF_ONE
+        && idle_ns >= MIN_PARKED_NS
+        && idle_ns > object.waits.total_ns / 2
 }

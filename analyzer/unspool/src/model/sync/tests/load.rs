@@ -1,9 +1,9 @@
 //! Tests of long holds, contention and convoys, and of the recorder's own delays in them.
 
-use unspool_capture::{Schedule, ScheduleEntry, ScheduleKind, Stood};
+use unspool_capture::{BlockingCall, Schedule, ScheduleEntry, ScheduleKind, Stood};
 
 use super::*;
-use crate::model::fixture::schedule_begins;
+use crate::model::fixture::{schedule_begins, scheduled};
 
 /// One thread holds a lock for 50 ms, and another waits for it.
 fn held_long() -> Acting {
@@ -394,6 +394,57 @@ fn parked_helpers_give_one_finding() {
     let found = kinds(&parked(9000, false));
     assert!(found.contains(&("long-hold", true)), "{found:?}");
     assert!(found.contains(&("contention", true)), "{found:?}");
+}
+
+/// The main thread holds a mutex for which one thread waits `waits` times, each time while the main
+/// thread is blocked in a system call.
+fn parked_alone(call: u64, waits: u64) -> Model {
+    let mut acting = Acting::new();
+    let main = ["orders!main@orders.c:9"];
+    let created = ["orders!one@orders.c:20"];
+    acting.stage.spawn(PID, ONE, 0, created[0], &main);
+    acting.on(ONE, &["orders!one@orders.c:21", END[0], END[1]]);
+    acting.on(PID, &main);
+    acting.stage.add(schedule_begins());
+    let mut entries = vec![(1500, ScheduleKind::Runs, PID, 0)];
+    for us in (0..waits).map(|wait| 2000 + wait * 50_000) {
+        entries.push((us + 100, ScheduleKind::Blocks, PID, 1));
+        entries.push((us + 40_000, ScheduleKind::Woken, PID, 0));
+        entries.push((us + 40_010, ScheduleKind::Runs, PID, 0));
+    }
+    acting.stage.add(Schedule {
+        calls: vec![BlockingCall {
+            id: 1,
+            number: Some(call),
+            ..BlockingCall::default()
+        }],
+        ..scheduled(&entries)
+    });
+    for us in (0..waits).map(|wait| 2000 + wait * 50_000) {
+        acting.lock(PID, us, A);
+        acting.enter(ONE, us + 50, "pthread_mutex_lock", &[A]);
+        acting.unlock(PID, us + 40_100, A);
+        acting.leave(ONE, us + 40_110, "pthread_mutex_lock", 0);
+        acting.unlock(ONE, us + 40_115, A);
+    }
+    acting.stage.end(10 + waits * 50);
+    acting.stage.model()
+}
+
+#[test]
+fn a_single_helper_is_parked_while_its_owner_is_idle() {
+    const READ: u64 = 0;
+    const EPOLL_WAIT: u64 = 232;
+    let model = parked_alone(EPOLL_WAIT, 6);
+    assert_eq!(kinds(&model), [("contention", false)]);
+    let found = text(&model, &model.findings[0]);
+    assert!(found.contains("while it waits for requests"), "{found}");
+    // A thread may need what the owner reads, or wait only once.
+    for (call, waits) in [(READ, 6), (EPOLL_WAIT, 1)] {
+        let found = kinds(&parked_alone(call, waits));
+        assert!(found.contains(&("contention", true)), "{found:?}");
+        assert!(found.contains(&("long-hold", true)), "{found:?}");
+    }
 }
 
 /// Two threads are in `sem_wait` at a time, and both find the semaphore free.
