@@ -137,8 +137,7 @@ impl Client {
             self.session.notify(debuggee, false);
             self.write();
             let due = debuggee.notifications_due(self.session.role());
-            let is_over = self.is_behind() || due.is_none_or(|due| due > Instant::now());
-            if is_over || debuggee.make_room() {
+            if self.is_behind() || due.is_none_or(|due| due > Instant::now()) {
                 break;
             }
         }

@@ -38,9 +38,6 @@ pub(crate) struct Tracepoints {
     pub(crate) hit_cost: Option<HitCost>,
     /// A collector has asked the stub to drain.
     pub(crate) has_alarm: bool,
-    /// Places whose collectors were switched off while hits waited. Their pause is marked after
-    /// those hits.
-    pub(crate) unmarked: Vec<u64>,
 }
 
 /// The lowest stack pointer seen, and the end of the stack, by thread.
@@ -53,6 +50,5 @@ impl Tracepoints {
         self.code_map = CodeMap::default();
         self.fast.forget();
         self.trap_handler.forget();
-        self.unmarked.clear();
     }
 }

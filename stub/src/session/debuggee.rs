@@ -305,16 +305,6 @@ impl Debuggee {
             .min()
     }
 
-    /// Switches off collectors that fill their pool. True if the stub should look for stopped
-    /// threads.
-    pub(crate) fn make_room(&mut self) -> bool {
-        let tracees = self.family.members();
-        tracees.fold(false, |any, tracee| {
-            tracee.make_room();
-            any || !tracee.tracepoints.unmarked.is_empty()
-        })
-    }
-
     /// Excludes processor time that the stub has used for something else than hits.
     pub(crate) fn exclude_from_budgets(&mut self, used: u64) {
         for tracee in self.family.members() {

@@ -82,10 +82,10 @@ impl Session {
         if let Some(tracee) = tracee {
             let all = all || ended.is_some();
             // Check only once: what becomes due below has not been drained yet, so it waits.
-            // Drain first, so that the call that created a thread precedes the thread's creation.
-            if notifications_are_due(tracee.subscriptions.of(role), all)
-                && tracee.drain_part_of_jump_pads()
-            {
+            if notifications_are_due(tracee.subscriptions.of(role), all) {
+                // Drain first, so that the call that created a thread precedes the thread's
+                // creation.
+                tracee.drain_jump_pads();
                 let missed = tracee.newly_missed(role, all);
                 // Send it before the frames for a pause that is over, and again after them for a
                 // pause that began among them.

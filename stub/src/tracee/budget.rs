@@ -83,50 +83,27 @@ impl Tracee {
         if !self.subscriptions.is_tracing() || self.process.end.is_some() {
             return;
         }
-        if !self.tracepoints.unmarked.is_empty() {
-            // The probes that cost most are off until the stub has drained the pool.
-            return;
-        }
         let now = monotonic_ns();
         self.tracepoints.budget.settle(now, processor_ns());
         while let Some(at) = self.tracepoints.budget.pause(now) {
             self.change_trap(at, true);
-            self.tracepoints.unmarked.push(at);
+            self.take_hits();
+            self.mark(at, Mark::Paused);
         }
-        if self.tracepoints.unmarked.is_empty() && self.tracepoints.budget.can_resume() {
+        let back = self.tracepoints.budget.resume(now);
+        if !back.is_empty() {
             // Hits of threads that were in a collector when the stub switched it off.
-            self.take_hits(true);
-            let back = self.tracepoints.budget.resume(now);
-            self.mark_all(&back, Mark::Resumed);
-            for at in back {
-                self.change_trap(at, false);
-            }
+            self.take_hits();
+        }
+        for at in back {
+            self.mark(at, Mark::Resumed);
+            self.change_trap(at, false);
         }
     }
 
-    /// If the pool is nearly full, switches off the collectors that fill it: otherwise their
-    /// threads would wait until the stub has drained it. Not without a budget. True if it has
-    /// switched any off.
-    pub(crate) fn make_room(&mut self) -> bool {
-        let jump_pads = &self.tracepoints.fast.jump_pads;
-        let budget = &mut self.tracepoints.budget;
-        if budget.share.is_none() || !jump_pads.is_nearly_full(&self.process.memory) {
-            return false;
-        }
-        let is_jump = |at| jump_pads.is_planted(at);
-        let paused = budget.pause_frequent(monotonic_ns(), is_jump);
-        for at in &paused {
-            self.change_trap(*at, true);
-        }
-        self.tracepoints.unmarked.extend(&paused);
-        !paused.is_empty()
-    }
-
-    pub(super) fn mark_all(&mut self, places: &[u64], mark: Mark) {
-        for at in places {
-            for trace in self.subscriptions.traces() {
-                trace.mark(*at, mark);
-            }
+    fn mark(&mut self, at: u64, mark: Mark) {
+        for trace in self.subscriptions.traces() {
+            trace.mark(at, mark);
         }
     }
 

@@ -138,11 +138,6 @@ impl Tracee {
     /// Handles a hit that a collector has left to the stub.
     fn slow_hit(&mut self, tid: Tid, at: u64) {
         let again = self.forget_hit(tid, at);
-        self.make_room();
-        if self.tracepoints.unmarked.contains(&at) {
-            self.pass(tid, at);
-            return;
-        }
         let stops = !again && self.probe_hit(tid, at);
         if stops {
             self.remember_hit(tid, at);

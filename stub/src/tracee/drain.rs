@@ -6,7 +6,6 @@ use crate::arch::fast::Noted;
 use crate::sys::{Tid, monotonic_ns};
 use crate::tracepoint::fast::pool::{Batch, Hit};
 use crate::tracepoint::fast::recorded_hit::{RecordedHit, Scratch};
-use crate::tracepoint::frame_buffer::Mark;
 
 use super::Tracee;
 
@@ -21,49 +20,25 @@ impl Tracee {
     pub(crate) fn drain_jump_pads(&mut self) {
         // Applied after the last hit, because the mark of a pause follows all hits before the
         // pause.
-        if self.take_hits(true) {
+        if self.take_hits() {
             self.keep_budget();
         }
     }
 
-    /// Does the same if no thread can wait for it. Otherwise false: the next turn goes on.
-    pub(crate) fn drain_part_of_jump_pads(&mut self) -> bool {
-        if self.take_hits(false) {
-            self.keep_budget();
-        }
-        self.tracepoints.unmarked.is_empty()
-    }
-
-    /// Passes the waiting hits to the traces. True if they exceed the budget. Unless `all` are
-    /// needed, stops when collectors had to be switched off: a thread may have stopped meanwhile.
-    pub(super) fn take_hits(&mut self, all: bool) -> bool {
-        let mut over = false;
-        loop {
-            let paused = std::mem::take(&mut self.tracepoints.unmarked);
-            if !self.pass_hits(all, &mut over) {
-                self.tracepoints.unmarked.extend(paused);
-                return over;
-            }
-            self.mark_all(&paused, Mark::Paused);
-            if self.tracepoints.unmarked.is_empty() {
-                return over;
-            }
-        }
-    }
-
-    /// One pass over the waiting hits, because other threads add hits all the time. False if some
-    /// are left.
-    fn pass_hits(&mut self, all: bool, over: &mut bool) -> bool {
+    /// Passes all waiting hits to the traces. True if they exceed the budget.
+    pub(super) fn take_hits(&mut self) -> bool {
         if self.tracepoints.fast.jump_pads.is_unused() || self.process.end.is_some() {
-            return true;
+            return false;
         }
         let told = self.subscriptions.are_drained();
+        let mut over = false;
+        // Just one pass, because other threads add hits all the time.
         let jump_pads = &mut self.tracepoints.fast.jump_pads;
         let Some(mut filled) = jump_pads.filled(&self.process.memory, told) else {
-            return true;
+            return false;
         };
         if filled.is_empty() {
-            return true;
+            return false;
         }
         if self.tracepoints.code_map.refresh(self.process.any_task()) {
             // Other code may now be at addresses in known stacks.
@@ -75,23 +50,18 @@ impl Tracee {
         let mut batch = Batch::default();
         let mut scratch = Scratch::default();
         loop {
-            let jump_pads = &mut self.tracepoints.fast.jump_pads;
+            let jump_pads = &self.tracepoints.fast.jump_pads;
             if !jump_pads.take(&self.process.memory, &mut filled, &mut batch) {
-                break;
+                self.tracepoints.budget.end_batch();
+                let jump_pads = &mut self.tracepoints.fast.jump_pads;
+                jump_pads.rest(&self.process.memory);
+                return over;
             }
             let now = monotonic_ns();
             for (hit, noted) in batch.hits() {
-                *over |= self.recall(hit, &noted, &mut scratch, now);
-            }
-            if self.make_room() && !all {
-                self.tracepoints.budget.end_batch();
-                return false;
+                over |= self.recall(hit, &noted, &mut scratch, now);
             }
         }
-        self.tracepoints.budget.end_batch();
-        let jump_pads = &mut self.tracepoints.fast.jump_pads;
-        jump_pads.rest(&self.process.memory);
-        true
     }
 
     /// Passes one hit to the traces, `now` by the monotonic clock. True if it exceeds the budget.
@@ -129,9 +99,6 @@ impl Tracee {
 
     /// Time of the next drain for a client that waits for hits.
     pub(crate) fn drain_due(&self) -> Option<Instant> {
-        if !self.tracepoints.unmarked.is_empty() {
-            return Some(Instant::now());
-        }
         let waits = self.process.run.is_going()
             && !self.tracepoints.fast.jump_pads.is_empty()
             && self.subscriptions.are_drained();
@@ -149,7 +116,7 @@ impl Tracee {
             return;
         }
         let from = monotonic_ns();
-        self.drain_part_of_jump_pads();
+        self.drain_jump_pads();
         if self.tracepoints.fast.jump_pads.was_full() {
             // Threads with further hits waited for this.
             let now = monotonic_ns();

@@ -29,9 +29,6 @@ const TICK: u64 = SECOND / 20;
 /// waited for a processor in one of so few hits.
 const FEW_HITS: u64 = 8;
 
-/// A probe with more than this part of the recent hits of the most frequent one is frequent.
-const FREQUENT: u64 = 8;
-
 /// A hit whose cost is not counted yet.
 pub(crate) struct HitCost {
     /// The address of the tracepoint.
@@ -117,7 +114,7 @@ impl Budget {
     #[inline]
     pub(crate) fn hit(&mut self, now: u64, at: u64, held: u64) -> bool {
         let account = self.accounts.entry(at).or_default();
-        if account.paused.is_none() && now.saturating_sub(account.since.0) > SECOND {
+        if now.saturating_sub(account.since.0) > SECOND {
             let since = self.batch_after.unwrap_or_else(|| self.program.now());
             account.restart(now, since);
         }
@@ -241,44 +238,18 @@ impl Budget {
         Some(at)
     }
 
-    /// Pauses those probes `among` all that have most of the recent hits. Returns their addresses.
-    pub(crate) fn pause_frequent(&mut self, now: u64, among: impl Fn(u64) -> bool) -> Vec<u64> {
-        let most = self.accounts.values().map(|account| account.recent).max();
-        let least = FEW_HITS.max(most.unwrap_or(0) / FREQUENT);
-        let is_frequent = |(at, account): &(&u64, &mut Account)| {
-            let is_active = account.paused.is_none() && !account.needed;
-            is_active && account.recent > least && among(**at)
-        };
-        let mut frequent = self.accounts.iter_mut().filter(is_frequent).peekable();
-        if frequent.peek().is_none() {
-            return Vec::new();
-        }
-        let program = self.program.now();
-        let pause = |(at, account): (&u64, &mut Account)| {
-            account.pause(now, program);
-            *at
-        };
-        let paused = frequent.map(pause).collect();
-        self.others = Others::default();
-        paused
-    }
-
-    /// True if probes are paused, and the bucket is half full again.
-    pub(crate) fn can_resume(&self) -> bool {
-        let short = |share: Share| self.left < share.capacity() / 2;
-        self.is_pausing() && !self.share.is_some_and(short)
-    }
-
-    /// Resumes the paused probes if possible. Returns their addresses.
+    /// Resumes the paused probes if the bucket is half full again. Returns their addresses.
     pub(crate) fn resume(&mut self, now: u64) -> Vec<u64> {
-        if !self.can_resume() {
+        let short = |share: Share| self.left < share.capacity() / 2;
+        if !self.is_pausing() || self.share.is_some_and(short) {
             return Vec::new();
         }
         let program = self.program.now();
         let mut back = Vec::new();
         for (at, account) in &mut self.accounts {
             if account.paused.is_some() {
-                account.resume(now, program);
+                account.missed = account.missed(now, program);
+                account.paused = None;
                 back.push(*at);
             }
             account.restart(now, program);
@@ -338,7 +309,8 @@ impl Budget {
     pub(crate) fn end(&mut self, now: u64) {
         let program = self.program.now();
         for account in self.accounts.values_mut() {
-            account.resume(now, program);
+            account.missed = account.missed(now, program);
+            account.paused = None;
         }
     }
 }

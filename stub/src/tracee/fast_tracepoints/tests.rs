@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nix::sys::signal::SigSet;
 
 use crate::arch::collector::IN_PLACE_OF_ONE;
-use crate::arch::fast::{Site, Standing, TICKET};
+use crate::arch::fast::{Site, Standing};
 use crate::arch::stepped::{
     CASES, GENERAL, PC, POINTER_TO_NOTHING, SET_THREAD_POINTER, fill, settle, store_by_hand,
 };
@@ -18,9 +18,8 @@ use crate::ptrace::wait_queue::WaitQueue;
 use crate::subscription::role::Role;
 use crate::sys::memory::Memory;
 use crate::sys::wait::{Status, wait};
-use crate::sys::{Tid, monotonic_ns, ptrace};
+use crate::sys::{Tid, ptrace};
 use crate::tracee::Tracee;
-use crate::tracepoint::budget::Share;
 use crate::tracepoint::definition::{Action, Tracepoint};
 
 struct Stepped {
@@ -361,49 +360,5 @@ fn walks_collector(kind: usize, code: &[u8]) {
         }
     }
     assert_eq!(words(&noted), stepped.before);
-    stepped.tracee.kill();
-}
-
-/// Within a budget, the stub switches collectors off when hits come faster than it drains them.
-#[test]
-fn collectors_are_off_while_the_pool_is_full() {
-    let (kind, code) = CASES[0];
-    let mut stepped = start(kind, code);
-    let (tid, at) = (stepped.tid, stepped.at);
-    let walk = |stepped: &mut Stepped| {
-        let general = stepped.general.clone();
-        let stopped = stepped.tracee.process.stopped(tid).unwrap();
-        stopped.set_general(&general).unwrap();
-        stepped.tracee.register_with_collectors(tid);
-        let (_, claims) = stepped.walk();
-        claims > 0
-    };
-    assert!(walk(&mut stepped));
-    let now = monotonic_ns();
-    for _ in 0..100 {
-        stepped.tracee.tracepoints.budget.hit(now, at, 1);
-    }
-    let ticket = {
-        let pool = stepped.tracee.tracepoints.fast.jump_pads.pool().unwrap();
-        pool.start + TICKET
-    };
-    for limit in [None, Some(Share::USUAL)] {
-        let tracee = &mut stepped.tracee;
-        tracee.tracepoints.budget.share = limit;
-        assert!(!tracee.make_room());
-        tracee.process.memory.write_words(&[ticket], 1 << 20);
-        assert_eq!(tracee.make_room(), limit.is_some());
-        assert_eq!(tracee.tracepoints.budget.is_paused(at), limit.is_some());
-        assert!(!tracee.make_room());
-        assert_eq!(walk(&mut stepped), limit.is_none());
-        stepped.tracee.drain_jump_pads();
-    }
-    let tracee = &mut stepped.tracee;
-    assert!(tracee.tracepoints.unmarked.is_empty());
-    assert_eq!(tracee.trace(Role::Control).buffer.frames().len(), 2);
-    tracee.tracepoints.budget.share = None;
-    tracee.keep_budget();
-    assert!(!tracee.tracepoints.budget.is_paused(at));
-    assert!(walk(&mut stepped));
     stepped.tracee.kill();
 }

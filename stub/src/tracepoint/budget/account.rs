@@ -29,15 +29,15 @@ pub(super) struct Account {
     pub(super) needed: bool,
     pub(super) paused: Option<Pause>,
     pub(super) missed: Missed,
-    /// The counts of all earlier pauses together.
-    counted: Count,
+    /// All counts that a pause ended.
+    pub(super) counted: Count,
 }
 
 /// Hits, and the program's processor time meanwhile.
 #[derive(Clone, Copy, Default)]
-struct Count {
-    hits: u64,
-    used: u64,
+pub(super) struct Count {
+    pub(super) hits: u64,
+    pub(super) used: u64,
 }
 
 /// A pause, during which the probe's trap is removed.
@@ -46,8 +46,8 @@ pub(super) struct Pause {
     pub(super) since: u64,
     /// The program's processor time when the pause began.
     pub(super) program: u64,
-    /// The time that it had used since the count began.
-    used: u64,
+    /// The count from which the missed hits are estimated.
+    pub(super) rate: Count,
 }
 
 impl Account {
@@ -61,46 +61,33 @@ impl Account {
         let mut missed = self.missed;
         if let Some(pause) = self.paused {
             missed.paused_ns += now.saturating_sub(pause.since);
-            let mut rate = self.count(&pause);
-            if rate.used < MIN_RATE_TIME {
-                // With a small budget, each count may be too short. Together they are long enough.
-                rate.hits += self.counted.hits;
-                rate.used += self.counted.used;
-            }
             let used = u128::from(program.saturating_sub(pause.program));
-            let rate_time = rate.used.max(MIN_RATE_TIME);
-            let hits = used * u128::from(rate.hits) / u128::from(rate_time);
+            let rate_time = pause.rate.used.max(MIN_RATE_TIME);
+            let hits = used * u128::from(pause.rate.hits) / u128::from(rate_time);
             missed.hits += hits as u64;
         }
         missed
     }
 
-    /// The count that a pause ended. Its last hits may be counted during the pause.
-    fn count(&self, pause: &Pause) -> Count {
-        Count {
-            hits: self.hits,
-            used: pause.used,
-        }
-    }
-
     /// Begins a pause.
     pub(super) fn pause(&mut self, now: u64, program: u64) {
+        let count = Count {
+            hits: self.hits,
+            used: program.saturating_sub(self.since.1),
+        };
+        self.counted.hits += count.hits;
+        self.counted.used += count.used;
+        // With a small budget, each count may be too short. Together they are long enough.
+        let rate = match count.used >= MIN_RATE_TIME {
+            true => count,
+            false => self.counted,
+        };
         self.paused = Some(Pause {
             since: now,
             program,
-            used: program.saturating_sub(self.since.1),
+            rate,
         });
         self.missed.pauses += 1;
-    }
-
-    /// Ends the pause, if there is one.
-    pub(super) fn resume(&mut self, now: u64, program: u64) {
-        self.missed = self.missed(now, program);
-        if let Some(pause) = self.paused.take() {
-            let count = self.count(&pause);
-            self.counted.hits += count.hits;
-            self.counted.used += count.used;
-        }
     }
 }
 

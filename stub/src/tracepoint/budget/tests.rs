@@ -6,7 +6,6 @@ use crate::sys::Tid;
 const US: u64 = 1000;
 const HOT: u64 = 0x1000;
 const COLD: u64 = 0x2000;
-const NEEDED: u64 = 0x3000;
 
 fn budget(share: Option<Share>) -> Budget {
     let mut budget = Budget {
@@ -287,25 +286,4 @@ fn the_rate_of_a_drained_batch_is_not_overestimated() {
     work(&mut budget);
     let missed = budget.missed(now, HOT).hits;
     assert!(missed < 10_000, "{missed} in the time of a hundred");
-}
-
-/// If the pool is nearly full, most of its hits are counted only after the pause has begun.
-#[test]
-fn hits_that_waited_when_a_pause_began_count_for_its_rate() {
-    let mut budget = budget(Some(Share::USUAL));
-    budget.need(NEEDED);
-    let hit = |budget: &mut Budget, at, count| {
-        for _ in 0..count {
-            budget.hit(SECOND, at, 1);
-        }
-    };
-    hit(&mut budget, HOT, 100);
-    hit(&mut budget, NEEDED, 100);
-    hit(&mut budget, COLD, 9);
-    budget.program.last = 10_000 * US;
-    assert_eq!(budget.pause_frequent(SECOND, |_| true), [HOT]);
-    hit(&mut budget, HOT, 900);
-    budget.program.last = 30_000 * US;
-    assert_eq!(budget.resume(SECOND), [HOT]);
-    assert_eq!(budget.missed(SECOND, HOT).hits, 2000);
 }

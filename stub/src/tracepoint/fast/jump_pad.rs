@@ -415,12 +415,6 @@ impl JumpPads {
         pool.map(|pool| pool.filled(memory, told))
     }
 
-    /// True if the next hits may find no free slot in the pool.
-    pub(crate) fn is_nearly_full(&self, memory: &Memory) -> bool {
-        let pool = self.pool.as_ref();
-        pool.is_some_and(|pool| pool.is_nearly_full(memory))
-    }
-
     /// Ends a drain that found hits.
     pub(crate) fn rest(&mut self, memory: &Memory) {
         if let Some(pool) = &mut self.pool {
@@ -429,12 +423,12 @@ impl JumpPads {
     }
 
     /// Takes the next hits of `filled`. False if there are no more.
-    pub(crate) fn take(&mut self, memory: &Memory, filled: &mut Filled, batch: &mut Batch) -> bool {
+    pub(crate) fn take(&self, memory: &Memory, filled: &mut Filled, batch: &mut Batch) -> bool {
         let used = |noted: &Noted| {
             let made = self.made.get(noted.id() as usize);
             made.map_or(u64::MAX, |made| noted.used(&made.blocks))
         };
-        let pool = self.pool.as_mut();
+        let pool = self.pool.as_ref();
         pool.is_some_and(|pool| pool.take(memory, filled, used, batch))
     }
 

@@ -60,9 +60,6 @@ pub(crate) struct Pool {
     interval: Duration,
     /// True if the next hit wakes the stub.
     armed: bool,
-    /// The next ticket at the latest drain, and the number of filled slots that it has left.
-    ticket: u64,
-    left: usize,
     /// The latest drain found hardly any free slot.
     pub(super) was_full: bool,
 }
@@ -153,8 +150,6 @@ impl Pool {
             last_hit: now,
             interval: MAX_DRAIN_INTERVAL,
             armed: false,
-            ticket: 0,
-            left: 0,
             was_full: false,
         }
     }
@@ -181,7 +176,6 @@ impl Pool {
         else {
             return filled;
         };
-        self.ticket = ticket;
         let indexes = (0..).zip(&states).filter(|(_, state)| *state % 2 == 1);
         filled.slots = indexes
             .map(|(index, _)| index)
@@ -191,7 +185,6 @@ impl Pool {
         filled.slots.sort_by_key(|(_, begin)| *begin);
         // The last is taken first.
         filled.slots.reverse();
-        self.left = filled.slots.len();
         let found = filled.slots.len() as u64;
         self.was_full = found > self.used / 8 * 7;
         if found > self.used / 4 && self.used < self.slots {
@@ -229,7 +222,7 @@ impl Pool {
     /// Takes the next hits out and frees their slots. False if no hits are left. `used` returns how
     /// many bytes of its slot a hit uses, from the start of the slot.
     pub(crate) fn take(
-        &mut self,
+        &self,
         memory: &Memory,
         filled: &mut Filled,
         used: impl Fn(&Noted) -> u64,
@@ -241,7 +234,6 @@ impl Pool {
         };
         let rest = filled.slots.len().saturating_sub(most);
         let part = filled.slots.split_off(rest);
-        self.left = rest;
         let indexes = || part.iter().rev().map(|(index, _)| *index);
         let places = indexes().map(|index| SLOTS + index * self.slot_size);
         batch.hits.clear();
@@ -275,12 +267,6 @@ impl Pool {
             });
         }
         !batch.hits.is_empty()
-    }
-
-    /// True if the next hits may find no free slot.
-    pub(crate) fn is_nearly_full(&self, memory: &Memory) -> bool {
-        let new = self.next_ticket(memory).wrapping_sub(self.ticket);
-        new.saturating_add(self.left as u64) >= self.used / 8 * 7
     }
 
     /// Ends a drain that found hits: from now on a hit wakes the stub if half of the slots are
@@ -345,17 +331,6 @@ impl Pool {
     /// Time of the next drain for a client that waits for hits.
     pub(crate) fn due(&self) -> Option<Instant> {
         (!self.armed).then(|| self.looked + self.interval)
-    }
-
-    fn next_ticket(&self, memory: &Memory) -> u64 {
-        if let Some(shared) = &self.shared {
-            return shared.load(TICKET);
-        }
-        let mut bytes = [0; 8];
-        match memory.read(self.start + TICKET, &mut bytes) {
-            Ok(8) => u64::from_le_bytes(bytes),
-            _ => self.ticket,
-        }
     }
 
     fn words(&self, memory: &Memory) -> Option<Words> {
