@@ -459,7 +459,9 @@ fn started_by_a_link() -> Result<()> {
         let text = words.join(" ");
         ensure!(text.starts_with(&format!("{started} (pid")), "{text}");
         ensure!(
-            words.windows(3).any(|it| it == ["Py_BytesMain", "in", shown]),
+            words
+                .windows(3)
+                .any(|it| it == ["Py_BytesMain", "in", shown]),
             "not in {shown}: {text}"
         );
     }
